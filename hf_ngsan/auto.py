@@ -1,0 +1,120 @@
+"""Registration with transformers' Auto classes and pipelines.
+
+`import hf_ngsan` stays light: a class is registered when transformers imports the Auto module that could ask for it.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+
+
+CAPTIONERS = ("ngsan",)
+MODEL_TYPES = CAPTIONERS
+AUTO = "transformers.models.auto"
+
+
+def config_class(model_type: str):
+    """The configuration class of one of the package's model types; a ValueError names the known ones."""
+    return model_class(model_type, "AutoConfig")
+
+
+def processor_class(model_type: str):
+    """The processor class of one of the package's model types; a ValueError names the known ones."""
+    return model_class(model_type, "AutoProcessor")
+
+
+def model_class(model_type: str, auto_class: str):
+    """The class of a model type that stands for an Auto class, e.g. `model_class("ngsan", "AutoModel")`."""
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
+    configuration = importlib.import_module(f"hf_ngsan.models.configuration_{model_type}")
+    config = next(
+        value
+        for value in vars(configuration).values()
+        if getattr(value, "model_type", None) == model_type and hasattr(value, "remote_classes")
+    )
+    file, name = config.remote_classes[auto_class].split(".")
+    return getattr(importlib.import_module(f"hf_ngsan.models.{file}"), name)
+
+
+def register_configurations():
+    from transformers import AutoConfig
+
+    for model_type in MODEL_TYPES:
+        AutoConfig.register(model_type, config_class(model_type), exist_ok=True)
+
+
+def register_models():
+    from transformers.models.auto import modeling_auto
+
+    for model_type in MODEL_TYPES:
+        config = config_class(model_type)
+        for auto_class in config.remote_classes:
+            if auto_class.startswith("AutoModel"):
+                model = model_class(model_type, auto_class)
+                getattr(modeling_auto, auto_class).register(config, model, exist_ok=True)
+
+
+def register_processors():
+    from transformers import AutoProcessor
+
+    for model_type in MODEL_TYPES:
+        AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
+
+
+def register_pipelines():
+    from transformers import pipelines
+
+    # transformers 5 renames "image-to-text" to "image-text-to-text", with a warning whose logging call is broken; an
+    # alias does the same in silence.
+    getattr(pipelines, "DEPRECATED_TASKS", {}).pop("image-to-text", None)
+    pipelines.PIPELINE_REGISTRY.task_aliases["image-to-text"] = "image-text-to-text"
+    # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
+    task = pipelines.PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]
+    task["impl"] = "hf_ngsan.pipelines.ImageTextToTextPipeline"
+
+
+REGISTRATIONS = {
+    f"{AUTO}.configuration_auto": register_configurations,
+    f"{AUTO}.modeling_auto": register_models,
+    f"{AUTO}.processing_auto": register_processors,
+    "transformers.pipelines": register_pipelines,
+}
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function right after a module has been imported for the first time.
+
+    Args:
+        callbacks (`dict[str, Callable]`): module name to function without arguments.
+    """
+
+    def __init__(self, callbacks: dict[str, Callable[[], None]]):
+        self.callbacks = dict(callbacks)
+
+    def find_spec(self, name, path=None, target=None):
+        callback = self.callbacks.pop(name, None)
+        if callback is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_call_back(module):
+            execute(module)
+            callback()
+
+        spec.loader.exec_module = execute_and_call_back
+        return spec
+
+
+def register():
+    """Register every architecture: now with what transformers has imported, later with the rest."""
+    pending = {name: callback for name, callback in REGISTRATIONS.items() if name not in sys.modules}
+    sys.meta_path.insert(0, AfterImport(pending))
+    for name, callback in REGISTRATIONS.items():
+        if name not in pending:
+            callback()

@@ -1,0 +1,249 @@
+"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias, for encoder and decoder."""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(scaling * Q K^T + bias + mask) V: eq. 2 and 10 of Guo et al. 2020, the reference for SDPA.
+
+    Args:
+        query, key, value (`torch.FloatTensor` of shape `(batch_size, num_heads, length, head_dim)`).
+        attention_mask (`torch.FloatTensor`, *optional*): additive, broadcastable to the scores.
+        position_bias (`torch.FloatTensor`, *optional*): additive, broadcastable to the scores; not scaled.
+
+    Returns:
+        The output `(batch_size, query_length, num_heads, head_dim)` and the weights
+        `(batch_size, num_heads, query_length, key_length)`.
+    """
+    scores = query @ key.mT * scaling
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def masked_moments(
+    states: torch.Tensor, mask: torch.Tensor | None, dims: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and biased variance of `(B, N, C)` states over `dims`, counting only the tokens where the mask `(B, N)` is 1."""
+    if mask is None:
+        return states.mean(dims, keepdim=True), states.var(dims, correction=0, keepdim=True)
+    weights = mask.to(states.dtype)[..., None]
+    count = weights.sum(dims, keepdim=True).clamp(min=1)
+    mean = (states * weights).sum(dims, keepdim=True) / count
+    variance = ((states - mean).square() * weights).sum(dims, keepdim=True) / count
+    return mean, variance
+
+
+class InstanceNorm(nn.Module):
+    """Instance normalization over the tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
+
+    Statistics are taken over real tokens only, so padding changes nothing. One real token gives 0 in every channel, two
+    give +-1: normalized self-attention wants many regions.
+
+    Args:
+        num_channels (`int`): channels C.
+        affine (`bool`): learn a scale and a shift per channel.
+        eps (`float`): added to the variance.
+    """
+
+    def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.affine = ChannelAffine(num_channels) if affine else None
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Args:
+            states (`torch.FloatTensor` of shape `(batch_size, num_tokens, num_channels)`).
+            mask (`torch.Tensor` of shape `(batch_size, num_tokens)`, *optional*): 1 = real token, 0 = padding.
+        """
+        single = states.float()
+        mean, variance = masked_moments(single, mask, dims=(1,))
+        normalized = ((single - mean) * torch.rsqrt(variance + self.eps)).to(states.dtype)
+        return normalized if self.affine is None else self.affine(normalized)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalization of `(batch_size, num_tokens, num_channels)` states over all real tokens of the batch.
+
+    The "BN" row of table 2 of Guo et al. 2020. In training the statistics of the batch, in evaluation the running ones.
+    """
+
+    def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
+        super().__init__(num_channels, eps=eps, affine=affine)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        single = states.float()
+        if self.training:
+            mean, variance = (moment.flatten() for moment in masked_moments(single, mask, dims=(0, 1)))
+            with torch.no_grad():
+                self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
+                self.running_var.lerp_(variance.to(self.running_var), self.momentum)
+                self.num_batches_tracked.add_(1)
+        else:
+            mean, variance = self.running_mean.float(), self.running_var.float()
+        normalized = ((single - mean) * torch.rsqrt(variance + self.eps)).to(states.dtype)
+        return normalized if self.weight is None else normalized * self.weight + self.bias
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalization over all channels of each token: the "LN" row of table 2 of Guo et al. 2020."""
+
+    def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
+        super().__init__(num_channels, eps=eps, elementwise_affine=affine)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(states)
+
+
+class ChannelAffine(nn.Module):
+    """x * scale + shift, channel by channel (gamma and beta of section 4.1 of Guo et al. 2020)."""
+
+    def __init__(self, num_channels: int):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(num_channels))
+        self.shift = nn.Parameter(torch.zeros(num_channels))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return states * self.scale + self.shift
+
+
+def make_norm(kind: str | None, num_channels: int, affine: bool) -> nn.Module | None:
+    """The normalization of queries or keys that a configuration names; `None` for none."""
+    if kind is None:
+        return None
+    return {"instance": InstanceNorm, "layer": LayerNorm, "batch": BatchNorm}[kind](num_channels, affine)
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
+
+    With `query_norm` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores are
+    scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
+
+    In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
+    queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
+
+    Args:
+        config (`PreTrainedConfig`): gives `hidden_size`, `num_attention_heads` and the attention implementation.
+        layer_idx (`int`, *optional*): position in the cache; only for layers of a decoder.
+        is_causal (`bool`): whether the layer is causal self-attention.
+        query_norm, key_norm (`str`, *optional*): `"instance"`, `"layer"` or `"batch"`.
+        norm_affine (`bool`): whether these norms learn scale and shift.
+    """
+
+    def __init__(
+        self,
+        config,
+        layer_idx: int | None = None,
+        is_causal: bool = False,
+        query_norm: str | None = None,
+        key_norm: str | None = None,
+        norm_affine: bool = False,
+    ):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.head_dim = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+
+        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
+        self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
+
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def keys_and_values(
+        self, source: torch.Tensor, token_mask: torch.Tensor | None, cache: Cache | None, is_cross_attention: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
+            layer = cache.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+        key = self.k_proj(source)
+        if self.key_norm is not None:
+            key = self.key_norm(key, token_mask)
+        key, value = self.split_heads(key), self.split_heads(self.v_proj(source))
+        if cache is None:
+            return key, value
+        if not is_cross_attention:
+            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+            return own.update(key, value, self.layer_idx)
+        cache.is_updated[self.layer_idx] = True
+        return cache.cross_attention_cache.update(key, value, self.layer_idx)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_bias: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
+                keys and values for cross-attention; `num_images` divides `batch_size`.
+            attention_mask (*optional*): in the form that the attention implementation wants.
+            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
+            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
+                statistics of the norms.
+            past_key_values (`Cache`, *optional*).
+
+        Returns:
+            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
+            (`None` unless the implementation is eager).
+        """
+        batch_size, query_length, _ = hidden_states.shape
+        is_cross_attention = encoder_hidden_states is not None
+        source = encoder_hidden_states if is_cross_attention else hidden_states
+        query = self.q_proj(hidden_states)
+        if self.query_norm is not None:
+            query = self.query_norm(query, token_mask)
+        key, value = self.keys_and_values(source, token_mask, past_key_values, is_cross_attention)
+        captions_per_image = batch_size // key.shape[0]
+        query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
+
+        attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, weights = attention_interface(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            position_bias=position_bias,
+            **kwargs,
+        )
+        output = self.out_proj(output.reshape(batch_size, query_length, -1))
+        if weights is not None and captions_per_image > 1:
+            weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
+        return output, weights

@@ -1,0 +1,50 @@
+"""Base of all configurations: decides what a checkpoint says about the code that it carries."""
+
+import copy
+
+from transformers.configuration_utils import PreTrainedConfig
+
+
+class HubConfig(PreTrainedConfig):
+    """A configuration whose checkpoints can carry their own code.
+
+    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class completes
+    `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one) and
+    `custom_pipelines` its pipelines. In the installed package neither is read back, so that nothing asks for trust.
+
+    Class attributes, set per architecture:
+        remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
+        remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
+    """
+
+    remote_classes = {}
+    remote_pipelines = {}
+
+    def __post_init__(self, **kwargs):
+        kwargs.pop("custom_pipelines", None)
+        super().__post_init__(**kwargs)
+        if type(self).__module__.startswith("transformers_modules."):
+            # pipeline() writes classes into the dictionary that it is given.
+            self.custom_pipelines = copy.deepcopy(self.remote_pipelines)
+
+    def to_dict(self) -> dict:
+        output = super().to_dict()
+        if self._auto_class is not None:
+            output["auto_map"] = {**self.remote_classes, **(output.get("auto_map") or {})}
+            output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
+        return output
+
+
+def check_choice(field: str, value, choices: tuple):
+    """Raise a ValueError that names the field unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
+
+
+IMAGE_TO_TEXT_PIPELINE = {
+    "image-to-text": {
+        "impl": "pipeline_image_to_text.ImageToTextPipeline",
+        "pt": ["AutoModelForImageTextToText"],
+        "type": "multimodal",
+    }
+}

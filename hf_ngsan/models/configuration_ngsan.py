@@ -1,0 +1,112 @@
+"""Configuration of the NG-SAN family of captioners."""
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice
+
+
+@strict
+class NGSANConfig(HubConfig):
+    r"""Configuration of SAN, N-SAN, G-SAN and NG-SAN (Guo et al. 2020). The defaults are the paper's NG-SAN.
+
+    | model | `query_norm` | `geometric_bias` |
+    | --- | --- | --- |
+    | SAN | `None` | `[]` |
+    | N-SAN | `"instance"` | `[]` |
+    | G-SAN | `None` | `["query"]` |
+    | NG-SAN | `"instance"` | `["query"]` |
+
+    Args:
+        vocab_size (`int`, defaults to 9491): words and special tokens (the paper's 9,487 words and 4 special tokens).
+        visual_feature_size (`int`, defaults to 2048): width of a region feature.
+        hidden_size (`int`, defaults to 512): width of encoder and decoder.
+        num_hidden_layers (`int`, defaults to 4): layers L of the encoder, and of the decoder.
+        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
+        intermediate_size (`int`, defaults to 2048): inner width of the feed-forward blocks.
+        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
+        attention_dropout (`float`, defaults to 0.1): on attention weights.
+        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
+            themselves have no end.
+        query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
+            queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"` (tables 2 and 3). Instance
+            normalization maps the query of a lone region to 0, and those of two regions to +-1: it wants many.
+        norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift (table 2).
+        geometric_bias (`list[str]`, defaults to `["query"]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and
+            `"key"` (eq. 13), summed; `[]` for none (table 4).
+        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. With 80 the query-dependent
+            model has the paper's 41.5 M parameters, with 64 it has 41.25 M.
+        geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
+            `"signed"` (our extension, see [`geometry.relative_geometry`]).
+        absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the "absolute"
+            row of table 4); `hidden_size` must then be a multiple of 8.
+        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
+        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
+        tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "ngsan"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    remote_classes = {
+        "AutoConfig": "configuration_ngsan.NGSANConfig",
+        "AutoModel": "modeling_ngsan.NGSANModel",
+        "AutoModelForImageTextToText": "modeling_ngsan.NGSANForConditionalGeneration",
+        "AutoProcessor": "processing_ngsan.NGSANProcessor",
+    }
+    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+
+    vocab_size: int = 9491
+    visual_feature_size: int = 2048
+    hidden_size: int = 512
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    max_position_embeddings: int = 512
+    query_norm: str | None = "instance"
+    key_norm: str | None = None
+    norm_affine: bool = False
+    geometric_bias: list[str] | tuple[str, ...] = ("query",)
+    geometry_hidden_size: int = 64
+    geometry_features: str = "unsigned"
+    absolute_geometry: bool = False
+    initializer_range: float | int = 0.02
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    tie_word_embeddings: bool = False
+
+    @property
+    def needs_boxes(self) -> bool:
+        """Whether the model cannot run without `visual_boxes`."""
+        return bool(self.geometric_bias) or self.absolute_geometry
+
+    def __post_init__(self, **kwargs):
+        self.geometric_bias = list(self.geometric_bias)
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads ({self.num_attention_heads})."
+            )
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
+        for field in ("query_norm", "key_norm"):
+            check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
+        for kind in self.geometric_bias:
+            check_choice("geometric_bias", kind, ("content", "query", "key"))
+        check_choice("geometry_features", self.geometry_features, ("unsigned", "signed"))
+        if self.absolute_geometry and self.hidden_size % 8:
+            raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
+
+
+__all__ = ["NGSANConfig"]

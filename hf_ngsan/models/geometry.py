@@ -1,0 +1,150 @@
+"""From boxes to an additive attention bias: geometry-aware self-attention (GSA) of Guo et al. 2020, section 4.2.
+
+Shapes: B images, N regions, h heads, d_g geometric channels of a head. The relative geometry is embedded once for all
+layers and heads, `(B, N, N, d_g)`; a layer turns it into its bias, `(B, h, N, N)`.
+"""
+
+import torch
+from torch import nn
+
+
+SMALLEST_RATIO = 1e-3
+SMALLEST_SIDE = 1e-6
+SIGNED_RESOLUTION = 0.1
+
+
+def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Centres and sizes of corner boxes.
+
+    Args:
+        boxes (`torch.FloatTensor` of shape `(..., 4)`): `x1, y1, x2, y2` in any unit.
+
+    Returns:
+        Two tensors of shape `(..., 2)`: `(x, y)` and `(w, h)`; sides are at least 1e-6, so that the boxes of padding
+        stay finite.
+    """
+    boxes = boxes.float()
+    top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
+    return (top_left + bottom_right) / 2, (bottom_right - top_left).clamp(min=SMALLEST_SIDE)
+
+
+def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
+    r"""Relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
+
+    With r_x = (x_j - x_i) / w_i and r_y = (y_j - y_i) / h_i the channels are
+
+    - `"unsigned"` (the paper): log|r_x|, log|r_y|, log(w_i / w_j), log(h_i / h_j). |r| is clamped at 1e-3, since the
+      paper's feature is log 0 on the diagonal. Left and right, above and below are the same by construction.
+    - `"signed"` (our extension): the first two become asinh(r / 0.2), a smooth odd function of the ratio. Where |r| is
+      well above 0.1 it equals sign(r) (log|r| - log 0.1): the paper's feature with a sign; around 0 it is linear.
+
+    Scaling or translating all boxes together changes nothing.
+
+    Args:
+        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` in any unit.
+        features (`str`): `"unsigned"` or `"signed"`.
+
+    Returns:
+        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, 4)`, float32 whatever the input, finite
+        and with finite gradients; `[b, i, j]` describes region j as seen from region i.
+    """
+    center, size = center_and_size(boxes)
+    offset = (center[:, None, :, :] - center[:, :, None, :]) / size[:, :, None, :]
+    if features == "signed":
+        position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))
+    else:
+        position = offset.abs().clamp(min=SMALLEST_RATIO).log()
+    log_size = size.log()
+    return torch.cat([position, log_size[:, :, None, :] - log_size[:, None, :, :]], dim=-1)
+
+
+def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
+    """Sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
+
+    Args:
+        values (`torch.Tensor` of any shape): positions; fractions are fine.
+        channels (`int`): even number of output channels, the sines first, then the cosines.
+
+    Returns:
+        `torch.FloatTensor` of shape `(*values.shape, channels)`, float32.
+    """
+    exponents = torch.arange(0, channels, 2, device=values.device, dtype=torch.float32) / channels
+    angles = values.float()[..., None] * torch.pow(10000.0, -exponents)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
+    """The "absolute" row of table 4 of Guo et al. 2020: sinusoids of centre, width and height of each box.
+
+    Args:
+        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): within [0, 1]. The sinusoids take
+            percents of the image, as positions below 1 would leave most channels constant.
+        channels (`int`): a multiple of 8.
+
+    Returns:
+        `torch.FloatTensor` of shape `(batch_size, num_regions, channels)`.
+    """
+    values = torch.cat(center_and_size(boxes), dim=-1) * 100
+    return sinusoids(values, channels // 4).flatten(-2)
+
+
+class RelativeGeometryEmbedding(nn.Module):
+    """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
+
+    Takes boxes `(batch_size, num_regions, 4)`, returns `(batch_size, num_regions, num_regions, geometry_hidden_size)`.
+    """
+
+    def __init__(self, geometry_hidden_size: int, features: str = "unsigned"):
+        super().__init__()
+        self.features = features
+        self.projection = nn.Linear(4, geometry_hidden_size)
+
+    def forward(self, boxes: torch.Tensor) -> torch.Tensor:
+        geometry = relative_geometry(boxes, self.features)
+        return torch.relu(self.projection(geometry.to(self.projection.weight.dtype)))
+
+
+class GeometricBias(nn.Module):
+    r"""The geometric bias phi of one self-attention layer: the sum of any of eq. 11-13 of Guo et al. 2020.
+
+    - `"content"` (content-independent, eq. 11): ReLU(w_g . G_ij), one w_g a head
+    - `"query"` (query-dependent, eq. 12): Q'_i . G_ij
+    - `"key"` (key-dependent, eq. 13): K'_j . G_ij
+
+    Q' and K' are projections of the layer's input to d_g channels a head. The bias is not scaled by 1/sqrt(d).
+
+    Args:
+        hidden_size (`int`): width of the layer's input.
+        num_heads (`int`): number of heads h.
+        geometry_hidden_size (`int`): d_g, per head.
+        kinds (`Sequence[str]`): non-empty subset of `"content"`, `"query"`, `"key"`.
+    """
+
+    def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: list[str]):
+        super().__init__()
+        self.num_heads = num_heads
+        per_head = num_heads * geometry_hidden_size
+        self.content_proj = nn.Linear(geometry_hidden_size, num_heads) if "content" in kinds else None
+        self.query_proj = nn.Linear(hidden_size, per_head) if "query" in kinds else None
+        self.key_proj = nn.Linear(hidden_size, per_head) if "key" in kinds else None
+
+    def forward(self, hidden_states: torch.Tensor, geometry: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): input of the layer.
+            geometry (`torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, geometry_hidden_size)`):
+                output of [`RelativeGeometryEmbedding`].
+
+        Returns:
+            `torch.FloatTensor` of shape `(batch_size, num_heads, num_regions, num_regions)`.
+        """
+        biases = []
+        if self.content_proj is not None:
+            biases.append(torch.relu(self.content_proj(geometry)).permute(0, 3, 1, 2))
+        if self.query_proj is not None:
+            queries = self.query_proj(hidden_states).unflatten(-1, (self.num_heads, -1))
+            biases.append((queries @ geometry.mT).transpose(1, 2))
+        if self.key_proj is not None:
+            keys = self.key_proj(hidden_states).unflatten(-1, (self.num_heads, -1))
+            biases.append((keys @ geometry.transpose(1, 2).mT).permute(0, 2, 3, 1))
+        return sum(biases)

@@ -1,0 +1,181 @@
+"""The NG-SAN family: normalized and geometry-aware self-attention for captioning (Guo et al. 2020)."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import MultiHeadAttention
+from .captioning import (
+    CaptionDecoder,
+    CaptioningForConditionalGeneration,
+    CaptioningModel,
+    CaptioningPreTrainedModel,
+    FeedForward,
+)
+from .configuration_ngsan import NGSANConfig
+from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry
+
+
+if TYPE_CHECKING:  # names the file, so that saving with code copies it
+    from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
+
+
+class NGSANEncoderLayer(GradientCheckpointingLayer):
+    """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
+
+    def __init__(self, config: NGSANConfig):
+        super().__init__()
+        self.geometric_bias = None
+        if config.geometric_bias:
+            self.geometric_bias = GeometricBias(
+                config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
+            )
+        self.self_attn = MultiHeadAttention(
+            config, query_norm=config.query_norm, key_norm=config.key_norm, norm_affine=config.norm_affine
+        )
+        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        geometry: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, position_bias=position_bias, token_mask=token_mask, **kwargs
+        )
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class NGSANPreTrainedModel(CaptioningPreTrainedModel):
+    config: NGSANConfig
+    _no_split_modules = ["NGSANEncoderLayer", "CaptionDecoderLayer"]
+
+
+class NGSANEncoder(NGSANPreTrainedModel):
+    """Encodes a set of visual tokens; their order is not seen."""
+
+    _can_record_outputs = {
+        "hidden_states": NGSANEncoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: NGSANConfig):
+        super().__init__(config)
+        self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.geometry_embedding = None
+        if config.geometric_bias:
+            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size, config.geometry_features)
+        self.layers = nn.ModuleList(NGSANEncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        visual_features: torch.FloatTensor,
+        visual_boxes: torch.FloatTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        Args:
+            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`).
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed if the
+                configuration has a geometric bias or absolute geometry, else not looked at.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+
+        Raises:
+            ValueError: features of another width than the configuration's, boxes missing or of another number.
+        """
+        self.check_inputs(visual_features, visual_boxes)
+        hidden_states = torch.relu(self.input_proj(visual_features.to(self.input_proj.weight.dtype)))
+        if self.config.absolute_geometry:
+            hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
+        hidden_states = self.dropout(hidden_states)
+        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes)
+        bidirectional_mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states, geometry, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs
+            )
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def check_inputs(self, visual_features: torch.Tensor | None, visual_boxes: torch.Tensor | None):
+        if visual_features is None:
+            raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
+        width = self.config.visual_feature_size
+        if visual_features.ndim != 3 or visual_features.shape[-1] != width:
+            raise ValueError(
+                f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
+                f"(batch_size, num_regions, {width}) (visual_feature_size={width})."
+            )
+        if visual_boxes is None:
+            if self.config.needs_boxes:
+                raise ValueError(
+                    f"geometric_bias={self.config.geometric_bias} and absolute_geometry={self.config.absolute_geometry} "
+                    "need visual_boxes, and none were given; pass them, or use a model without geometry."
+                )
+        elif visual_boxes.shape != (*visual_features.shape[:2], 4):
+            raise ValueError(
+                f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these visual_features it must be "
+                f"{(*visual_features.shape[:2], 4)}."
+            )
+
+
+class NGSANModel(NGSANPreTrainedModel, CaptioningModel):
+    """SAN, N-SAN, G-SAN or NG-SAN without its word classifier; see [`NGSANConfig`] for which is which."""
+
+    def __init__(self, config: NGSANConfig):
+        super().__init__(config)
+        self.encoder = NGSANEncoder(config)
+        self.decoder = CaptionDecoder(config)
+        self.post_init()
+
+
+class NGSANForConditionalGeneration(NGSANPreTrainedModel, CaptioningForConditionalGeneration):
+    r"""SAN, N-SAN, G-SAN or NG-SAN captioner; see [`NGSANConfig`] for which is which.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
+
+    >>> config = NGSANConfig(vocab_size=100, visual_feature_size=16, hidden_size=32, num_attention_heads=4)
+    >>> model = NGSANForConditionalGeneration(config).eval()
+    >>> features, corners = torch.rand(1, 5, 16), torch.rand(1, 5, 2) / 2
+    >>> boxes = torch.cat([corners, corners + 0.3], dim=-1)
+    >>> model.generate(visual_features=features, visual_boxes=boxes, num_beams=3, max_new_tokens=7).shape[0]
+    1
+
+    ```
+    """
+
+    def __init__(self, config: NGSANConfig):
+        super().__init__(config)
+        self.model = NGSANModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+
+
+__all__ = ["NGSANForConditionalGeneration", "NGSANModel", "NGSANPreTrainedModel"]
