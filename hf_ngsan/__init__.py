@@ -1,13 +1,12 @@
 """Geometry-aware image captioning and image-text retrieval for Hugging Face transformers.
 
-Importing the package registers its models with transformers' Auto classes; the classes themselves are imported when used.
+Importing the package registers its models with transformers' Auto classes; the classes are imported when used.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 from .auto import register
-
 
 if TYPE_CHECKING:
     from .hub import save_for_hub

@@ -6,9 +6,9 @@
 import importlib
 import importlib.abc
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable
-
 
 CAPTIONERS = ("ngsan",)
 MODEL_TYPES = CAPTIONERS
@@ -65,15 +65,17 @@ def register_processors():
 
 
 def register_pipelines():
-    from transformers import pipelines
+    from transformers.pipelines import PIPELINE_REGISTRY
 
-    # transformers 5 renames "image-to-text" to "image-text-to-text", with a warning whose logging call is broken; an
-    # alias does the same in silence.
-    getattr(pipelines, "DEPRECATED_TASKS", {}).pop("image-to-text", None)
-    pipelines.PIPELINE_REGISTRY.task_aliases["image-to-text"] = "image-text-to-text"
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
-    task = pipelines.PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]
+    task = PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]
     task["impl"] = "hf_ngsan.pipelines.ImageTextToTextPipeline"
+    # transformers renames "image-to-text" to this task and says so in a logging call that fails with a stack trace.
+    logging.getLogger("transformers.pipelines").addFilter(is_no_renaming)
+
+
+def is_no_renaming(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("The task `image-to-text` has been removed")
 
 
 REGISTRATIONS = {

@@ -1,4 +1,4 @@
-"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias, for encoder and decoder."""
+"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias."""
 
 import torch
 from torch import nn
@@ -41,7 +41,7 @@ def eager_attention_forward(
 def masked_moments(
     states: torch.Tensor, mask: torch.Tensor | None, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and biased variance of `(B, N, C)` states over `dims`, counting only the tokens where the mask `(B, N)` is 1."""
+    """Mean and biased variance of `(B, N, C)` states over `dims`, of the tokens where the mask `(B, N)` is 1."""
     if mask is None:
         return states.mean(dims, keepdim=True), states.var(dims, correction=0, keepdim=True)
     weights = mask.to(states.dtype)[..., None]

@@ -8,9 +8,9 @@ from transformers.configuration_utils import PreTrainedConfig
 class HubConfig(PreTrainedConfig):
     """A configuration whose checkpoints can carry their own code.
 
-    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class completes
-    `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one) and
-    `custom_pipelines` its pipelines. In the installed package neither is read back, so that nothing asks for trust.
+    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class
+    completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one)
+    and `custom_pipelines` its pipelines. In the installed package neither is read back, so that nothing asks for trust.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.

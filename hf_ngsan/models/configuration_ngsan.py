@@ -37,8 +37,8 @@ class NGSANConfig(HubConfig):
             model has the paper's 41.5 M parameters, with 64 it has 41.25 M.
         geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
             `"signed"` (our extension, see [`geometry.relative_geometry`]).
-        absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the "absolute"
-            row of table 4); `hidden_size` must then be a multiple of 8.
+        absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the
+            "absolute" row of table 4); `hidden_size` must then be a multiple of 8.
         initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
@@ -96,7 +96,8 @@ class NGSANConfig(HubConfig):
         super().validate_architecture()
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads ({self.num_attention_heads})."
+                f"hidden_size ({self.hidden_size}) must be a multiple of "
+                f"num_attention_heads ({self.num_attention_heads})."
             )
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")

@@ -7,7 +7,6 @@ layers and heads, `(B, N, N, d_g)`; a layer turns it into its bias, `(B, h, N, N
 import torch
 from torch import nn
 
-
 SMALLEST_RATIO = 1e-3
 SMALLEST_SIDE = 1e-6
 SIGNED_RESOLUTION = 0.1

@@ -23,7 +23,6 @@ from .captioning import (
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry
 
-
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
@@ -132,8 +131,8 @@ class NGSANEncoder(NGSANPreTrainedModel):
         if visual_boxes is None:
             if self.config.needs_boxes:
                 raise ValueError(
-                    f"geometric_bias={self.config.geometric_bias} and absolute_geometry={self.config.absolute_geometry} "
-                    "need visual_boxes, and none were given; pass them, or use a model without geometry."
+                    "visual_boxes are missing: this model needs them, as its configuration has geometric_bias="
+                    f"{self.config.geometric_bias} and absolute_geometry={self.config.absolute_geometry}."
                 )
         elif visual_boxes.shape != (*visual_features.shape[:2], 4):
             raise ValueError(

@@ -21,8 +21,8 @@ class ImageToTextPipeline(Pipeline):
             `num_return_sequences=3`, …
 
     Returns:
-        For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for a
-        generator or a data set an iterator) of such lists.
+        For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
+        a generator or a data set an iterator) of such lists.
 
     Raises:
         ValueError: an input that is no such mapping, or whose arrays do not fit.
@@ -48,8 +48,8 @@ class ImageToTextPipeline(Pipeline):
         if not isinstance(inputs, Mapping) or inputs.get("visual_features") is None:
             given = f"a mapping with {sorted(inputs)}" if isinstance(inputs, Mapping) else type(inputs).__name__
             raise ValueError(
-                "This captioner takes a mapping with visual_features (num_regions, visual_feature_size) and visual_boxes "
-                f"(num_regions, 4); it got {given}."
+                "This captioner takes a mapping with visual_features (num_regions, visual_feature_size) and "
+                f"visual_boxes (num_regions, 4); it got {given}."
             )
         return {
             "visual_features": inputs["visual_features"],

@@ -61,7 +61,7 @@ class NGSANProcessor(ProcessorMixin):
         """
         if images is not None:
             raise ValueError(
-                "This processor takes visual_features and visual_boxes, not images; extract features from the images first."
+                "This processor takes visual_features and visual_boxes, not images; extract features first."
             )
         data = {}
         if visual_features is not None:

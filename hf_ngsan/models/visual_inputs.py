@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-
 BOX_TOLERANCE = 1e-3
 
 
@@ -28,14 +27,12 @@ def pad_visual_inputs(
         ValueError: wrong shape or number, NaN or infinite values, boxes outside [0, 1] or with x2 < x1 or y2 < y1; the
             message names the image by its index.
     """
-    features = [
-        as_array(array, f"visual_features of image {i}") for i, array in enumerate(one_per_image(visual_features))
-    ]
+    features = as_arrays(visual_features, "visual_features")
     for index, array in enumerate(features):
         if array.ndim != 2 or array.shape[0] == 0:
             raise ValueError(
-                f"visual_features of image {index} has shape {array.shape}; it must be (num_regions, visual_feature_size) "
-                "with at least one region."
+                f"visual_features of image {index} has shape {array.shape}; it must be "
+                "(num_regions, visual_feature_size) with at least one region."
             )
         if array.shape[1] != features[0].shape[1]:
             raise ValueError(
@@ -48,7 +45,7 @@ def pad_visual_inputs(
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     batch = {"visual_features": pad(features, max(lengths)), "attention_mask": mask.long()}
     if visual_boxes is not None:
-        boxes = [as_array(array, f"visual_boxes of image {i}") for i, array in enumerate(one_per_image(visual_boxes))]
+        boxes = as_arrays(visual_boxes, "visual_boxes")
         if len(boxes) != len(features):
             raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
         for index, (array, length) in enumerate(zip(boxes, lengths, strict=True)):
@@ -57,8 +54,11 @@ def pad_visual_inputs(
     return batch
 
 
-def one_per_image(arrays) -> Sequence:
-    return [arrays] if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2 else arrays
+def as_arrays(arrays, name: str) -> list[np.ndarray]:
+    """One float32 array an image; a lone matrix is one image."""
+    if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2:
+        arrays = [arrays]
+    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays)]
 
 
 def as_array(array, name: str) -> np.ndarray:
@@ -80,14 +80,14 @@ def check_boxes(boxes: np.ndarray, num_regions: int, index: int):
         )
     if boxes.min() < -BOX_TOLERANCE or boxes.max() > 1 + BOX_TOLERANCE:
         raise ValueError(
-            f"visual_boxes of image {index} range from {boxes.min():.3g} to {boxes.max():.3g}; divide x by the image's width "
-            "and y by its height, so that they lie within [0, 1]."
+            f"visual_boxes of image {index} range from {boxes.min():.3g} to {boxes.max():.3g}; divide x by the image's "
+            "width and y by its height, so that they lie within [0, 1]."
         )
     if (boxes[:, 2:] < boxes[:, :2]).any():
         row = int((boxes[:, 2:] < boxes[:, :2]).any(axis=1).argmax())
         raise ValueError(
-            f"Box {row} of image {index}, {boxes[row].tolist()}, is turned around; boxes are x1, y1, x2, y2 with x1 <= x2 "
-            "and y1 <= y2."
+            f"Box {row} of image {index}, {boxes[row].tolist()}, is turned around; boxes are x1, y1, x2, y2 with "
+            "x1 <= x2 and y1 <= y2."
         )
 
 
