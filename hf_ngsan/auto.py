@@ -5,9 +5,10 @@
 
 import importlib
 import importlib.abc
-import importlib.util
+import importlib.machinery
 import logging
 import sys
+import threading
 from collections.abc import Callable
 
 CAPTIONERS = ("ngsan",)
@@ -87,36 +88,49 @@ REGISTRATIONS = {
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function right after a module has been imported for the first time.
+    """Calls functions once modules of a package are there, and none of the package is half imported.
 
     Args:
-        callbacks (`dict[str, Callable]`): module name to function without arguments.
+        package (`str`): name of the package.
+        callbacks (`dict[str, Callable]`): module of the package to function without arguments.
     """
 
-    def __init__(self, callbacks: dict[str, Callable[[], None]]):
+    def __init__(self, package: str, callbacks: dict[str, Callable[[], None]]):
+        self.prefix = f"{package}."
         self.callbacks = dict(callbacks)
+        self.imports = threading.local()
 
     def find_spec(self, name, path=None, target=None):
-        callback = self.callbacks.pop(name, None)
-        if callback is None:
+        if not name.startswith(self.prefix):
             return None
-        spec = importlib.util.find_spec(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def execute_and_call_back(module):
-            execute(module)
-            callback()
+            self.imports.depth = getattr(self.imports, "depth", 0) + 1
+            try:
+                execute(module)
+            finally:
+                self.imports.depth -= 1
+            if self.imports.depth == 0:
+                self.call_back()
 
         spec.loader.exec_module = execute_and_call_back
         return spec
 
+    def call_back(self):
+        for name in [name for name in self.callbacks if name in sys.modules]:
+            callback = self.callbacks.pop(name, None)
+            if callback is not None:
+                callback()
+        if not self.callbacks and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
 
 def register():
     """Register every architecture: now with what transformers has imported, later with the rest."""
-    pending = {name: callback for name, callback in REGISTRATIONS.items() if name not in sys.modules}
-    sys.meta_path.insert(0, AfterImport(pending))
-    for name, callback in REGISTRATIONS.items():
-        if name not in pending:
-            callback()
+    after_import = AfterImport("transformers", REGISTRATIONS)
+    sys.meta_path.insert(0, after_import)
+    after_import.call_back()
