@@ -88,20 +88,20 @@ REGISTRATIONS = {
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls functions once modules of a package are there, and none of the package is half imported.
+    """Calls functions once certain modules are there, at a moment when no module of some packages is half imported.
 
     Args:
-        package (`str`): name of the package.
-        callbacks (`dict[str, Callable]`): module of the package to function without arguments.
+        packages (`tuple[str, ...]`): names of the packages.
+        callbacks (`dict[str, Callable]`): module of one of the packages to function without arguments.
     """
 
-    def __init__(self, package: str, callbacks: dict[str, Callable[[], None]]):
-        self.prefix = f"{package}."
+    def __init__(self, packages: tuple[str, ...], callbacks: dict[str, Callable[[], None]]):
+        self.prefixes = tuple(f"{package}." for package in packages)
         self.callbacks = dict(callbacks)
         self.imports = threading.local()
 
     def find_spec(self, name, path=None, target=None):
-        if not name.startswith(self.prefix):
+        if not name.startswith(self.prefixes):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
@@ -131,6 +131,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 def register():
     """Register every architecture: now with what transformers has imported, later with the rest."""
-    after_import = AfterImport("transformers", REGISTRATIONS)
+    after_import = AfterImport(("transformers", "hf_ngsan"), REGISTRATIONS)
     sys.meta_path.insert(0, after_import)
     after_import.call_back()
