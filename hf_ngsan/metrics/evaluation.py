@@ -1,0 +1,221 @@
+"""The caption metrics as `evaluate.Metric` classes that need neither a network nor Java."""
+
+import datasets
+import evaluate
+import numpy as np
+
+from .bleu import bleu_scores
+from .cider import ReferenceNGrams
+from .corpus import CaptionCorpus, check_captions
+from .rouge import rouge_l_scores
+
+_COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
+_INPUTS = """
+    predictions: one caption (a string) an image.
+    references: for each image the list of its reference captions.
+    per_image: also give the value of each image, as lists under "per_image".
+"""
+
+
+class CaptionMetric(evaluate.Metric):
+    """What all caption metrics share: checked input, the official tokenization, corpus and per-image values.
+
+    Args:
+        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)` may
+            take its place; `None` takes text that is tokenized already.
+        keep_in_memory: captions stay in memory unless this is `False`; several processes need `False`.
+        kwargs: passed on to `evaluate.Metric`.
+    """
+
+    description = ""
+    citation = _COCO_CITATION
+
+    def __init__(self, tokenizer="ptb", keep_in_memory=None, **kwargs):
+        if keep_in_memory is None:
+            keep_in_memory = kwargs.get("num_process", 1) == 1
+        self.tokenizer = tokenizer
+        super().__init__(keep_in_memory=keep_in_memory, **kwargs)
+
+    def _info(self):
+        return evaluate.MetricInfo(
+            description=self.description,
+            citation=self.citation,
+            inputs_description=_INPUTS,
+            features=datasets.Features(
+                {"predictions": datasets.Value("string"), "references": datasets.List(datasets.Value("string"))}
+            ),
+        )
+
+    def add_batch(self, *, predictions=None, references=None, **kwargs):
+        """Adds predictions and references of several images."""
+        check_captions(predictions, references)
+        evaluate.Metric.add_batch(self, predictions=predictions, references=references, **kwargs)
+
+    def add(self, *, prediction=None, reference=None, predictions=None, references=None, **kwargs):
+        """Adds the prediction and the list of references of one image."""
+        prediction = predictions if prediction is None else prediction
+        reference = references if reference is None else reference
+        check_captions([prediction], [reference])
+        evaluate.Metric.add(self, prediction=prediction, reference=reference, **kwargs)
+
+    def _compute(self, predictions, references, per_image=False):
+        corpus = CaptionCorpus(predictions, references, self.tokenizer)
+        totals, images = self.score_corpus(corpus)
+        result = {name: float(value) for name, value in totals.items()}
+        if per_image:
+            result["per_image"] = {name: np.asarray(values, dtype=float).tolist() for name, values in images.items()}
+        return result
+
+    def score_corpus(self, corpus):
+        """Scores a `CaptionCorpus`.
+
+        Returns:
+            `(totals, images)`: both by name of the metric, a number and an array with a value an image.
+        """
+        raise NotImplementedError
+
+
+class Bleu(CaptionMetric):
+    """BLEU-1 to BLEU-4: `bleu_1` ... `bleu_4`. The corpus value comes from summed counts, not from a mean."""
+
+    description = "BLEU-1 to BLEU-4 (Papineni et al., 2002), equal to the COCO evaluation."
+
+    def score_corpus(self, corpus):
+        totals, images = bleu_scores(corpus.prediction_words, corpus.reference_words, corpus.references_per_image)
+        names = [f"bleu_{n}" for n in range(1, 5)]
+        return dict(zip(names, totals, strict=True)), dict(zip(names, images.T, strict=True))
+
+
+class RougeL(CaptionMetric):
+    """ROUGE-L: `rouge_l`, beta 1.2, the mean over images."""
+
+    description = "ROUGE-L (Lin, 2004), equal to the COCO evaluation."
+
+    def score_corpus(self, corpus):
+        images = rouge_l_scores(corpus.predictions, corpus.references)
+        return {"rouge_l": images.mean()}, {"rouge_l": images}
+
+
+class _TfIdfMetric(CaptionMetric):
+    variant = ""
+
+    def __init__(self, document_frequency=None, **kwargs):
+        self.document_frequency = document_frequency
+        super().__init__(**kwargs)
+
+    def score_corpus(self, corpus):
+        images = _cider_scores(corpus, self.document_frequency, [self.variant])[self.variant]
+        return {self.variant: images.mean()}, {self.variant: images}
+
+
+class CiderD(_TfIdfMetric):
+    """CIDEr-D: `cider_d`, the number that pycocoevalcap and nearly every paper call "CIDEr".
+
+    Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6, length
+    counted in bigrams as the public code does), times 10. With `document_frequency=None` the references of the scored
+    images give the frequencies, as in pycocoevalcap; with one, its frequencies and its number of documents are used, as
+    the rewards of self-critical training do.
+
+    Args:
+        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training captions.
+
+    Raises:
+        ValueError: (from `compute`) a single image and no `document_frequency`.
+    """
+
+    variant = "cider_d"
+    description = 'CIDEr-D (Vedantam et al., 2015, eq. 4): what pycocoevalcap calls "CIDEr".'
+
+
+class Cider(_TfIdfMetric):
+    """Plain CIDEr: `cider`, eq. 2 and 3 of Vedantam et al. (2015). NOT the number that pycocoevalcap calls "CIDEr".
+
+    The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors: no clipping, no length
+    penalty, no factor 10, so it lies between 0 and 1. The paper also stems words before; this does not. Use `CiderD` to
+    compare with published numbers.
+
+    Args:
+        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training captions.
+    """
+
+    variant = "cider"
+    description = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), between 0 and 1."
+
+
+def _cider_scores(corpus, document_frequency, variants):
+    if document_frequency is None:
+        document_frequency, words = corpus.document_frequency, None
+    elif document_frequency.vocabulary is None:
+        raise ValueError(
+            "These document frequencies were counted on token ids; scoring text needs ones counted on text."
+        )
+    else:
+        words = document_frequency.word_ids(corpus.vocabulary)
+    references = ReferenceNGrams(corpus.reference_words, corpus.references_per_image, document_frequency, words)
+    images = np.arange(len(corpus))
+    return {variant: references.score(corpus.prediction_words, images, variant) for variant in variants}
+
+
+class CaptionMetrics(CaptionMetric):
+    """All caption metrics in one call, tokenized once.
+
+    Args:
+        document_frequency (`DocumentFrequency`, *optional*): for `cider_d` and `cider`; `None` takes the frequencies of the
+            references, as pycocoevalcap does.
+        metrics: which to compute, of "bleu", "rouge_l", "cider_d", "cider", "meteor", "spice". The last two run the
+            official Java programs and are left out by default.
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics import CaptionMetrics
+    >>> scores = CaptionMetrics().compute(
+    ...     predictions=["a cat on a mat", "two dogs run"],
+    ...     references=[["a cat sits on a mat"], ["two dogs are running", "dogs run on grass"]],
+    ... )
+    >>> sorted(scores)
+    ['bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'cider', 'cider_d', 'rouge_l']
+
+    ```
+
+    `cider_d` is what pycocoevalcap calls "CIDEr"; `cider` is the plain formula (see `Cider`).
+
+    Raises:
+        ValueError: an unknown metric; (from `compute`) bad captions, or a single image without `document_frequency`.
+    """
+
+    DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
+    OPTIONAL = ("meteor", "spice")
+    description = "BLEU, ROUGE-L, CIDEr-D and CIDEr of captions, equal to the COCO evaluation."
+
+    def __init__(self, document_frequency=None, metrics=DEFAULT, **kwargs):
+        unknown = [name for name in metrics if name not in self.DEFAULT + self.OPTIONAL]
+        if unknown:
+            raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(self.DEFAULT + self.OPTIONAL)}.")
+        self.document_frequency = document_frequency
+        self.metrics = tuple(metrics)
+        super().__init__(**kwargs)
+        self._parts = [self._part(name) for name in self.metrics]
+
+    def _part(self, name):
+        if name == "bleu":
+            return Bleu()
+        if name == "rouge_l":
+            return RougeL()
+        if name == "meteor":
+            from .java import Meteor
+
+            return Meteor()
+        if name == "spice":
+            from .java import Spice
+
+            return Spice()
+        return {"cider_d": CiderD, "cider": Cider}[name](self.document_frequency)
+
+    def score_corpus(self, corpus):
+        totals, images = {}, {}
+        for part in self._parts:
+            part_totals, part_images = part.score_corpus(corpus)
+            totals |= part_totals
+            images |= part_images
+        return totals, images

@@ -1,0 +1,56 @@
+"""Token-id sequences as generation and collators give them, cut where the caption ends."""
+
+import numpy as np
+
+from .ngrams import WordSequences
+
+
+def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
+    """Cuts each sequence after its first end token and leaves out padding and ignored tokens.
+
+    Args:
+        sequences: a 2-D array or tensor of token ids `(R, T)`, or a list of 1-D lists, arrays or tensors.
+        eos_token_id: the end token, which stays; `None` cuts nothing.
+        ignored_token_ids: tokens to leave out. Negative ids are always left out.
+
+    Raises:
+        ValueError: something other than whole numbers, or of the wrong number of dimensions.
+    """
+    tokens, lengths = _flatten(sequences)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    keep = tokens >= 0
+    if len(ignored_token_ids):
+        keep &= ~np.isin(tokens, np.asarray(ignored_token_ids))
+    if eos_token_id is not None:
+        ends = tokens == eos_token_id
+        ends_before = np.cumsum(ends) - ends
+        row_starts = np.cumsum(lengths) - lengths
+        keep &= ends_before == ends_before[np.minimum(row_starts, len(tokens) - 1)][rows]
+    return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
+
+
+def _flatten(sequences):
+    if hasattr(sequences, "ndim"):
+        matrix = _as_array(sequences)
+        if matrix.ndim != 2:
+            raise ValueError(f"Token ids must have the shape (captions, length), not {tuple(matrix.shape)}.")
+        return matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
+    rows = [_as_array(sequence) for sequence in sequences]
+    for row, array in enumerate(rows):
+        if array.ndim != 1:
+            raise ValueError(f"Caption {row} must be one sequence of token ids, not an array of shape {array.shape}.")
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
+
+
+def _as_array(values):
+    if isinstance(values, str):
+        raise ValueError(f"Token ids are wanted, but there is the text {values[:40]!r}.")
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"Token ids must be whole numbers, not {array.dtype}.")
+    return array.astype(np.int64, copy=False)
