@@ -1,0 +1,58 @@
+"""From files to batches: the feature contract, readers, synthetic scenes, vocabulary, sampler and collator.
+
+The names below are imported when first used, so that importing this package loads neither torch nor datasets.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOMES = {
+    "errors": ["DataError"],
+    "contract": ["caption_features", "check_dataset", "check_row", "clamp_boxes"],
+    "specs": ["load_data"],
+    "coco": ["load_coco_layout"],
+    "scenes": [
+        "draw_scene",
+        "load_scenes",
+        "make_scene",
+        "relation_prompts",
+        "score_relation_completions",
+        "score_relations",
+    ],
+    "vocabulary": ["build_tokenizer"],
+    "collator": ["CaptionCollator"],
+    "sampler": ["EpochSampler"],
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+if TYPE_CHECKING:
+    from .coco import load_coco_layout as load_coco_layout
+    from .collator import CaptionCollator as CaptionCollator
+    from .contract import caption_features as caption_features
+    from .contract import check_dataset as check_dataset
+    from .contract import check_row as check_row
+    from .contract import clamp_boxes as clamp_boxes
+    from .errors import DataError as DataError
+    from .sampler import EpochSampler as EpochSampler
+    from .scenes import draw_scene as draw_scene
+    from .scenes import load_scenes as load_scenes
+    from .scenes import make_scene as make_scene
+    from .scenes import relation_prompts as relation_prompts
+    from .scenes import score_relation_completions as score_relation_completions
+    from .scenes import score_relations as score_relations
+    from .specs import load_data as load_data
+    from .vocabulary import build_tokenizer as build_tokenizer
+
+
+def __getattr__(name):
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,96 @@
+"""Rows of a data set -> a batch for a captioner."""
+
+import hashlib
+
+import numpy as np
+
+from .errors import DataError
+
+
+class CaptionCollator:
+    """Makes a batch of rows of the feature contract, with a fixed number of captions for each image.
+
+    Which captions a row lends depends on `seed`, the epoch and the row's `image_id` alone, not on any random state,
+    worker or process, so that an epoch can be repeated exactly.
+
+    Args:
+        processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
+            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None. None in the
+            place of a string stands for a caption that a row does not have.
+        captions_per_image: C. Of rows with more captions, C different ones are chosen; rows with fewer give label rows
+            of -100 only. None takes every caption of every row, C being the largest number in the batch.
+        max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
+        seed: of the choice of captions.
+    """
+
+    def __init__(self, processor, *, captions_per_image=1, max_caption_length=None, seed=0):
+        if captions_per_image is not None and captions_per_image < 1:
+            raise DataError(f"captions_per_image is {captions_per_image}; it must be at least 1, or None for all.")
+        if max_caption_length is not None and max_caption_length < 1:
+            raise DataError(f"max_caption_length is {max_caption_length}; it must be at least 1.")
+        self.processor = processor
+        self.captions_per_image = captions_per_image
+        self.max_caption_length = max_caption_length
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        """Choose the captions of another epoch from now on."""
+        self.epoch = epoch
+
+    def __call__(self, rows):
+        """Collate rows.
+
+        Args:
+            rows: list of B mappings.
+
+        Returns:
+            What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
+            `attention_mask` `(B, N)`, and `labels` `(B * C, T)`, image by image, unless no row has captions.
+            An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
+
+        Raises:
+            DataError: some rows have boxes and others do not.
+        """
+        if not rows:
+            return {}
+        boxes = [row.get("visual_boxes") for row in rows]
+        having = [_is_array(box) for box in boxes]
+        if any(having) and not all(having):
+            raise DataError(
+                f"{_name(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have."
+            )
+        batch = self.processor(
+            visual_features=[np.asarray(row["visual_features"]) for row in rows],
+            visual_boxes=[np.asarray(box) for box in boxes] if all(having) else None,
+            captions=self._choose_captions(rows),
+        )
+        if self.max_caption_length is not None and "labels" in batch:
+            batch["labels"] = batch["labels"][:, : self.max_caption_length]
+        return batch
+
+    def _choose_captions(self, rows):
+        captions = [list(row.get("captions") or []) for row in rows]
+        if not any(captions):
+            return None
+        number = self.captions_per_image or max(map(len, captions))
+        return [self._choose(row, texts, number) for row, texts in zip(rows, captions, strict=True)]
+
+    def _choose(self, row, captions, number):
+        if len(captions) <= number:
+            return captions + [None] * (number - len(captions))
+        keys = [_digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(len(captions))]
+        return [captions[index] for index in sorted(range(len(captions)), key=keys.__getitem__)[:number]]
+
+
+def _digest(*parts):
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+
+
+def _is_array(boxes):
+    """False for None, and for the NaN by which numpy-formatted data sets stand for None."""
+    return boxes is not None and np.ndim(boxes) > 0
+
+
+def _name(row):
+    return f"The row with image_id {row['image_id']}" if "image_id" in row else "A row"

@@ -1,0 +1,239 @@
+"""The feature contract: what a row of every data set of this package holds, and the checks that it does.
+
+A row: `image_id` int64, `visual_features` `(N, D)`, `visual_boxes` float32 `(N, 4)` as `x1, y1, x2, y2` divided by the
+image's width and height (absent for video), `captions` list of strings; optional `image`, `width`, `height`, `split`
+and `objects` (a name for each region). On disk features are float16 and memory-mapped.
+"""
+
+import warnings
+
+import numpy as np
+from datasets import Array2D, Dataset, Features, Image, List, Value, concatenate_datasets
+from tqdm.auto import tqdm
+
+from .errors import DataError
+
+ARRAY_COLUMNS = ("visual_features", "visual_boxes")
+SMALLEST_SIDE = 1e-3
+"""The width or height, as a share of the image's, that a box without area is given."""
+
+_ROUNDING = 1e-4
+
+
+def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, size=False, split=False, objects=False):
+    """The `datasets.Features` of a data set of images or videos with captions.
+
+    Args:
+        feature_size: D, the width of one region feature.
+        dtype: `"float16"` or `"float32"`, the type of the features on disk.
+        boxes: whether there are boxes; False for video.
+        image, size, split, objects: whether there are the optional columns `image`, `width` and `height`, `split`,
+            `objects`.
+    """
+    features = {"image_id": Value("int64"), "visual_features": Array2D((None, feature_size), dtype)}
+    if boxes:
+        features["visual_boxes"] = Array2D((None, 4), "float32")
+    features["captions"] = List(Value("string"))
+    if image:
+        features["image"] = Image()
+    if size:
+        features |= {"width": Value("int32"), "height": Value("int32")}
+    if split:
+        features["split"] = Value("string")
+    if objects:
+        features["objects"] = List(Value("string"))
+    return Features(features)
+
+
+def with_arrays(dataset):
+    """The same data set with features and boxes read as float32 numpy arrays and everything else as Python objects."""
+    columns = [name for name in ARRAY_COLUMNS if name in dataset.column_names]
+    return dataset.with_format("numpy", columns=columns, output_all_columns=True)
+
+
+def clamp_boxes(boxes):
+    """Give boxes without area the side `SMALLEST_SIDE`, around their centre and within the image.
+
+    Args:
+        boxes: `(N, 4)`, `x1, y1, x2, y2` in [0, 1].
+
+    Returns:
+        The boxes, float32, and how many of them were changed. Inverted boxes are left as they are.
+    """
+    boxes = np.asarray(boxes, dtype=np.float32)
+    flat = boxes[:, 2:] == boxes[:, :2]
+    if not flat.any():
+        return boxes, 0
+    centres = np.clip((boxes[:, :2] + boxes[:, 2:]) / 2, SMALLEST_SIDE / 2, 1 - SMALLEST_SIDE / 2)
+    low = np.where(flat, centres - SMALLEST_SIDE / 2, boxes[:, :2])
+    high = np.where(flat, centres + SMALLEST_SIDE / 2, boxes[:, 2:])
+    return np.concatenate([low, high], axis=1).astype(np.float32), int(flat.any(axis=1).sum())
+
+
+def check_row(row, *, where, feature_size=None):
+    """Check one row against the contract.
+
+    Args:
+        row: a mapping with the fields of the contract; arrays or nested lists.
+        where: what to call the row in an error, e.g. `"features:mine, row 7"`.
+        feature_size: the width D that the features must have; None for any.
+
+    Returns:
+        The row with its features and boxes as arrays, and with float32 boxes of which those without area are widened
+        (`clamp_boxes`).
+
+    Raises:
+        DataError: a field is missing or wrong.
+    """
+    checked = dict(row)
+    checked["visual_features"] = _check_features(row.get("visual_features"), where, feature_size)
+    if is_missing(row.get("visual_boxes")):
+        checked.pop("visual_boxes", None)
+    else:
+        boxes = _check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
+        checked["visual_boxes"], _ = clamp_boxes(boxes)
+    if "captions" in row:
+        _check_captions(row["captions"], where)
+    return checked
+
+
+def check_dataset(dataset, *, name):
+    """Check every row of a data set, a batch at a time.
+
+    Args:
+        dataset: `datasets.Dataset` with the columns of the contract.
+        name: what to call it in messages.
+
+    Returns:
+        The data set. Where boxes have no area, one warning counts them, and `visual_boxes` holds the widened ones.
+        Columns `visual_boxes` and `captions` without a single value are left out.
+
+    Raises:
+        DataError: naming the first wrong row and its field.
+    """
+    if "visual_features" not in dataset.column_names:
+        raise DataError(
+            f"{name}: there is no column 'visual_features' among {', '.join(dataset.column_names) or 'no columns'};"
+            " hf_ngsan.data.caption_features says which columns a data set has."
+        )
+    if not len(dataset):
+        raise DataError(f"{name}: the data set has no rows.")
+    dataset = drop_empty_columns(dataset)
+    checked = [column for column in ("image_id", *ARRAY_COLUMNS, "captions") if column in dataset.column_names]
+    feature_size = None
+    for index, row in enumerate(_rows(dataset.select_columns(checked), name)):
+        where = f"{name}, row {index}" + (f" (image_id {row['image_id']})" if "image_id" in row else "")
+        if "visual_boxes" in checked and is_missing(row["visual_boxes"]):
+            raise DataError(
+                f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or to none."
+            )
+        feature_size = check_row(row, where=where, feature_size=feature_size)["visual_features"].shape[1]
+    return widen_boxes(dataset, name=name)
+
+
+def drop_empty_columns(dataset):
+    """The data set without the optional columns that hold no value at all."""
+    optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
+    empty = [column for column in optional if dataset.data.column(column).null_count == len(dataset.data)]
+    return dataset.remove_columns(empty)
+
+
+def widen_boxes(dataset, *, name):
+    """The data set with `clamp_boxes` done to every row, after one warning that counts the boxes changed.
+
+    The other columns stay as they are, memory-mapped; nothing is done where no box is without area.
+    """
+    if "visual_boxes" not in dataset.column_names:
+        return dataset
+    changed, boxes = 0, []
+    for row in _rows(dataset.select_columns(["visual_boxes"]), name):
+        row_boxes, number = clamp_boxes(row["visual_boxes"])
+        boxes.append(row_boxes)
+        changed += number
+    if not changed:
+        return dataset
+    warnings.warn(widening_note(name, changed), stacklevel=2)
+    column = Dataset.from_dict(
+        {"visual_boxes": boxes}, features=Features({"visual_boxes": Array2D((None, 4), "float32")})
+    )
+    return concatenate_datasets([dataset.remove_columns("visual_boxes"), column], axis=1)
+
+
+def widening_note(name, number):
+    boxes = "1 box without area was" if number == 1 else f"{number} boxes without area were"
+    return f"{name}: {boxes} widened to {SMALLEST_SIDE} of the image."
+
+
+def is_missing(value):
+    """Whether a field is absent: None, or the NaN by which numpy-formatted data sets stand for None."""
+    return value is None or (isinstance(value, float | np.floating) and np.isnan(value))
+
+
+def _rows(dataset, name):
+    """The rows of a data set as arrays, read a batch at a time."""
+    batches = with_arrays(dataset).iter(batch_size=128)
+    for batch in tqdm(batches, total=-(-len(dataset) // 128), desc=f"checking {name}", delay=5, leave=False):
+        for i in range(len(next(iter(batch.values())))):
+            yield {column: values[i] for column, values in batch.items()}
+
+
+def _check_features(features, where, feature_size):
+    if is_missing(features):
+        raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
+    features = _as_array(features, "visual_features", where)
+    if features.ndim != 2 or features.shape[1] == 0:
+        raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, feature width).")
+    if len(features) == 0:
+        raise DataError(f"{where}: visual_features has no regions; leave the row out.")
+    if feature_size is not None and features.shape[1] != feature_size:
+        raise DataError(
+            f"{where}: visual_features has width {features.shape[1]}, but the rows before have {feature_size};"
+            " a data set holds features of one width."
+        )
+    bad = ~np.isfinite(features)
+    if bad.any():
+        region, channel = np.argwhere(bad)[0]
+        raise DataError(
+            f"{where}: visual_features[{region}, {channel}] is {features[region, channel]};"
+            " leave the row out or extract its features again."
+        )
+    return features
+
+
+def _check_boxes(boxes, regions, where):
+    boxes = _as_array(boxes, "visual_boxes", where).astype(np.float32, copy=False)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    if len(boxes) != regions:
+        raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {regions} regions of visual_features.")
+    for wrong, fault in (
+        (~np.isfinite(boxes).all(axis=1), "not finite; leave the box or the row out"),
+        (
+            ((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING)).any(axis=1),
+            "not within [0, 1]; divide x by the width and y by the height of the image",
+        ),
+        ((boxes[:, 2:] < boxes[:, :2]).any(axis=1), "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
+    ):
+        if wrong.any():
+            first = int(wrong.argmax())
+            values = ", ".join(f"{side:g}" for side in boxes[first])
+            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+    return boxes
+
+
+def _check_captions(captions, where):
+    if is_missing(captions) or len(captions) == 0:
+        raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")
+    for index, caption in enumerate(captions):
+        if not isinstance(caption, str) or not caption.strip():
+            raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")
+
+
+def _as_array(values, field, where):
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiu":
+            raise ValueError
+        return array
+    except ValueError:
+        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None

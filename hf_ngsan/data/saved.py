@@ -1,0 +1,81 @@
+"""Folders written by `datasets`' `save_to_disk`."""
+
+from pathlib import Path
+
+import datasets
+
+from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
+from .errors import DataError
+from .prepared import cache_directory, fingerprint
+
+_ALIASES = {"validation": "val", "val": "validation"}
+
+
+def load_saved(directory, split):
+    """Load one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
+
+    The rows are checked against the contract when a folder is first loaded, and again only after it has changed.
+
+    Args:
+        directory: the folder given to `save_to_disk`.
+        split: its name; `validation` and `val` mean the same.
+
+    Returns:
+        `datasets.Dataset`, memory-mapped from the folder.
+
+    Raises:
+        DataError: no such folder or split, or a row that breaks the contract.
+    """
+    saved = _open(Path(directory))
+    dataset = _choose_split(saved, directory, split)
+    name = f"{directory}, split {split}"
+    passed = cache_directory() / f"checked-{fingerprint('features', split, _stamps(Path(directory)))}"
+    if not passed.exists():
+        dataset = check_dataset(dataset, name=name)
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+        return with_arrays(dataset)
+    return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
+
+
+def _open(directory):
+    if not directory.is_dir():
+        raise DataError(f"{directory} is not a folder; give one written by save_to_disk of the datasets library.")
+    try:
+        return datasets.load_from_disk(str(directory))
+    except FileNotFoundError:
+        raise DataError(
+            f"{directory} is not a saved data set; give a folder written by save_to_disk of the datasets library."
+        ) from None
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{directory} cannot be loaded as a saved data set: {reason}; save it again.") from error
+
+
+def _choose_split(saved, directory, split):
+    names = (split, _ALIASES.get(split, split))
+    if isinstance(saved, datasets.DatasetDict):
+        for name in names:
+            if name in saved:
+                return saved[name]
+        raise DataError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
+    if "split" not in saved.column_names:
+        raise DataError(
+            f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
+            " column."
+        )
+    column = saved.data.column("split").to_pylist() if saved._indices is None else list(saved["split"])
+    for name in names:
+        rows = [index for index, value in enumerate(column) if value == name]
+        if rows:
+            return saved.select(rows)
+    splits = sorted({str(value) for value in column})
+    raise DataError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+
+
+def _stamps(directory):
+    """Names, sizes and modification times of a folder's files: they change with its content."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return [str(directory.resolve())] + [
+        [str(path.relative_to(directory)), path.stat().st_size, path.stat().st_mtime_ns] for path in files
+    ]

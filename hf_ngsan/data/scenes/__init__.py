@@ -1,0 +1,23 @@
+"""Synthetic scenes: drawn objects, appearance-only region features, captions that only geometry can tell, a scorer."""
+
+from .drawing import draw_scene
+from .generator import FEATURE_SIZE, Scene, make_scene
+from .relations import COLOURS, FAMILIES, SHAPES, parse_statement
+from .rows import load_scenes
+from .scoring import RelationPrompt, relation_prompts, score_relation_completions, score_relations
+
+__all__ = [
+    "COLOURS",
+    "FAMILIES",
+    "FEATURE_SIZE",
+    "SHAPES",
+    "RelationPrompt",
+    "Scene",
+    "draw_scene",
+    "load_scenes",
+    "make_scene",
+    "parse_statement",
+    "relation_prompts",
+    "score_relation_completions",
+    "score_relations",
+]

@@ -1,0 +1,69 @@
+"""Scenes as a data set of the feature contract."""
+
+from ..errors import DataError
+from .drawing import draw_scene
+from .generator import FEATURE_SIZE, make_scene
+
+SPLITS = ("train", "validation", "test")
+IMAGE_SIZE = 256
+_MOST_SCENES = 10**8
+
+
+def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=False):
+    """Load or make one split of the `scenes` data set.
+
+    A scene depends on the seed, the split and its own number only: a larger size adds scenes to the same first ones,
+    and no scene is in two splits.
+
+    Args:
+        split: `train`, `validation` or `test`.
+        size: number of training scenes.
+        validation, test: numbers of validation and test scenes; a tenth and a fifth of `size` by default.
+        seed: a non-negative integer.
+        images: whether rows have a column `image`, 256 x 256 pixels.
+
+    Returns:
+        `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.
+
+    Raises:
+        DataError: an unknown split or a number out of range.
+    """
+    sizes = {
+        "train": size,
+        "validation": max(1, size // 10) if validation is None else validation,
+        "test": max(1, size // 5) if test is None else test,
+    }
+    if split not in sizes:
+        raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
+    for name, number in {"size": size, "validation": sizes["validation"], "test": sizes["test"]}.items():
+        if not 1 <= number <= _MOST_SCENES:
+            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {_MOST_SCENES}.")
+    if seed < 0:
+        raise DataError(f"scenes: seed is {seed}; give an integer that is not negative.")
+
+    from ..contract import caption_features
+    from ..prepared import Rows, fingerprint, prepare
+
+    number = sizes[split]
+    key = fingerprint("scenes", split, number, seed, images)
+    features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
+    return prepare("scenes", key, split, lambda: Rows(features, _rows(split, number, seed, images), number))
+
+
+def _rows(split, number, seed, images):
+    split_number = SPLITS.index(split)
+    for index in range(number):
+        scene = make_scene(seed, split_number, index)
+        row = {
+            "image_id": split_number * _MOST_SCENES + index,
+            "visual_features": scene.features,
+            "visual_boxes": scene.boxes,
+            "captions": scene.captions,
+            "width": IMAGE_SIZE,
+            "height": IMAGE_SIZE,
+            "split": split,
+            "objects": scene.objects,
+        }
+        if images:
+            row["image"] = draw_scene(scene, IMAGE_SIZE)
+        yield row

@@ -1,0 +1,68 @@
+"""A word-level tokenizer made from captions."""
+
+from collections import Counter
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from .errors import DataError
+
+SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+_NORMALIZER = normalizers.Sequence(
+    [
+        normalizers.NFKC(),
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex("[‘’`´]"), "'"),
+        normalizers.Replace(Regex(r"[^\w\s'-]|_"), " "),
+        normalizers.Replace(Regex(r"(?<!\w)['-]+|['-]+(?!\w)"), " "),
+        normalizers.Strip(),
+    ]
+)
+
+
+def build_tokenizer(captions, *, min_count=5, max_length=64):
+    """Build a tokenizer whose words are those of the training captions.
+
+    Text is lower-cased and loses its punctuation, apart from apostrophes and hyphens within a word. Ids: `<pad>` 0,
+    `<s>` 1, `</s>` 2, `<unk>` 3, then the words, the most frequent first and equally frequent ones by alphabet.
+    A sequence is encoded as `<s> words </s>`.
+
+    Args:
+        captions: strings, of the training split only.
+        min_count: words seen less often become `<unk>`.
+        max_length: the tokenizer's `model_max_length`, in tokens.
+
+    Returns:
+        `transformers.PreTrainedTokenizerFast`.
+
+    Raises:
+        DataError: something other than strings, or no word that is frequent enough.
+    """
+    counts = Counter()
+    for index, caption in enumerate(captions):
+        if not isinstance(caption, str):
+            raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")
+        counts.update(_NORMALIZER.normalize_str(caption).split())
+    words = sorted(
+        (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
+    )
+    if not words:
+        raise DataError(
+            f"No word is seen {min_count} times among {len(counts)} different words of the captions; lower min_count."
+        )
+    vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
+    backend.normalizer = _NORMALIZER
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}", special_tokens=[(token, vocabulary[token]) for token in (start, end)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        **SPECIAL_TOKENS,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
