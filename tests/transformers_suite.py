@@ -1,0 +1,92 @@
+"""transformers' own common tests, from the source distribution of the installed version.
+
+transformers installs no tests, but its source distribution has them. `python -m tests.transformers_suite` downloads it
+through pip and keeps its `tests` folder under `build/`; without it the tests that build on the suite are skipped.
+HF_NGSAN_TRANSFORMERS_TESTS may name another `tests` folder, such as that of a git checkout, which has the
+generation tests too.
+"""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import transformers
+
+PACKAGE = "transformers_tests"
+MISSING = "transformers' own tests are not here; `python -m tests.transformers_suite` fetches them"
+STAND_INS = {
+    "exporters.test_export": {"ExportTesterMixin": type("ExportTesterMixin", (), {})},
+    "generation.test_utils": {"GenerationTesterMixin": type("GenerationTesterMixin", (), {})},
+    "utils.test_configuration_utils": {
+        "config_common_kwargs": {
+            "chunk_size_feed_forward": 5,
+            "dtype": "float16",
+            "output_attentions": True,
+            "output_hidden_states": True,
+            "problem_type": "regression",
+            "return_dict": False,
+        }
+    },
+}
+
+
+def suite_folder() -> Path:
+    """Where the `tests` folder of the installed transformers version is, or would be."""
+    named = os.environ.get("HF_NGSAN_TRANSFORMERS_TESTS")
+    repository = Path(__file__).parents[1]
+    return Path(named) if named else repository / "build" / f"transformers-{transformers.__version__}" / "tests"
+
+
+def is_available() -> bool:
+    return (suite_folder() / "test_modeling_common.py").is_file()
+
+
+def fetch_suite():
+    """Download the source distribution and keep its tests; does nothing if they are there."""
+    if is_available():
+        return
+    target = suite_folder()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        wanted = f"transformers=={transformers.__version__}"
+        options = ["--quiet", "--no-deps", "--no-binary", "transformers", "--dest", temporary]
+        subprocess.run([sys.executable, "-m", "pip", "download", *options, wanted], check=True)
+        [archive] = Path(temporary).glob("*.tar.gz")
+        with tarfile.open(archive) as contents:
+            tests = [member for member in contents if Path(member.name).parts[1:2] == ("tests",)]
+            contents.extractall(temporary, members=tests, filter="data")
+        [unpacked] = Path(temporary).glob("*/tests")
+        (unpacked / "__init__.py").touch()
+        shutil.rmtree(target, ignore_errors=True)
+        unpacked.rename(target)
+
+
+def import_suite(name: str) -> ModuleType:
+    """Import a module of the suite, e.g. `"test_modeling_common"`; what the distribution leaves out is stood in for."""
+    if PACKAGE not in sys.modules:
+        add_module(PACKAGE, __path__=[str(suite_folder())])
+        add_module("fetch_hub_objects_for_ci", url_to_local_path=lambda url: url)
+        for missing, content in STAND_INS.items():
+            if not suite_folder().joinpath(*missing.split(".")).with_suffix(".py").is_file():
+                add_module(f"{PACKAGE}.{missing.split('.')[0]}", __path__=[])
+                add_module(f"{PACKAGE}.{missing}", **content)
+    return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+def add_module(name: str, **content):
+    module = ModuleType(name)
+    vars(module).update(content)
+    sys.modules[name] = module
+
+
+if __name__ == "__main__":
+    try:
+        fetch_suite()
+    except (subprocess.CalledProcessError, OSError, ValueError) as error:
+        sys.exit(f"The common tests of transformers {transformers.__version__} could not be fetched: {error}")
