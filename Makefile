@@ -1,0 +1,48 @@
+# `make` lists the targets. Everything happens in a virtual environment of this folder, made on first use.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+export HF_HUB_OFFLINE = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test slow lint format benchmarks clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of extras; torch comes first, so that the version of constraints.txt is the one that counts.
+$(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$*]"
+	@touch $@
+
+install: $(VENV)/installed-dev  ## install the package with all that its development needs
+
+demo: $(VENV)/installed-demo  ## train SAN and NG-SAN on drawn scenes, compare them, caption; results in runs/demo
+	$(BIN)/hf-ngsan demo
+
+test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
+	$(BIN)/python -m tests.transformers_suite
+	$(BIN)/python -m pytest -q
+
+slow: $(VENV)/installed-test  ## run the slow tests
+	$(BIN)/python -m tests.transformers_suite
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/installed-dev  ## check style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/installed-dev  ## repair style and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+benchmarks: $(VENV)/installed-test  ## measure speed and memory; prints the required numbers beside the measured ones
+	for script in import_time ngsan_step metrics; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+clean:  ## remove the virtual environment and everything generated; trained runs stay
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
