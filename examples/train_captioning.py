@@ -1,0 +1,54 @@
+"""Train a captioner by a recipe and measure the best model on the test split.
+
+    python examples/train_captioning.py --config examples/configs/ngsan/scenes.yaml training.epochs=5
+    accelerate launch --num_processes 2 examples/train_captioning.py --config examples/configs/ngsan/scenes.yaml
+
+A run that was stopped, by whatever, goes on with --resume as if it had not been. `hf-ngsan train` does the same without
+the final measurement.
+"""
+
+import argparse
+import json
+import logging
+import sys
+
+from accelerate import Accelerator
+
+from hf_ngsan.training import evaluate_captioner, load_captioner, load_recipe, train
+from hf_ngsan.training.launch import launch_processes
+from hf_ngsan.training.rows import is_scenes, load_rows
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, help="recipe, a YAML file")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the recipe")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
+    parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
+    parser.add_argument("--test-split", default="test", help="split that the best model is measured on (%(default)s)")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("hf_ngsan").setLevel(logging.INFO)
+
+    recipe = load_recipe(options.config, options.overrides)
+    result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+
+    accelerator = Accelerator()
+    model, processor = load_captioner(result.best_dir)
+    rows = load_rows(recipe.data.spec, options.test_split)
+    evaluation = evaluate_captioner(
+        model.to(accelerator.device), processor, rows, accelerator, relations=is_scenes(recipe.data.spec)
+    )
+    if accelerator.is_main_process:
+        evaluation.save(result.output_dir / f"captions_{options.test_split}.json")
+        print(json.dumps(evaluation.scores, indent=2))
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    launch_processes(sys.argv)
+    main()

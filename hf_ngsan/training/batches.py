@@ -1,0 +1,72 @@
+"""From an epoch's order of rows to the batches that one process works through."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from .rows import take
+
+
+class MicroBatch(NamedTuple):
+    """A part of one process's share of a global batch, small enough for memory.
+
+    Attributes:
+        inputs: collated tensors.
+        num_images: images in it; 0 marks a filler, which a process without a share computes, with weight 0, because
+            processes exchange gradients together.
+    """
+
+    inputs: dict
+    num_images: int
+
+
+class UpdateBatches(Dataset):
+    """Item i holds all micro-batches of update i in one process.
+
+    Args:
+        rows: a sequence of rows.
+        collate: makes a batch from a list of rows.
+        shares: for each update, the indices of this process's rows; may be empty.
+        num_parts: micro-batches that a share is cut into, at most.
+    """
+
+    def __init__(self, rows: Sequence, collate: Callable[[list], dict], shares: list[list[int]], num_parts: int):
+        self.rows = rows
+        self.collate = collate
+        self.shares = shares
+        self.num_parts = num_parts
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def __getitem__(self, update: int) -> list[MicroBatch]:
+        parts = split_evenly(self.shares[update], self.num_parts)
+        if not parts:
+            return [MicroBatch(self.collate([self.rows[0]]), num_images=0)]
+        return [MicroBatch(self.collate(take(self.rows, part)), len(part)) for part in parts]
+
+
+def split_evenly(items: list, num_parts: int) -> list[list]:
+    """Cut a list into at most `num_parts` consecutive parts that differ by one item at most; no part is empty."""
+    num_parts = min(num_parts, len(items))
+    bounds = [len(items) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
+    return [items[start:end] for start, end in pairwise(bounds)]
+
+
+def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> DataLoader:
+    """Loads updates `first`, `first + 1`, ... in order, without touching the global random state."""
+    return DataLoader(
+        batches,
+        batch_size=None,
+        sampler=range(first, len(batches)),
+        collate_fn=as_it_is,
+        num_workers=num_workers,
+        generator=torch.Generator(),
+    )
+
+
+def as_it_is(item):
+    return item

@@ -1,0 +1,224 @@
+"""Captioners made new from a recipe, loaded from a folder or the Hub, and saved."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, StrictDataclassError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
+from transformers.utils import logging as transformers_logging
+
+from ..auto import CAPTIONERS, config_class, model_class, processor_class
+from ..data import build_tokenizer
+from .recipe import EvaluationSettings, Recipe, RecipeError, suggestion
+
+UNKNOWN_WORD_ID = 3
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+FOLLOWS_FROM_DATA = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+
+
+class ModelFolderError(ValueError):
+    """A folder that holds no complete captioner; the message names it and says what is missing."""
+
+
+def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: int):
+    """Make the model and processor that a recipe describes, with the vocabulary of the training captions.
+
+    With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
+    section change its configuration.
+
+    Args:
+        recipe: sections `model`, `data` (min_word_count) and `evaluation` (how it generates by default) are used.
+        captions: every training caption.
+        visual_feature_size: width D of the data's features.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        RecipeError: unknown model type or field, a field of the wrong type, or features of another width.
+    """
+    fields = dict(recipe.model)
+    if "init_from" in fields:
+        model, processor = fine_tuned_captioner(fields)
+    else:
+        tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+        if "visual_feature_size" in config_fields(config_class_of(fields["model_type"])):
+            fields.setdefault("visual_feature_size", visual_feature_size)
+        config = build_config(fields, len(tokenizer))
+        config.pad_token_id, config.bos_token_id, config.eos_token_id = (
+            tokenizer.pad_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+        )
+        config.decoder_start_token_id = tokenizer.bos_token_id
+        model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
+        processor = processor_class(config.model_type)(tokenizer=tokenizer)
+    check_feature_size(model, visual_feature_size, recipe.data.spec)
+    set_generation_defaults(model, recipe.evaluation)
+    return model, processor
+
+
+def build_config(fields: Mapping, vocab_size: int):
+    """The configuration with `model_type` and the fields of a recipe's section `model`.
+
+    Raises:
+        RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
+    """
+    fields = dict(fields)
+    kind = config_class_of(fields.pop("model_type"))
+    check_field_names(fields, kind)
+    try:
+        return kind(**fields, vocab_size=vocab_size)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+
+
+def fine_tuned_captioner(fields: dict):
+    """Load the captioner named by `init_from`, with the other fields changed in its configuration."""
+    folder = fields.pop("init_from")
+    config = load_config(folder)
+    if fields.pop("model_type", config.model_type) != config.model_type:
+        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_field_names(fields, type(config))
+    return load_captioner(folder, **fields)
+
+
+def config_class_of(model_type: str):
+    if model_type not in CAPTIONERS:
+        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, CAPTIONERS)}")
+    return config_class(model_type)
+
+
+def check_field_names(fields: Iterable[str], kind: type):
+    valid = config_fields(kind)
+    for name in fields:
+        if name in FOLLOWS_FROM_DATA:
+            raise RecipeError(f"model.{name} follows from the vocabulary of the training captions; leave it out.")
+        if name not in valid:
+            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+
+
+def config_fields(kind: type) -> set[str]:
+    """The fields that a configuration class itself declares, those of transformers' base class left out."""
+    own = [parent for parent in kind.__mro__ if parent.__module__.startswith("hf_ngsan.")]
+    names = {name for parent in own for name in parent.__annotations__}
+    return names & {field.name for field in dataclasses.fields(kind)}
+
+
+def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
+    """Raise a RecipeError unless the features of a data set are as wide as the model's input."""
+    expected = getattr(model.config, "visual_feature_size", visual_feature_size)
+    if expected != visual_feature_size:
+        raise RecipeError(
+            f"The features of {data} are {visual_feature_size} wide, but the model takes visual_feature_size="
+            f"{expected}; use a model or features of the same width."
+        )
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: EvaluationSettings):
+    """Make `generate()` without arguments do what the evaluation does, in the saved model too."""
+    defaults = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
+    defaults.suppress_tokens = [UNKNOWN_WORD_ID]
+
+
+def save_captioner(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
+    """Save both into one folder that the Auto classes load."""
+    with without_progress_bars():
+        model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+
+
+def find_model_folder(name: str | os.PathLike) -> str:
+    """The folder of a model: `name` itself, or `best` or else `last` in it where it is the folder of a training run.
+
+    A name that is no folder, but could be one of the Hub, is returned as it is.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ModelFolderError: a folder without a model.
+    """
+    folder = Path(name)
+    if not folder.exists():
+        if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
+            return str(name)
+        raise FileNotFoundError(f"There is no model folder {folder}.")
+    for candidate in (folder, folder / "best", folder / "last"):
+        if (candidate / "config.json").is_file():
+            return str(candidate)
+    raise ModelFolderError(
+        f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
+    )
+
+
+def load_config(name: str | os.PathLike):
+    """Configuration of a captioner in a folder or on the Hub.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
+    """
+    folder = find_model_folder(name)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError, StrictDataclassError, HfHubHTTPError, HFValidationError) as error:
+        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+    if config.model_type not in CAPTIONERS:
+        raise ModelFolderError(
+            f"{folder} holds a {config.model_type} model; this needs a captioner ({', '.join(CAPTIONERS)})."
+        )
+    return config
+
+
+def load_captioner(name: str | os.PathLike, **config_changes):
+    """Load a captioner and its processor, from a model folder, a training run's folder or the Hub.
+
+    Returns:
+        The model in evaluation mode, and the processor.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ModelFolderError: the folder is no captioner or was not written completely.
+    """
+    folder = find_model_folder(name)
+    config = load_config(name)
+    for field, value in config_changes.items():
+        setattr(config, field, value)
+    try:
+        with without_progress_bars():
+            model, report = AutoModelForImageTextToText.from_pretrained(folder, config=config, output_loading_info=True)
+            processor = AutoProcessor.from_pretrained(folder)
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise ModelFolderError(
+            f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
+        ) from error
+    if report["missing_keys"]:
+        raise ModelFolderError(
+            f"{folder} is not a complete captioner: {len(report['missing_keys'])} weights are missing, "
+            f"{min(report['missing_keys'])} among them; save it again or use an earlier one."
+        )
+    return model.eval(), processor
+
+
+@contextmanager
+def without_progress_bars():
+    """transformers shows none of its bars for the weights of small models inside the `with` block."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()
+
+
+def one_sentence(error: Exception) -> str:
+    """The first line of a message, without its full stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,160 @@
+"""Resumable checkpoints: everything that a run needs to go on as if it had never stopped."""
+
+import json
+import logging
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, load_model, save_file, save_model
+
+from .averaging import WeightAverage
+from .files import (
+    TEMPORARY_PREFIX,
+    DamagedFolderError,
+    check_folder,
+    remove_leftovers,
+    write_folder_atomically,
+    write_text_atomically,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the message names the folder and says what to do."""
+
+
+@dataclass
+class TrainingProgress:
+    """Where a run is, in numbers.
+
+    Attributes:
+        epoch: epochs completed.
+        step_in_epoch: updates made in the epoch under way.
+        step: updates made in all.
+        sums: statistics of the epoch under way, summed over all processes.
+        best_score, best_epoch: of the best evaluation so far; epochs counted from 1.
+        evaluations_since_best: what early stopping counts.
+        history: one entry per completed epoch.
+    """
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    best_score: float | None = None
+    best_epoch: int | None = None
+    evaluations_since_best: int = 0
+    history: list[dict] = field(default_factory=list)
+
+
+class Checkpoints:
+    """The folder of a run's checkpoints, one folder `step-N` each.
+
+    Args:
+        folder: where they are.
+        keep: how many are kept.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2):
+        self.folder = folder
+        self.keep = keep
+
+    def all(self) -> list[Path]:
+        """Every checkpoint, the oldest first."""
+        return sorted(self.folder.glob("step-*"))
+
+    def save(self, step: int, write: Callable[[Path], None]):
+        """Add the checkpoint of an update, complete or not at all, then remove those that are too many."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_folder_atomically(self.folder / f"step-{step:09d}", write)
+        for old in self.all()[: -self.keep]:
+            doomed = old.with_name(f"{TEMPORARY_PREFIX}{old.name}")
+            os.rename(old, doomed)
+            shutil.rmtree(doomed)
+
+    def newest_intact(self) -> Path | None:
+        """The newest checkpoint that is as it was written, or None if there is none at all.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all of them are damaged.
+        """
+        remove_leftovers(self.folder)
+        problems = []
+        for folder in reversed(self.all()):
+            try:
+                check_folder(folder)
+            except DamagedFolderError as error:
+                problems.append(str(error))
+                continue
+            for problem in problems:
+                logger.warning("%s Going on from %s instead.", problem, folder)
+            return folder
+        if problems:
+            raise CheckpointError(f"{problems[0]} No earlier checkpoint is intact either; start over with --overwrite.")
+        return None
+
+
+def write_checkpoint(
+    folder: Path,
+    progress: TrainingProgress,
+    data: dict,
+    model: torch.nn.Module,
+    optimizer,
+    scaler=None,
+    average: WeightAverage | None = None,
+):
+    """Fill a folder with the state of a run. `data` tells the training data from any other."""
+    save_model(model, str(folder / "model.safetensors"))
+    states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
+    torch.save(states, folder / "optimizer.pt")
+    if average is not None:
+        save_file(average.tensors, folder / "average.safetensors")
+    state = {"progress": asdict(progress), "data": data, "num_threads": torch.get_num_threads()}
+    write_text_atomically(folder / "progress.json", json.dumps(state, indent=2))
+
+
+def read_checkpoint(
+    folder: Path,
+    data: dict,
+    model: torch.nn.Module,
+    optimizer,
+    scaler=None,
+    average: WeightAverage | None = None,
+) -> TrainingProgress:
+    """Load what [`write_checkpoint`] wrote into the same objects.
+
+    Raises:
+        CheckpointError: it was made by a run with other data or another model.
+    """
+    state = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+    for name, value in data.items():
+        if state["data"].get(name) != value:
+            raise CheckpointError(
+                f"{folder} cannot be resumed: the training data has another {name} than when the run began "
+                f"({value} instead of {state['data'].get(name)}); restore the data or start over with --overwrite."
+            )
+    if state["num_threads"] != torch.get_num_threads():
+        logger.warning(
+            "%s was written with %d CPU threads and is resumed with %d: the results may differ in the last digits.",
+            folder,
+            state["num_threads"],
+            torch.get_num_threads(),
+        )
+    try:
+        load_model(model, str(folder / "model.safetensors"))
+        states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
+        optimizer.load_state_dict(states["optimizer"])
+        if scaler is not None:
+            scaler.load_state_dict(states["scaler"])
+        if average is not None:
+            average.load(load_file(folder / "average.safetensors"))
+    except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{folder} does not fit the model of this recipe ({reason}).") from error
+    return TrainingProgress(**state["progress"])

@@ -1,0 +1,73 @@
+"""Scores of a captioner on a whole split, on one process or several."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..metrics import CaptionMetrics
+from .files import write_text_atomically
+from .generation import generate_captions
+from .relations import relation_accuracy
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Captions of a split and their scores.
+
+    Attributes:
+        image_ids: in the order of the rows.
+        captions: one an image.
+        scores: metric names to values; CIDEr-D is `cider_d`.
+    """
+
+    image_ids: list[int]
+    captions: list[str]
+    scores: dict[str, float]
+
+    def save(self, path: str | os.PathLike):
+        """Write the captions in the COCO result format, whole or not at all."""
+        results = [
+            {"image_id": image_id, "caption": caption}
+            for image_id, caption in zip(self.image_ids, self.captions, strict=True)
+        ]
+        write_text_atomically(path, json.dumps(results, ensure_ascii=False, indent=1) + "\n")
+
+
+def evaluate_captioner(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Sequence,
+    accelerator: Accelerator | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    relations: bool = False,
+    batch_size: int = 64,
+    **generate_arguments,
+) -> Evaluation:
+    """Caption every row and score the captions against the row's own.
+
+    Args:
+        model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
+        metrics: what [`CaptionMetrics`] computes; its default otherwise.
+        relations: also measure [`relation_accuracy`]; the rows must be drawn scenes.
+    """
+    captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
+    scores = [None]
+    if accelerator is None or accelerator.is_main_process:
+        scores = [score_captions(captions, rows, metrics)]
+    if accelerator is not None:
+        broadcast_object_list(scores)
+    if relations:
+        scores[0] |= relation_accuracy(model, processor, rows, accelerator, batch_size=batch_size)
+    return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores[0])
+
+
+def score_captions(captions: list[str], rows: Sequence, metrics: Sequence[str] | None = None) -> dict[str, float]:
+    """Scores of one caption for each row; the row's own `captions` are the references."""
+    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
+    return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])

@@ -1,0 +1,35 @@
+"""Starting several processes of the same command."""
+
+import os
+import sys
+
+import psutil
+
+
+def launch_processes(command: list[str], num_processes: int | None = None):
+    """Replace this process by `num_processes` ones of the same command, unless it is one of them already.
+
+    `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
+    a word; with `num_processes=None` it gets the N it asked for here. The processes are `torchrun`'s.
+
+    Args:
+        command: what follows `python`: a script or `-m` and a module, and the arguments.
+        num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
+    """
+    if num_processes is None:
+        num_processes = processes_asked_of_accelerate()
+    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *torchrun, *command])
+
+
+def processes_asked_of_accelerate() -> int:
+    """The N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
+        return 1
+    words = " ".join(psutil.Process(os.getppid()).cmdline()).replace("=", " ").split()
+    if "launch" not in words or "--num_processes" not in words:
+        return 1
+    return int(words[words.index("--num_processes") + 1])

@@ -1,0 +1,311 @@
+"""The training loop: one for every model and objective, on one process or several, resumable to the bit."""
+
+import json
+import logging
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from tqdm.auto import tqdm
+
+from ..data import EpochSampler
+from .averaging import WeightAverage
+from .batches import MicroBatch, UpdateBatches, update_loader
+from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
+from .files import replace_folder_contents, write_text_atomically
+from .objective import Objective
+from .recipe import Recipe
+from .schedules import learning_rate_at
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingDivergedError(ValueError):
+    """The loss is no longer a number; the message says when, and what to try."""
+
+
+class TrainingLoop:
+    """Trains a model epoch by epoch; evaluates, saves and stops as the recipe says.
+
+    Every update starts from random states (Python, NumPy, PyTorch) that are a function of the seed, the number of the
+    update and the process, and every batch is one of the seed, the epoch and the row. So a run that was killed and
+    resumed meets the same numbers as one that was not. With dropout, runs on one process and on several differ in
+    their masks; without it they agree to the rounding of sums.
+
+    Args:
+        accelerator: of `accelerate`; its gradient accumulation is not used, the loop has its own.
+        model: moved to the accelerator's device, and wrapped there.
+        objective: turns batches into losses.
+        rows: the training rows.
+        collator: makes a batch from a list of rows; `set_epoch` is called before each epoch.
+        recipe: the run's recipe; sections `data` (num_workers), `training` and `evaluation` are used.
+        evaluate: called with the bare model in evaluation mode, in every process; returns scores, equal in all.
+        save_model: writes the bare model into a folder that `from_pretrained` reads.
+        data_identity: JSON values that tell the training data from any other, checked when resuming.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: torch.nn.Module,
+        objective: Objective,
+        rows: Sequence,
+        collator: Callable[[list], dict],
+        recipe: Recipe,
+        save_model: Callable[[torch.nn.Module, Path], None],
+        evaluate: Callable[[torch.nn.Module], dict[str, float]] | None = None,
+        data_identity: dict | None = None,
+    ):
+        self.accelerator = accelerator
+        self.objective = objective
+        self.rows = rows
+        self.collator = collator
+        self.recipe = recipe
+        self.settings = recipe.training
+        self.save_model = save_model
+        self.evaluate = evaluate
+        self.data_identity = data_identity or {}
+        self.output_dir = recipe.output_dir
+        self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
+        self.progress = TrainingProgress()
+        self.steps_per_epoch = math.ceil(len(rows) / self.settings.batch_size)
+
+        optimizer = torch.optim.AdamW(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=self.settings.learning_rate,
+            betas=tuple(self.settings.adam_betas),
+            eps=self.settings.adam_epsilon,
+            weight_decay=self.settings.weight_decay,
+            fused=accelerator.device.type in ("cpu", "cuda"),
+        )
+        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        self.bare_model = accelerator.unwrap_model(self.model)
+        self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
+        self.new_sums: dict[str, torch.Tensor] = {}
+
+    def resume(self) -> bool:
+        """Go back to the newest intact checkpoint; False if the run has none.
+
+        Raises:
+            CheckpointError: every checkpoint is damaged, or made with other data or another model.
+        """
+        folder = self.checkpoints.newest_intact()
+        if folder is None:
+            return False
+        self.progress = read_checkpoint(folder, self.data_identity, **self.trained_objects())
+        logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
+        return True
+
+    def run(self) -> TrainingProgress:
+        """Train until the last epoch or until early stopping; return where the run ended."""
+        self.started_at, self.started_from = time.monotonic(), self.progress.step
+        while self.progress.epoch < self.settings.epochs and not self.out_of_patience():
+            started_at = time.monotonic()
+            self.train_epoch()
+            self.finish_epoch(time.monotonic() - started_at)
+        return self.progress
+
+    def out_of_patience(self) -> bool:
+        patience = self.settings.early_stopping_patience
+        return patience is not None and self.progress.evaluations_since_best >= patience
+
+    def train_epoch(self):
+        """Make the updates of the epoch under way that have not been made yet."""
+        progress, settings = self.progress, self.settings
+        shares = EpochSampler(
+            len(self.rows),
+            settings.batch_size,
+            seed=settings.seed,
+            epoch=progress.epoch,
+            num_processes=self.accelerator.num_processes,
+            process_index=self.accelerator.process_index,
+            shuffle=True,
+        )
+        self.collator.set_epoch(progress.epoch)
+        batches = UpdateBatches(self.rows, self.collator, list(shares), settings.gradient_accumulation_steps)
+        self.model.train()
+        with self.progress_bar() as bar:
+            for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
+                self.update(micro_batches)
+                progress.step += 1
+                progress.step_in_epoch += 1
+                if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
+                    self.log_training()
+                    bar.set_postfix_str(f"loss {self.training_summary()['loss']:.3f}, run left {self.time_left()}")
+                bar.update(min(progress.step_in_epoch * settings.batch_size, len(self.rows)) - bar.n)
+                if self.time_to_save():
+                    self.save_checkpoint()
+
+    def update(self, micro_batches: list[MicroBatch]):
+        """One step of the optimizer on this process's share of a global batch."""
+        progress, accelerator = self.progress, self.accelerator
+        seed_everything(self.settings.seed, progress.step, accelerator.process_index)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate_at(progress.step, self.steps_per_epoch, self.settings)
+
+        prepared, weight = [], torch.zeros((), device=accelerator.device)
+        for inputs, num_images in micro_batches:
+            inputs = {name: tensor.to(accelerator.device) for name, tensor in inputs.items()}
+            prepared.append(self.objective.prepare(self.bare_model, inputs))
+            if num_images:
+                weight = weight + self.objective.weight(prepared[-1])
+        # gradients are averaged over processes, hence the factor
+        scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
+
+        for index, inputs in enumerate(prepared):
+            is_last, is_filler = index == len(prepared) - 1, micro_batches[index].num_images == 0
+            with nullcontext() if is_last else accelerator.no_sync(self.model):
+                loss, statistics = self.objective.loss(self.model, inputs)
+                accelerator.backward(loss * (0.0 if is_filler else scale))
+            if not is_filler:
+                self.count(images=torch.tensor(micro_batches[index].num_images), **statistics)
+        if self.settings.max_grad_norm is not None:
+            norm = accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
+            if accelerator.is_main_process:
+                self.count(gradient_norm=norm, updates=torch.tensor(1))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(progress.step + 1)
+
+    def count(self, **statistics: torch.Tensor):
+        for name, value in statistics.items():
+            self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
+
+    def gather_sums(self):
+        """Add the statistics that all processes have counted since the last call to those of the epoch."""
+        for sums in gather_object([{name: float(value) for name, value in self.new_sums.items()}]):
+            for name, value in sums.items():
+                self.progress.sums[name] = self.progress.sums.get(name, 0.0) + value
+        self.new_sums = {}
+
+    def training_summary(self) -> dict[str, float]:
+        """The epoch so far in numbers.
+
+        Raises:
+            TrainingDivergedError: the loss is infinite or not a number.
+        """
+        sums, progress = self.progress.sums, self.progress
+        summary = self.objective.summary(sums)
+        if not math.isfinite(summary["loss"]):
+            raise TrainingDivergedError(
+                f"The loss became {summary['loss']} in epoch {progress.epoch + 1}, at update {progress.step} or a "
+                "little before; lower training.learning_rate or set training.max_grad_norm (checkpoints are intact)."
+            )
+        if "updates" in sums:
+            summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
+        return summary
+
+    def log_training(self):
+        self.gather_sums()
+        values = {**self.training_summary(), "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        self.accelerator.log({f"train/{name}": value for name, value in values.items()}, step=self.progress.step)
+
+    def finish_epoch(self, seconds: float):
+        """Evaluate and save the epoch's model, write the epoch's line, save a checkpoint."""
+        progress = self.progress
+        num_images = progress.sums["images"]
+        entry = {"epoch": progress.epoch + 1, "step": progress.step, **self.training_summary()}
+        entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        self.model.eval()
+        with self.average.applied() if self.average else nullcontext():
+            if self.time_to_evaluate():
+                entry.update(self.evaluate(self.bare_model))
+                self.keep_if_best(entry)
+            self.save_model_as("last")
+        entry |= {"seconds": round(seconds, 2), "images_per_second": round(num_images / seconds, 1)}
+        progress.history.append(entry)
+        progress.epoch += 1
+        progress.step_in_epoch = 0
+        progress.sums = {}
+        self.report(entry)
+        self.save_checkpoint()
+
+    def time_to_evaluate(self) -> bool:
+        epoch = self.progress.epoch + 1
+        every = self.recipe.evaluation.every_epochs
+        return self.evaluate is not None and (epoch % every == 0 or epoch == self.settings.epochs)
+
+    def keep_if_best(self, entry: dict):
+        progress, score = self.progress, entry[self.recipe.evaluation.metric]
+        progress.evaluations_since_best += 1
+        if progress.best_score is None or score > progress.best_score:
+            progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, entry["epoch"], 0
+            self.save_model_as("best")
+
+    def report(self, entry: dict):
+        progress, metric = self.progress, self.recipe.evaluation.metric
+        parts = [f"epoch {entry['epoch']}/{self.settings.epochs}", f"loss {entry['loss']:.4f}"]
+        if metric in entry:
+            is_best = progress.best_epoch == entry["epoch"]
+            parts.append(f"{metric} {entry[metric]:.4f}{' (best)' if is_best else ''}")
+        parts += [f"lr {entry['learning_rate']:.2e}", f"{entry['images_per_second']:.0f} images/s"]
+        parts += [tqdm.format_interval(entry["seconds"]), f"{self.time_left()} left"]
+        logger.info("%s", ", ".join(parts))
+        if self.out_of_patience():
+            logger.info("Stopping early: no better %s since epoch %d.", metric, progress.best_epoch)
+        scores = {name: value for name, value in entry.items() if isinstance(value, float)}
+        self.accelerator.log({f"epoch/{name}": value for name, value in scores.items()}, step=progress.step)
+        if self.accelerator.is_main_process:
+            lines = [json.dumps(entry) + "\n" for entry in progress.history]
+            write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
+
+    def save_model_as(self, name: str):
+        if self.accelerator.is_main_process:
+            replace_folder_contents(self.output_dir / name, lambda folder: self.save_model(self.bare_model, folder))
+        self.accelerator.wait_for_everyone()
+
+    def time_to_save(self) -> bool:
+        """Whether a checkpoint is due within the epoch; at its end there is one anyway."""
+        every = self.settings.save_every_steps
+        at_end = self.progress.step_in_epoch == self.steps_per_epoch
+        return every is not None and self.progress.step % every == 0 and not at_end
+
+    def save_checkpoint(self):
+        self.gather_sums()
+        if self.accelerator.is_main_process:
+            self.checkpoints.save(
+                self.progress.step,
+                lambda folder: write_checkpoint(folder, self.progress, self.data_identity, **self.trained_objects()),
+            )
+        self.accelerator.wait_for_everyone()
+
+    def trained_objects(self) -> dict:
+        return {
+            "model": self.bare_model,
+            "optimizer": self.optimizer,
+            "scaler": self.accelerator.scaler,
+            "average": self.average,
+        }
+
+    def progress_bar(self) -> tqdm:
+        return tqdm(
+            desc=f"epoch {self.progress.epoch + 1}/{self.settings.epochs}",
+            total=len(self.rows),
+            initial=min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows)),
+            unit="image",
+            leave=False,
+            disable=not (self.accelerator.is_main_process and sys.stderr.isatty()),
+        )
+
+    def time_left(self) -> str:
+        """Estimate for the rest of the run, evaluations included, as hours, minutes and seconds."""
+        steps_done = self.progress.step - self.started_from
+        steps_left = self.settings.epochs * self.steps_per_epoch - self.progress.step
+        return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
+
+
+def seed_everything(seed: int, step: int, process_index: int):
+    """Set the random states of Python, NumPy and PyTorch to a function of the three numbers."""
+    words = numpy.random.SeedSequence([seed, step, process_index]).generate_state(4)
+    random.seed(int(words[0]))
+    numpy.random.seed(words[1])
+    torch.manual_seed((int(words[2]) << 32 | int(words[3])) & 0x7FFF_FFFF_FFFF_FFFF)

@@ -1,0 +1,55 @@
+"""The folder of a training run: begun, gone on with or refused, never mixed with anything else."""
+
+import shutil
+from pathlib import Path
+
+from .files import TEMPORARY_PREFIX, remove_leftovers
+from .recipe import Recipe, RecipeError, changes_that_break_resuming, load_recipe, save_recipe
+
+RECIPE_FILE = "recipe.yaml"
+
+
+def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
+    """Refuse to mix a run with whatever its folder already holds; nothing is written.
+
+    Raises:
+        FileExistsError: the folder holds a run, and neither `resume` nor `overwrite` is given, or something else.
+        RecipeError: a run to be resumed has another recipe; the keys are named.
+    """
+    folder, recipe_file = recipe.output_dir, recipe.output_dir / RECIPE_FILE
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
+    if is_empty(folder):
+        return
+    if not recipe_file.is_file():
+        raise FileExistsError(
+            f"training.output_dir: {folder} holds files that are no training run ({RECIPE_FILE} is missing); "
+            "choose another folder."
+        )
+    if overwrite:
+        return
+    if not resume:
+        raise FileExistsError(
+            f"{folder} already holds a run; add --resume to go on, --overwrite to delete it and start again, or choose "
+            "another training.output_dir."
+        )
+    changed = changes_that_break_resuming(load_recipe(recipe_file), recipe)
+    if changed:
+        raise RecipeError(
+            f"{folder} cannot be resumed: {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
+            f"{recipe_file}; use the value there, or --overwrite to start again."
+        )
+
+
+def prepare_output_folder(recipe: Recipe, overwrite: bool):
+    """Make the folder, empty if `overwrite`, and write the recipe into it."""
+    if overwrite and recipe.output_dir.exists():
+        shutil.rmtree(recipe.output_dir)
+    recipe.output_dir.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(recipe.output_dir)
+    save_recipe(recipe, recipe.output_dir / RECIPE_FILE)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is absent or holds nothing but what an interrupted start left."""
+    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())

@@ -1,0 +1,312 @@
+"""The recipe of a training run: typed sections read from YAML, with `base` files and `key=value` overrides."""
+
+import dataclasses
+import difflib
+import os
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from .files import write_text_atomically
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used; the message names the file and the key and says what to do."""
+
+
+def setting(default, help: str, *, choices=None, minimum=None, below=None, free_on_resume: bool = False):
+    """A recipe key: its default, its one-line explanation, its bounds, and whether a resumed run may change it."""
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "minimum": minimum,
+        "below": below,
+        "free_on_resume": free_on_resume,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which rows are trained on, and which words and captions of them."""
+
+    spec: str = setting("scenes", "data set: scenes[:size=N,seed=S], coco-layout:DIR or features:DIR")
+    train_split: str = setting("train", "split that is trained on, and whose captions make the vocabulary")
+    validation_split: str | None = setting("validation", "split that chooses the best model; null = none")
+    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
+    max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+    num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How the weights are fitted, saved and watched."""
+
+    output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
+    seed: int = setting(0, "of weights, order of images, captions drawn and dropout", minimum=0)
+    epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
+    batch_size: int = setting(50, "images per update, all processes and accumulation steps together", minimum=1)
+    gradient_accumulation_steps: int = setting(1, "parts a batch is cut into to save memory", minimum=1)
+    learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0)
+    schedule: str = setting(
+        "step", "after the warm-up: step, cosine or constant", choices=("step", "cosine", "constant")
+    )
+    warmup_epochs: int = setting(3, "epoch t counted from 1 has learning_rate * min(t / warmup_epochs, 1)", minimum=0)
+    decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
+    decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
+    decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
+    adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
+    weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
+    label_smoothing: float = setting(
+        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
+    )
+    max_grad_norm: float | None = setting(None, "gradients are clipped to this norm; null = not", minimum=0.0)
+    ema_decay: float = setting(
+        0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
+    )
+    mixed_precision: str | None = setting(None, "fp16, bf16 or null = none", choices=("fp16", "bf16"))
+    num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
+    early_stopping_patience: int | None = setting(
+        None, "stop after this many evaluations without a new best; null = never", minimum=1, free_on_resume=True
+    )
+    save_every_steps: int | None = setting(
+        None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
+    )
+    keep_checkpoints: int = setting(2, "resumable checkpoints kept; older ones go", minimum=1, free_on_resume=True)
+    log_every: int = setting(50, "updates between two points in the tracker", minimum=1, free_on_resume=True)
+    tracker: str | None = setting(
+        "tensorboard", "an Accelerate tracker, such as tensorboard; null = none", free_on_resume=True
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How captions are generated for the validation split, and what makes a model the best."""
+
+    every_epochs: int = setting(
+        1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
+    )
+    metric: str = setting("cider_d", "the number that chooses the best model, higher is better")
+    num_beams: int = setting(3, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(20, "longest generated caption in tokens, its end included", minimum=1)
+    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
+    batch_size: int = setting(64, "images captioned at once in one process", minimum=1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that a training run depends on.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
+            configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
+        data, training, evaluation: the other sections.
+    """
+
+    model: dict = field(default_factory=lambda: {"model_type": "ngsan"})
+    data: DataSettings = field(default_factory=DataSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    @classmethod
+    def from_dict(cls, sections: Mapping, where: str = "the recipe") -> "Recipe":
+        """Check nested mappings and turn them into a recipe.
+
+        Raises:
+            RecipeError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
+        """
+        for name in sections:
+            if name not in SECTIONS and name != "model":
+                raise RecipeError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *SECTIONS])}")
+        for name, values in sections.items():
+            if not isinstance(values, Mapping):
+                raise RecipeError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
+        parsed = {name: parse_section(name, sections.get(name, {}), where) for name in SECTIONS}
+        model = dict(sections.get("model", {}))
+        if "init_from" not in model:
+            model = {"model_type": "ngsan", **model}
+        return cls(model=model, **parsed)
+
+    def to_dict(self) -> dict:
+        return {"model": dict(self.model), **{name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}}
+
+    @property
+    def output_dir(self) -> Path:
+        return Path(self.training.output_dir or "runs/captioner")
+
+
+SECTIONS = {"data": DataSettings, "training": TrainingSettings, "evaluation": EvaluationSettings}
+
+
+def parse_section(section: str, values: Mapping, where: str):
+    settings = {entry.name: entry for entry in dataclasses.fields(SECTIONS[section])}
+    annotations = typing.get_type_hints(SECTIONS[section])
+    parsed = {}
+    for key, value in values.items():
+        if key not in settings:
+            raise RecipeError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
+        parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
+    return SECTIONS[section](**parsed)
+
+
+def check_value(value, annotation, bounds: Mapping, where: str):
+    optional = isinstance(annotation, types.UnionType) and types.NoneType in typing.get_args(annotation)
+    if optional:
+        if value is None:
+            return None
+        annotation = next(part for part in typing.get_args(annotation) if part is not types.NoneType)
+    if typing.get_origin(annotation) is tuple:
+        kinds = typing.get_args(annotation)
+        if not isinstance(value, list | tuple) or len(value) != len(kinds):
+            raise RecipeError(f"{where} must be a list of {len(kinds)} values, not {value!r}.")
+        return tuple(check_value(item, kind, bounds, where) for item, kind in zip(value, kinds, strict=True))
+    if annotation is float and not isinstance(value, bool):
+        with suppress(TypeError, ValueError):  # YAML 1.1 reads 1e-4, without a dot, as a string
+            value = float(value)
+    if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
+        expected = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
+        raise RecipeError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
+    if value != value:
+        raise RecipeError(f"{where} must be a number, not nan.")
+    if bounds["choices"] and value not in bounds["choices"]:
+        raise RecipeError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
+    if bounds["minimum"] is not None and value < bounds["minimum"]:
+        raise RecipeError(f"{where} must be at least {bounds['minimum']}, not {value!r}.")
+    if bounds["below"] is not None and value >= bounds["below"]:
+        raise RecipeError(f"{where} must be below {bounds['below']}, not {value!r}.")
+    return value
+
+
+def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
+    """How a message about an unknown name ends: with the closest valid one or, if none is close, with all of them."""
+    valid = list(valid)
+    prefix = f"{section}." if section else ""
+    close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {prefix}{close[0]}?"
+    return f"; valid are {', '.join(prefix + name for name in valid)}."
+
+
+def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation`. A key `base: OTHER.yaml`
+            names a file, relative to this one, whose settings hold wherever this file is silent.
+        overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one section other
+            than `model` has such a key.
+
+    Raises:
+        FileNotFoundError: the file or its base does not exist.
+        RecipeError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
+    """
+    path = Path(path)
+    sections = read_with_base(path)
+    Recipe.from_dict(sections, where=str(path))
+    for text in overrides:
+        section, key, value = parse_override(text)
+        sections[section] = {**sections.get(section, {}), key: value}
+    recipe = Recipe.from_dict(sections, where="the command line" if overrides else str(path))
+    if recipe.training.output_dir is None:
+        training = dataclasses.replace(recipe.training, output_dir=str(Path("runs") / path.stem))
+        recipe = dataclasses.replace(recipe, training=training)
+    return recipe
+
+
+def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+    if path.resolve() in seen:
+        raise RecipeError(f"{path}: its base files name each other in a circle.")
+    try:
+        sections = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        named_by = f" (named as base by {seen[-1]})" if seen else ""
+        raise FileNotFoundError(f"There is no recipe {path}{named_by}.") from None
+    except IsADirectoryError:
+        raise RecipeError(f"{path} is a folder; a recipe is a YAML file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise RecipeError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', None) or error}).") from None
+    if sections is None:
+        sections = {}
+    if not isinstance(sections, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of sections, not {type(sections).__name__}.")
+    base = sections.pop("base", None)
+    sections = {name: {} if values is None else values for name, values in sections.items()}
+    if base is None:
+        return sections
+    if not isinstance(base, str):
+        raise RecipeError(f"{path}: base must be the name of a YAML file, not {base!r}.")
+    merged = read_with_base(path.parent / base, (*seen, path.resolve()))
+    for name, values in sections.items():
+        both = isinstance(values, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **values} if both else values
+    return merged
+
+
+def parse_override(text: str) -> tuple[str, str, object]:
+    """Split `section.key=value` into section, key and YAML value; a bare key is looked up in the typed sections."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise RecipeError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
+    try:
+        value = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise RecipeError(f"{text!r}: the value is not valid YAML.") from None
+    section, _, key = name.rpartition(".")
+    return section or section_of(key), key, value
+
+
+def section_of(key: str) -> str:
+    """The one section, other than `model`, that has this key."""
+    keys = [(section, entry.name) for section, kind in SECTIONS.items() for entry in dataclasses.fields(kind)]
+    owners = [section for section, name in keys if name == key]
+    if len(owners) > 1:
+        raise RecipeError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
+    if not owners:
+        close = difflib.get_close_matches(key, [name for _, name in keys], n=1)
+        hints = [f"did you mean {section}.{name}?" for section, name in keys if name in close]
+        hint = hints[0] if hints else "write section.key=value, for example model.hidden_size=256."
+        raise RecipeError(f"unknown key {key!r}; {hint}")
+    return owners[0]
+
+
+def save_recipe(recipe: Recipe, path: str | os.PathLike):
+    """Write a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
+    lines = ["# The recipe of this run: hf-ngsan train --config THIS-FILE repeats it.", "model:"]
+    lines += [f"  {key}: {flow_yaml(value)}" for key, value in recipe.model.items()]
+    for section, kind in SECTIONS.items():
+        lines += ["", f"{section}:"]
+        for entry in dataclasses.fields(kind):
+            value = getattr(getattr(recipe, section), entry.name)
+            value = flow_yaml(list(value) if isinstance(value, tuple) else value)
+            lines.append(f"  {entry.name}: {value}  # {entry.metadata['help']}")
+    write_text_atomically(path, "\n".join(lines) + "\n")
+
+
+def flow_yaml(value) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("...").strip()
+
+
+def changes_that_break_resuming(old: Recipe, new: Recipe) -> list[str]:
+    """The keys that differ between two recipes and would make a resumed run another run, as `section.key` texts.
+
+    `training.epochs` may change unless the cosine schedule depends on it.
+    """
+    changed = [f"model.{key}" for key in sorted({*old.model, *new.model}) if old.model.get(key) != new.model.get(key)]
+    for section, kind in SECTIONS.items():
+        for entry in dataclasses.fields(kind):
+            free = entry.metadata["free_on_resume"]
+            if entry.name == "epochs" and "cosine" in (old.training.schedule, new.training.schedule):
+                free = False
+            if not free and getattr(getattr(old, section), entry.name) != getattr(getattr(new, section), entry.name):
+                changed.append(f"{section}.{entry.name}")
+    return changed

@@ -1,0 +1,36 @@
+"""The rows that a captioner is trained on or evaluated with."""
+
+from collections.abc import Sequence
+
+import numpy
+from datasets import Dataset
+
+from ..data import DataError, load_data
+
+
+def load_rows(spec: str, split: str, with_captions: bool = True) -> Dataset:
+    """One split of a data set, without drawn or photographed images, which would be decoded for nothing.
+
+    Raises:
+        DataError: the data cannot be used, or has no captions though they are asked for.
+    """
+    rows = load_data(spec, split)
+    if with_captions and "captions" not in rows.column_names:
+        raise DataError(f"{spec}, split {split}, has no captions; training and evaluation need them.")
+    return rows.remove_columns("image") if "image" in rows.column_names else rows
+
+
+def take(rows: Sequence, indices: Sequence[int]) -> list[dict]:
+    """Rows by their indices, read together where the data set can."""
+    indices = list(indices)
+    return rows.__getitems__(indices) if hasattr(rows, "__getitems__") else [rows[index] for index in indices]
+
+
+def visual_feature_size(rows: Sequence) -> int:
+    """Width D of the features of a data set."""
+    return numpy.asarray(rows[0]["visual_features"]).shape[-1]
+
+
+def is_scenes(spec: str) -> bool:
+    """Whether a spec names drawn scenes, whose relations can be scored."""
+    return spec.partition(":")[0] == "scenes"
