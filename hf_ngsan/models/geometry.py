@@ -53,8 +53,9 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))
     else:
         position = offset.abs().clamp(min=SMALLEST_RATIO).log()
-    log_size = size.log()
-    return torch.cat([position, log_size[:, :, None, :] - log_size[:, None, :, :]], dim=-1)
+    # The logarithm of the ratio, not a difference of logarithms: a common scale then cancels to the last bit.
+    ratio = size[:, :, None, :] / size[:, None, :, :]
+    return torch.cat([position, ratio.log()], dim=-1)
 
 
 def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
