@@ -9,30 +9,8 @@ from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 
 FEATURE_SIZE = 12
-WORDS = [
-    *[
-        "a",
-        "red",
-        "blue",
-        "green",
-        "ball",
-        "box",
-        "ring",
-        "is",
-        "left",
-        "of",
-        "right",
-        "above",
-        "below",
-        "near",
-        "the",
-        "and",
-        "two",
-        "small",
-        "large",
-        "on",
-    ]
-]
+VOCABULARY = "a red blue green ball box ring is left of right above below near the and two small large on"
+WORDS = VOCABULARY.split()
 
 
 def tiny_config(**changes) -> NGSANConfig:

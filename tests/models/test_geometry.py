@@ -1,0 +1,243 @@
+"""Relative and absolute geometry and the geometric bias against loops over eq. 8, 9 and 11-13 of Guo et al. 2020."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ngsan.models.geometry import (
+    GeometricBias,
+    RelativeGeometryEmbedding,
+    absolute_geometry,
+    relative_geometry,
+    sinusoids,
+)
+from tests.models.tiny import random_boxes
+
+BIAS_SUBSETS = [list(kinds) for n in (1, 2, 3) for kinds in itertools.combinations(("content", "query", "key"), n)]
+GRID = 64
+
+
+@st.composite
+def dyadic_boxes(draw, max_regions: int = 5) -> torch.Tensor:
+    """One image of boxes on a grid of 1/64, so that halving, doubling and shifting by the grid round nothing."""
+    corner, side = st.integers(0, GRID // 2), st.integers(1, GRID // 2)
+    rows = draw(st.lists(st.tuples(corner, corner, side, side), min_size=1, max_size=max_regions))
+    return torch.tensor([[[x, y, x + w, y + h] for x, y, w, h in rows]], dtype=torch.float32) / GRID
+
+
+def relative_geometry_by_loops(boxes: list[list[float]], features: str) -> torch.Tensor:
+    """Eq. 8 pair by pair, in double precision."""
+    result = torch.zeros(len(boxes), len(boxes), 4, dtype=torch.float64)
+    for i, (left_i, top_i, right_i, bottom_i) in enumerate(boxes):
+        for j, (left_j, top_j, right_j, bottom_j) in enumerate(boxes):
+            width_i, height_i = right_i - left_i, bottom_i - top_i
+            ratio_x = ((left_j + right_j) / 2 - (left_i + right_i) / 2) / width_i
+            ratio_y = ((top_j + bottom_j) / 2 - (top_i + bottom_i) / 2) / height_i
+            for channel, ratio in enumerate((ratio_x, ratio_y)):
+                unsigned = math.log(max(abs(ratio), 1e-3))
+                result[i, j, channel] = unsigned if features == "unsigned" else math.asinh(ratio / 0.2)
+            result[i, j, 2] = math.log(width_i / (right_j - left_j))
+            result[i, j, 3] = math.log(height_i / (bottom_j - top_j))
+    return result
+
+
+@pytest.mark.parametrize("features", ["unsigned", "signed"])
+def test_relative_geometry_is_equation_8(features):
+    boxes = random_boxes(3, 6)
+    computed = relative_geometry(boxes, features)
+    assert computed.shape == (3, 6, 6, 4)
+    for image, geometry in zip(boxes, computed, strict=True):
+        expected = relative_geometry_by_loops(image.double().tolist(), features)
+        torch.testing.assert_close(geometry.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_clamp_of_equation_8_starts_at_a_thousandth_of_the_side():
+    boxes = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [0.002, 0.0005, 1.002, 1.0005]]])
+    x, y = relative_geometry(boxes)[0, 0, 1, :2].tolist()
+    assert x == pytest.approx(math.log(0.002), rel=1e-4)
+    assert y == pytest.approx(math.log(0.001), rel=1e-6)
+    diagonal = relative_geometry(boxes)[0, 0, 0].tolist()
+    assert diagonal == pytest.approx([math.log(1e-3), math.log(1e-3), 0, 0])
+
+
+@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@settings(deadline=None, max_examples=50)
+@given(
+    boxes=dyadic_boxes(),
+    exponent=st.integers(-8, 8),
+    shift=st.tuples(st.integers(-GRID, GRID), st.integers(-GRID, GRID)),
+)
+def test_scaling_and_translating_all_boxes_changes_no_bit(features, boxes, exponent, shift):
+    moved = (boxes + torch.tensor([*shift, *shift]) / GRID) * 2.0**exponent
+    assert torch.equal(relative_geometry(moved, features), relative_geometry(boxes, features))
+
+
+@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@settings(deadline=None, max_examples=50)
+@given(scale=st.floats(0.01, 1000), shift=st.floats(-1, 1), seed=st.integers(0, 1000))
+def test_any_scale_and_translation_changes_nothing_but_rounding(features, scale, shift, seed):
+    boxes = random_boxes(1, 4, generator=torch.Generator().manual_seed(seed))
+    moved = relative_geometry((boxes + shift) * scale, features)
+    original = relative_geometry(boxes, features)
+    # Near the clamp of 1e-3 a rounding error of 1e-6 in the ratio is 1e-3 in its logarithm.
+    torch.testing.assert_close(moved, original, rtol=0, atol=3e-3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(boxes=dyadic_boxes())
+def test_only_signed_features_tell_mirrored_layouts_apart(boxes):
+    left_right = (torch.tensor([1.0, 0, 1.0, 0]) - boxes * torch.tensor([1.0, -1, 1, -1]))[..., [2, 1, 0, 3]]
+    up_down = (torch.tensor([0, 1.0, 0, 1.0]) - boxes * torch.tensor([-1.0, 1, -1, 1]))[..., [0, 3, 2, 1]]
+    for mirrored, flipped in ((left_right, 0), (up_down, 1)):
+        assert torch.equal(relative_geometry(mirrored), relative_geometry(boxes))
+        expected = relative_geometry(boxes, "signed")
+        expected[..., flipped] *= -1
+        assert torch.equal(relative_geometry(mirrored, "signed"), expected)
+
+
+@settings(deadline=None, max_examples=50)
+@given(boxes=dyadic_boxes())
+def test_pairs_seen_from_the_other_side(boxes):
+    """Sizes always turn their sign; offsets of equally large boxes do, if signed."""
+    sizes = relative_geometry(boxes)[..., 2:]
+    torch.testing.assert_close(sizes, -sizes.transpose(1, 2), rtol=1e-6, atol=1e-6)
+    boxes[..., 2:] = boxes[..., :2] + boxes[:, :1, 2:] - boxes[:, :1, :2]
+    geometry = relative_geometry(boxes, "signed")
+    assert torch.equal(geometry, -geometry.transpose(1, 2))
+
+
+def test_signed_feature_is_a_smooth_odd_function_of_the_ratio():
+    ratios = torch.cat([-torch.logspace(2, -6, 200), torch.zeros(1), torch.logspace(-6, 2, 200)]).double()
+    boxes = torch.zeros(401, 2, 4, dtype=torch.float64)
+    boxes[:, 0] = torch.tensor([-0.5, -0.5, 0.5, 0.5])
+    boxes[:, 1] = boxes[:, 0]
+    boxes[:, 1, [0, 2]] += ratios[:, None]
+    feature = relative_geometry(boxes, "signed")[:, 0, 1, 0].double()
+    torch.testing.assert_close(feature, -feature.flip(0), rtol=1e-6, atol=1e-6)
+    assert feature.diff().min() >= 0
+    assert feature[200] == 0
+    near_zero = ratios.abs() < 1e-3
+    torch.testing.assert_close(feature[near_zero], ratios[near_zero] / 0.2, rtol=1e-3, atol=1e-6)
+    large = ratios.abs() > 2
+    expected = ratios.sign() * (ratios.abs().log() - math.log(0.1))
+    torch.testing.assert_close(feature[large], expected[large], rtol=0, atol=3e-3)
+
+
+@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        [[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]],
+        [[0.1, 0.1, 0.1, 0.4], [0.3, 0.2, 0.3, 0.2]],
+        [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]],
+        [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]],
+        [[0.5, 0.5, 0.2, 0.2], [0.0, 0.0, 1.0, 1.0]],
+    ],
+    ids=["identical", "without area", "padding", "only padding", "turned around"],
+)
+def test_degenerate_boxes_keep_values_and_gradients_finite(features, case):
+    boxes = torch.tensor([case], requires_grad=True)
+    geometry = relative_geometry(boxes, features)
+    geometry.square().sum().backward()
+    assert geometry.isfinite().all()
+    assert boxes.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("features", ["unsigned", "signed"])
+def test_gradients_are_those_of_finite_differences(features):
+    boxes = random_boxes(1, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    weights = torch.randn(1, 3, 3, 4, generator=torch.Generator().manual_seed(2))
+    (relative_geometry(boxes, features) * weights).sum().backward()
+    step = 1e-3
+    for index in itertools.product(range(3), range(4)):
+        around = []
+        for sign in (1, -1):
+            moved = boxes.detach().double()[0]
+            moved[index] += sign * step
+            geometry = relative_geometry_by_loops(moved.tolist(), features)
+            around.append((geometry * weights[0]).sum().item())
+        slope = (around[0] - around[1]) / (2 * step)
+        assert boxes.grad[0][index].item() == pytest.approx(slope, rel=0.02, abs=0.02)
+
+
+def test_geometry_is_float32_whatever_the_boxes_are():
+    boxes = random_boxes(1, 3)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        assert relative_geometry(boxes.to(dtype)).dtype == torch.float32
+
+
+def test_sinusoids_are_those_of_the_transformer():
+    values = torch.tensor([[0.0, 1.0, 2.5], [17.0, 100.0, -3.0]])
+    computed = sinusoids(values, 8)
+    assert computed.shape == (2, 3, 8)
+    for row, column in itertools.product(range(2), range(3)):
+        angles = [values[row, column].item() / 10000 ** (2 * pair / 8) for pair in range(4)]
+        expected = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        assert computed[row, column].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_absolute_geometry_is_sinusoids_of_centre_and_size_in_percent():
+    boxes = random_boxes(2, 3)
+    computed = absolute_geometry(boxes, 32)
+    assert computed.shape == (2, 3, 32)
+    for image, region in itertools.product(range(2), range(3)):
+        x1, y1, x2, y2 = boxes[image, region].tolist()
+        expected = []
+        for value in ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1):
+            angles = [100 * value / 10000 ** (2 * pair / 8) for pair in range(4)]
+            expected += [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        assert computed[image, region].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_embedding_is_equation_9():
+    embedding = RelativeGeometryEmbedding(geometry_hidden_size=5)
+    boxes = random_boxes(2, 4)
+    computed = embedding(boxes)
+    assert computed.shape == (2, 4, 4, 5)
+    weight, bias = embedding.projection.weight, embedding.projection.bias
+    for image, i, j, channel in itertools.product(range(2), range(4), range(4), range(5)):
+        feature = relative_geometry(boxes)[image, i, j]
+        expected = max(0.0, sum(weight[channel, k] * feature[k] for k in range(4)).item() + bias[channel].item())
+        assert computed[image, i, j, channel].item() == pytest.approx(expected, abs=1e-5)
+
+
+def bias_by_loops(module: GeometricBias, states: torch.Tensor, geometry: torch.Tensor, kind: str) -> torch.Tensor:
+    """Eq. 11, 12 or 13, one head and one pair of regions at a time."""
+    batch_size, num_regions, _ = states.shape
+    heads, channels = module.num_heads, geometry.shape[-1]
+    result = torch.zeros(batch_size, heads, num_regions, num_regions)
+    for image, head, i, j in itertools.product(*map(range, result.shape)):
+        pair = geometry[image, i, j]
+        if kind == "content":
+            score = module.content_proj.weight[head] @ pair + module.content_proj.bias[head]
+            result[image, head, i, j] = max(0.0, score.item())
+        else:
+            projection, region = (module.query_proj, i) if kind == "query" else (module.key_proj, j)
+            own = slice(head * channels, (head + 1) * channels)
+            projected = projection.weight[own] @ states[image, region] + projection.bias[own]
+            result[image, head, i, j] = sum((projected[c] * pair[c]).item() for c in range(channels))
+    return result
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kinds", BIAS_SUBSETS, ids="+".join)
+def test_bias_is_the_sum_of_equations_11_to_13(kinds):
+    torch.manual_seed(0)
+    module = GeometricBias(hidden_size=6, num_heads=3, geometry_hidden_size=4, kinds=kinds)
+    states, geometry = torch.randn(2, 4, 6), torch.randn(2, 4, 4, 4)
+    computed = module(states, geometry)
+    assert computed.shape == (2, 3, 4, 4)
+    expected = sum(bias_by_loops(module, states, geometry, kind) for kind in kinds)
+    torch.testing.assert_close(computed, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_has_only_the_projections_of_its_kinds():
+    names = {"content": "content_proj", "query": "query_proj", "key": "key_proj"}
+    for kinds in BIAS_SUBSETS:
+        module = GeometricBias(hidden_size=6, num_heads=3, geometry_hidden_size=4, kinds=kinds)
+        parameters = {name.split(".")[0] for name, _ in module.named_parameters()}
+        assert parameters == {names[kind] for kind in kinds}
