@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
@@ -177,7 +177,11 @@ class MultiHeadAttention(nn.Module):
         return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def keys_and_values(
-        self, source: torch.Tensor, token_mask: torch.Tensor | None, cache: Cache | None, is_cross_attention: bool
+        self,
+        source: torch.Tensor,
+        token_mask: torch.Tensor | None,
+        cache: EncoderDecoderCache | None,
+        is_cross_attention: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
@@ -189,8 +193,7 @@ class MultiHeadAttention(nn.Module):
         if cache is None:
             return key, value
         if not is_cross_attention:
-            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-            return own.update(key, value, self.layer_idx)
+            return cache.self_attention_cache.update(key, value, self.layer_idx)
         cache.is_updated[self.layer_idx] = True
         return cache.cross_attention_cache.update(key, value, self.layer_idx)
 
@@ -201,7 +204,7 @@ class MultiHeadAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -213,7 +216,7 @@ class MultiHeadAttention(nn.Module):
             position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
                 statistics of the norms.
-            past_key_values (`Cache`, *optional*).
+            past_key_values (`EncoderDecoderCache`, *optional*).
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`

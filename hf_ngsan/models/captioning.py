@@ -137,7 +137,7 @@ class CaptionDecoder(CaptioningPreTrainedModel):
             position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`).
             encoder_attention_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*).
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            past_key_values (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
                 `input_ids`, before scaling and positions.
             use_cache (`bool`, *optional*).
@@ -158,7 +158,9 @@ class CaptionDecoder(CaptioningPreTrainedModel):
             raise ValueError(f"{batch_size} captions cannot be shared out evenly among {num_images} images.")
 
         if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+            past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         if position_ids is None:
             past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
             if attention_mask is not None and attention_mask.ndim == 2:
@@ -339,7 +341,7 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
             loss = self.loss_function(
                 logits=logits,
                 labels=None,
-                shift_labels=labels,
+                shift_labels=labels.contiguous(),
                 vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
             )
