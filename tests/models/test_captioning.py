@@ -1,0 +1,239 @@
+"""The caption decoder, its loss, and several captions of an image at once."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from hf_ngsan.models.captioning import CaptionDecoder
+from tests.models.test_attention import layer_norm_by_loops, randomize
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_config
+
+LENGTHS = [5, 3, 4]
+NUM_WORDS = tiny_config().vocab_size
+
+
+def random_words(rows: int, length: int, seed: int = 0) -> torch.Tensor:
+    """Captions `(rows, length)` behind the start token."""
+    words = torch.randint(4, NUM_WORDS, (rows, length), generator=torch.Generator().manual_seed(seed))
+    words[:, 0] = 1
+    return words
+
+
+def attend(module, query_states: torch.Tensor, key_states: torch.Tensor) -> torch.Tensor:
+    """One query `(hidden_size,)` over keys `(length, hidden_size)`, head by head."""
+    query = module.q_proj(query_states)
+    key, value = module.k_proj(key_states), module.v_proj(key_states)
+    concatenated = torch.zeros_like(query)
+    for start in range(0, len(query), module.head_dim):
+        own = slice(start, start + module.head_dim)
+        scores = [(query[own] @ key[j, own]).item() / math.sqrt(module.head_dim) for j in range(len(key))]
+        total = sum(math.exp(score) for score in scores)
+        for j, score in enumerate(scores):
+            concatenated[own] += math.exp(score) / total * value[j, own]
+    return module.out_proj(concatenated)
+
+
+def normalize(norm: torch.nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:
+    return layer_norm_by_loops(states[None, None])[0, 0] * norm.weight + norm.bias
+
+
+def decoder_by_loops(decoder: CaptionDecoder, words: list[int], regions: torch.Tensor) -> torch.Tensor:
+    """Word by word; the words at and before a position are all that is handed to its attention."""
+    size = decoder.config.hidden_size
+    states = torch.zeros(len(words), size)
+    for position, word in enumerate(words):
+        angles = [position / 10000 ** (2 * pair / size) for pair in range(size // 2)]
+        position_code = torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
+        states[position] = decoder.embed_tokens.weight[word] * math.sqrt(size) + position_code
+    for layer in decoder.layers:
+        following = []
+        for position in range(len(words)):
+            state = states[position]
+            state = normalize(layer.self_attn_norm, state + attend(layer.self_attn, state, states[: position + 1]))
+            state = normalize(layer.encoder_attn_norm, state + attend(layer.encoder_attn, state, regions))
+            fed = layer.feed_forward.down(layer.feed_forward.up(state).clamp(min=0))
+            following.append(normalize(layer.feed_forward_norm, state + fed))
+        states = torch.stack(following)
+    return states
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_decoder_is_a_vanilla_transformer(implementation):
+    config = tiny_config(hidden_size=8, num_attention_heads=2)
+    config._attn_implementation = implementation
+    decoder = randomize(CaptionDecoder(config)).eval()
+    words, regions = random_words(2, 5), torch.randn(2, 4, 8)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    computed = decoder(words, encoder_hidden_states=regions, encoder_attention_mask=mask).last_hidden_state
+    for row, count in enumerate([4, 3]):
+        expected = decoder_by_loops(decoder, words[row].tolist(), regions[row, :count])
+        torch.testing.assert_close(computed[row], expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_later_words_change_no_bit_of_earlier_logits():
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 6)
+    logits = model(**images, decoder_input_ids=words).logits
+    words[:, 3:] = random_words(3, 3, seed=1)
+    assert torch.equal(model(**images, decoder_input_ids=words).logits[:, :3], logits[:, :3])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_words_changes_nothing_on_either_side(side):
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 4)
+    expected = model(**images, decoder_input_ids=words).logits
+    padding, ones = torch.zeros(3, 2, dtype=torch.long), torch.ones_like(words)
+    order = slice(None, None, -1) if side == "left" else slice(None)
+    padded, mask = (torch.cat(parts[order], dim=1) for parts in ([words, padding], [ones, padding]))
+    logits = model(**images, decoder_input_ids=padded, decoder_attention_mask=mask).logits
+    real = slice(2, None) if side == "left" else slice(None, 4)
+    torch.testing.assert_close(logits[:, real], expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_loss_is_the_cross_entropy_of_each_word_given_those_before_it():
+    model, images = tiny_captioner(), random_images(LENGTHS)
+    labels = torch.tensor([[5, 6, 7, 2], [8, 2, -100, -100], [9, 10, 2, -100]])
+    losses = []
+    for row, caption in enumerate(labels):
+        words = [word for word in caption.tolist() if word != -100]
+        for position, word in enumerate(words):
+            prefix = torch.tensor([[1, *words[:position]]])
+            scores = model(**one_image(images, row), decoder_input_ids=prefix).logits[0, -1].tolist()
+            losses.append(math.log(sum(math.exp(score) for score in scores)) - scores[word])
+    outputs = model(**images, labels=labels)
+    assert outputs.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert model(**images, labels=labels, num_items_in_batch=100).loss.item() == pytest.approx(
+        sum(losses) / 100, rel=1e-4
+    )
+    assert outputs.logits.shape == (3, 4, NUM_WORDS)
+
+
+def test_labels_are_shifted_behind_the_start_token():
+    labels = torch.tensor([[5, 6, 2], [7, 2, -100], [-100, -100, -100]])
+    shifted = tiny_captioner().prepare_decoder_input_ids_from_labels(labels)
+    assert shifted.tolist() == [[1, 5, 6], [1, 7, 2], [1, 0, 0]]
+
+
+@pytest.fixture(params=["eager", "sdpa"])
+def several_captions(request):
+    """A captioner, two captions an image, and the same work with every image given twice."""
+    model = tiny_captioner(attn_implementation=request.param)
+    images = random_images(LENGTHS)
+    labels = random_words(6, 5)[:, 1:]
+    labels[1, 2:] = -100
+    repeated = {name: tensor.repeat_interleave(2, dim=0) for name, tensor in images.items()}
+    return model, {**images, "labels": labels}, {**repeated, "labels": labels}
+
+
+@torch.no_grad()
+def test_several_captions_of_an_image_are_the_image_repeated(several_captions):
+    model, shared, repeated = several_captions
+    options = {"output_attentions": True, "output_hidden_states": True}
+    together, apart = model(**shared, **options), model(**repeated, **options)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(together.loss, apart.loss, **close)
+    torch.testing.assert_close(together.logits, apart.logits, **close)
+    assert together.encoder_last_hidden_state.shape[0] == 3, "an image is encoded once"
+    for name in ("decoder_hidden_states", "decoder_attentions", "cross_attentions"):
+        assert len(together[name]) == len(apart[name])
+        for ours, theirs in zip(together[name], apart[name], strict=True):
+            torch.testing.assert_close(ours, theirs, **close)
+
+
+def test_several_captions_of_an_image_give_the_gradients_of_the_image_repeated(several_captions):
+    model, shared, repeated = several_captions
+    gradients = []
+    for batch in (shared, repeated):
+        model.zero_grad()
+        model(**batch).loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+def test_several_captions_with_a_prefix_mask_and_a_cache(several_captions):
+    model, shared, _ = several_captions
+    images = {name: tensor for name, tensor in shared.items() if name != "labels"}
+    words = random_words(6, 5)
+    mask = torch.ones_like(words)
+    mask[2, 0] = mask[5, :2] = 0
+    expected = model(**images, decoder_input_ids=words, decoder_attention_mask=mask).logits
+    cache, logits = None, []
+    for position in range(5):
+        outputs = model(
+            **images,
+            decoder_input_ids=words[:, position : position + 1],
+            decoder_attention_mask=mask[:, : position + 1],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = outputs.past_key_values
+        logits.append(outputs.logits)
+    real = mask.bool()
+    torch.testing.assert_close(torch.cat(logits, dim=1)[real], expected[real], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]], ids=str)
+def test_cached_equals_uncached(steps):
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
+    expected = model(**images, decoder_input_ids=words, use_cache=False)
+    assert expected.past_key_values is None
+    encoded = model.model.encoder(**images)
+    cache, logits = None, []
+    for end, step in zip(itertools.accumulate(steps), steps, strict=True):
+        outputs = model(
+            encoder_outputs=encoded,
+            attention_mask=images["attention_mask"],
+            decoder_input_ids=words[:, end - step : end],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = outputs.past_key_values
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected.logits, rtol=1e-5, atol=1e-5)
+    assert cache.get_seq_length() == 5
+
+
+@torch.no_grad()
+def test_encoder_outputs_as_a_tuple_and_embedded_words_do_the_same():
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
+    expected = model(**images, decoder_input_ids=words).logits
+    given = {"attention_mask": images["attention_mask"]}
+    encoded = model.model.encoder(**images, return_dict=False)
+    torch.testing.assert_close(model(**given, encoder_outputs=encoded, decoder_input_ids=words).logits, expected)
+    embedded = model.get_input_embeddings()(words)
+    torch.testing.assert_close(model(**images, decoder_inputs_embeds=embedded).logits, expected)
+    positions = torch.arange(5)[None].expand(3, -1)
+    torch.testing.assert_close(
+        model(**images, decoder_input_ids=words, decoder_position_ids=positions).logits, expected
+    )
+
+
+def test_unusable_decoder_inputs_are_named():
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
+    with pytest.raises(ValueError, match="exactly one of input_ids"):
+        model(**images)
+    with pytest.raises(ValueError, match="exactly one of input_ids"):
+        model(**images, decoder_input_ids=words, decoder_inputs_embeds=model.get_input_embeddings()(words))
+    with pytest.raises(ValueError, match="4 captions cannot be shared out evenly among 3 images"):
+        model(**images, decoder_input_ids=random_words(4, 5))
+    with pytest.raises(ValueError, match="needs encoder_hidden_states"):
+        model.model.decoder(words)
+    with pytest.raises(ValueError, match="needs visual_features"):
+        model(decoder_input_ids=words)
+
+
+@torch.no_grad()
+def test_a_plain_dynamic_cache_is_taken_as_well():
+    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
+    expected = model(**images, decoder_input_ids=words).logits
+    outputs = model(**images, decoder_input_ids=words, past_key_values=DynamicCache(), use_cache=True)
+    torch.testing.assert_close(outputs.logits, expected)
