@@ -292,7 +292,7 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike):
 
 
 def flow_yaml(value) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
     return text.removesuffix("\n").removesuffix("...").strip()
 
 

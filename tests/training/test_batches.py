@@ -1,0 +1,35 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_ngsan.training.batches import UpdateBatches, split_evenly, update_loader
+
+
+@given(st.lists(st.integers(), max_size=30), st.integers(1, 10))
+def test_parts_are_even_and_none_is_empty(items, num_parts):
+    parts = split_evenly(items, num_parts)
+    assert [item for part in parts for item in part] == items
+    assert len(parts) == min(num_parts, len(items))
+    assert all(parts)
+    if parts:
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def collate(rows):
+    return {"rows": torch.tensor(rows)}
+
+
+def test_a_share_without_rows_is_a_filler_and_loading_leaves_the_random_state_alone():
+    batches = UpdateBatches(list(range(10, 20)), collate, [[3, 1, 2], [], [9]], num_parts=2)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    loaded = list(update_loader(batches, first=0, num_workers=0))
+    assert torch.equal(torch.get_rng_state(), before)
+    values = [[(batch.inputs["rows"].tolist(), batch.num_images) for batch in update] for update in loaded]
+    assert values == [[([13], 1), ([11, 12], 2)], [([10], 0)], [([19], 1)]]
+
+
+def test_loading_starts_in_the_middle_and_in_other_processes():
+    batches = UpdateBatches(list(range(10)), collate, [[index] for index in range(10)], num_parts=1)
+    loaded = list(update_loader(batches, first=7, num_workers=1))
+    assert [update[0].inputs["rows"].item() for update in loaded] == [7, 8, 9]

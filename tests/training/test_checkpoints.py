@@ -1,0 +1,98 @@
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
+from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
+
+DATA = {"number of images": 3}
+
+
+def trained(seed, width=4):
+    """A tiny model after two steps of Adam, its optimizer and its average."""
+    torch.manual_seed(seed)
+    model = nn.Linear(width, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    average = WeightAverage(model, decay=0.5)
+    for step in range(2):
+        model(torch.randn(3, width)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        average.update(step + 1)
+    return {"model": model, "optimizer": optimizer, "average": average}
+
+
+def write(folder, step, objects, **progress):
+    Checkpoints(folder).save(
+        step, lambda path: write_checkpoint(path, TrainingProgress(step=step, **progress), DATA, **objects)
+    )
+
+
+def state(objects):
+    tensors = [*objects["model"].state_dict().values(), *objects["average"].tensors.values()]
+    for moments in objects["optimizer"].state_dict()["state"].values():
+        tensors += [value for value in moments.values() if isinstance(value, torch.Tensor)]
+    return tensors
+
+
+def test_everything_comes_back_to_the_bit(tmp_path):
+    saved = trained(seed=0)
+    progress = {
+        "epoch": 2,
+        "step_in_epoch": 3,
+        "sums": {"loss": 0.1 + 0.2, "tokens": 7.0},
+        "best_score": 1 / 3,
+        "best_epoch": 1,
+        "evaluations_since_best": 1,
+        "history": [{"epoch": 1, "loss": 2 / 3}],
+    }
+    write(tmp_path, 8, saved, **progress)
+    other = trained(seed=1)
+    read = read_checkpoint(Checkpoints(tmp_path).newest_intact(), DATA, **other)
+    assert read == TrainingProgress(step=8, **progress)
+    assert all(torch.equal(a, b) for a, b in zip(state(saved), state(other), strict=True))
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    for step in range(1, 6):
+        write(tmp_path, step, trained(seed=0))
+    assert [path.name for path in Checkpoints(tmp_path).all()] == ["step-000000004", "step-000000005"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_one_sentence(tmp_path, caplog):
+    for step in (1, 2):
+        write(tmp_path, step, trained(seed=step))
+    weights = tmp_path / "step-000000002" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (tmp_path / ".incomplete-step-000000003").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
+    (message,) = caplog.messages
+    assert "step-000000002 is damaged: model.safetensors has" in message
+    assert "step-000000001 instead" in message
+    assert not (tmp_path / ".incomplete-step-000000003").exists()
+
+
+def test_nothing_is_loaded_when_all_are_damaged(tmp_path):
+    write(tmp_path, 1, trained(seed=0))
+    (tmp_path / "step-000000001" / "optimizer.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"optimizer\.pt is missing.*--overwrite"):
+        Checkpoints(tmp_path).newest_intact()
+
+
+def test_no_checkpoint_is_not_an_error(tmp_path):
+    assert Checkpoints(tmp_path / "absent").newest_intact() is None
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
+    write(tmp_path, 1, trained(seed=0))
+    with pytest.raises(CheckpointError, match=r"another number of images .*4 instead of 3"):
+        read_checkpoint(tmp_path / "step-000000001", {"number of images": 4}, **trained(seed=0))
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    write(tmp_path, 1, trained(seed=0))
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        read_checkpoint(tmp_path / "step-000000001", DATA, **trained(seed=0, width=5))

@@ -1,0 +1,77 @@
+import os
+
+import pytest
+
+from hf_ngsan.training.files import (
+    MANIFEST,
+    DamagedFolderError,
+    check_folder,
+    remove_leftovers,
+    replace_folder_contents,
+    write_folder_atomically,
+    write_text_atomically,
+)
+
+
+def fill(folder):
+    (folder / "a.txt").write_text("first")
+    (folder / "b.bin").write_bytes(bytes(range(256)) * 10)
+
+
+def fail_half_way(folder):
+    (folder / "a.txt").write_text("first")
+    raise RuntimeError("killed")
+
+
+def test_text_is_written_whole_into_new_folders(tmp_path):
+    write_text_atomically(tmp_path / "new" / "file.txt", "grüße\n")
+    write_text_atomically(tmp_path / "new" / "file.txt", "neu\n")
+    assert (tmp_path / "new" / "file.txt").read_text(encoding="utf-8") == "neu\n"
+    assert os.listdir(tmp_path / "new") == ["file.txt"]
+
+
+def test_a_complete_folder_passes_its_check(tmp_path):
+    write_folder_atomically(tmp_path / "done", fill)
+    check_folder(tmp_path / "done")
+    assert os.listdir(tmp_path) == ["done"]
+
+
+def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_path):
+    with pytest.raises(RuntimeError):
+        write_folder_atomically(tmp_path / "done", fail_half_way)
+    assert not (tmp_path / "done").exists()
+    assert len(os.listdir(tmp_path)) == 1
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
+    write_folder_atomically(tmp_path / "done", fill)
+    check_folder(tmp_path / "done")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "b.bin").write_bytes(b"short"), ["b.bin", "5 of 2560 bytes"]),
+        (lambda folder: (folder / "b.bin").write_bytes(bytes(2560)), ["b.bin", "changed"]),
+        (lambda folder: (folder / "b.bin").unlink(), ["b.bin", "missing"]),
+        (lambda folder: (folder / MANIFEST).unlink(), ["incomplete", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text("{"), ["damaged", MANIFEST]),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, words):
+    write_folder_atomically(tmp_path / "done", fill)
+    damage(tmp_path / "done")
+    with pytest.raises(DamagedFolderError) as error:
+        check_folder(tmp_path / "done")
+    for word in ["done", *words]:
+        assert word in str(error.value)
+
+
+def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
+    replace_folder_contents(tmp_path / "best", fill)
+    (tmp_path / "best" / "notes.md").write_text("mine")
+    replace_folder_contents(tmp_path / "best", lambda folder: (folder / "a.txt").write_text("second"))
+    assert sorted(os.listdir(tmp_path / "best")) == ["a.txt", "b.bin", "notes.md"]
+    assert (tmp_path / "best" / "a.txt").read_text() == "second"
+    with pytest.raises(RuntimeError):
+        replace_folder_contents(tmp_path / "best", fail_half_way)
+    assert (tmp_path / "best" / "a.txt").read_text() == "second"

@@ -1,0 +1,132 @@
+import math
+import shutil
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from hf_ngsan.data import CaptionCollator, EpochSampler
+from hf_ngsan.training import TeacherForcing, TrainingDivergedError, TrainingLoop, train
+from hf_ngsan.training.batches import UpdateBatches
+from hf_ngsan.training.captioners import new_captioner
+from hf_ngsan.training.loop import seed_everything
+from hf_ngsan.training.rows import load_rows, visual_feature_size
+
+from .tiny import tiny_recipe
+
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def make_loop(recipe):
+    rows = load_rows(recipe.data.spec, "train")
+    captions = [caption for row in rows["captions"] for caption in row]
+    torch.manual_seed(0)
+    model, processor = new_captioner(recipe, captions, visual_feature_size(rows))
+    collator = CaptionCollator(processor, captions_per_image=2, max_caption_length=18)
+    loop = TrainingLoop(Accelerator(cpu=True), model, TeacherForcing(), rows, collator, recipe, save_model=None)
+    return loop
+
+
+def micro_batches(loop, update, parts):
+    shares = list(EpochSampler(len(loop.rows), loop.settings.batch_size, seed=0, epoch=0))
+    return UpdateBatches(loop.rows, loop.collator, shares, parts)[update]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_path, parts):
+    recipe = tiny_recipe(tmp_path, model=NO_DROPOUT, training={"max_grad_norm": 0.5, "adam_epsilon": 1e-4})
+    reference, loop = make_loop(recipe).bare_model, make_loop(recipe)
+    (whole,) = micro_batches(loop, 0, 1)
+    optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-4, weight_decay=0.0)
+    reference.train()
+    reference(**whole.inputs).loss.backward()
+    torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+    optimizer.step()
+
+    loop.model.train()
+    loop.update(micro_batches(loop, 0, parts))
+    for (name, expected), actual in zip(reference.named_parameters(), loop.bare_model.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_statistics_are_those_of_all_micro_batches(tmp_path):
+    recipe = tiny_recipe(tmp_path, model=NO_DROPOUT)
+    sums = []
+    for parts in (1, 4):
+        loop = make_loop(recipe)
+        loop.update(micro_batches(loop, 0, parts))
+        loop.gather_sums()
+        sums.append(loop.progress.sums)
+    assert sums[0]["images"] == 8
+    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+
+
+def test_random_states_depend_on_seed_step_and_process():
+    def draw(*numbers):
+        seed_everything(*numbers)
+        return torch.rand(3).tolist()
+
+    assert draw(0, 1, 2) == draw(0, 1, 2)
+    assert len({tuple(draw(*numbers)) for numbers in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**40, 0, 0)]}) == 5
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_path, monkeypatch):
+    recipe = tiny_recipe(tmp_path / "run", data={"validation_split": None})
+    train(recipe)
+    checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    genuine = TeacherForcing.loss
+
+    def broken(self, model, inputs):
+        loss, statistics = genuine(self, model, inputs)
+        return loss * math.nan, {**statistics, "loss": statistics["loss"] * math.nan}
+
+    monkeypatch.setattr(TeacherForcing, "loss", broken)
+    longer = tiny_recipe(tmp_path / "run", data={"validation_split": None}, training={"epochs": 3})
+    with pytest.raises(TrainingDivergedError, match=r"epoch 3.*learning_rate"):
+        train(longer, resume=True)
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == checkpoints
+
+
+def test_early_stopping_keeps_the_best_model(tmp_path):
+    recipe = tiny_recipe(tmp_path / "run", training={"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 2})
+    result = train(recipe)
+    assert [entry["epoch"] for entry in result.history] == [1, 2, 3]
+    assert result.best_epoch == 1
+    again = train(recipe, resume=True)
+    assert again.history == result.history
+
+
+def test_more_epochs_go_on_where_the_run_ended(tmp_path):
+    short = tiny_recipe(tmp_path / "run", training={"epochs": 1})
+    train(short)
+    longer = tiny_recipe(tmp_path / "run", training={"epochs": 2})
+    resumed = train(longer, resume=True)
+    straight = train(tiny_recipe(tmp_path / "straight", training={"epochs": 2}))
+    assert scores(resumed.history) == scores(straight.history)
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_path, ema_decay):
+    settings = {"save_every_steps": 3, "ema_decay": ema_decay, "keep_checkpoints": 9}
+    straight = train(tiny_recipe(tmp_path / "straight", training=settings))
+    for dropped in (1, 2):  # the run is then resumed from within an epoch
+        run = tmp_path / f"run-{dropped}"
+        shutil.copytree(tmp_path / "straight", run)
+        checkpoints = sorted((run / "checkpoints").iterdir())
+        for checkpoint in checkpoints[-dropped:]:
+            shutil.rmtree(checkpoint)
+        resumed = train(tiny_recipe(run, training=settings), resume=True)
+        assert scores(resumed.history) == scores(straight.history)
+        for folder in ("best", "last", f"checkpoints/{checkpoints[-1].name}"):
+            assert same_weights(run / folder, tmp_path / "straight" / folder)
+
+
+def scores(history):
+    return [{key: value for key, value in entry.items() if "second" not in key} for entry in history]
+
+
+def same_weights(first, second):
+    one, other = (load_file(folder / "model.safetensors") for folder in (first, second))
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,62 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hf_ngsan.training import TeacherForcing
+
+VOCABULARY = 5
+
+
+class FixedLogits:
+    """A model whose answer does not depend on its input; records what it was called with."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def __call__(self, **inputs):
+        self.inputs = inputs
+        return SimpleNamespace(logits=self.logits)
+
+    def prepare_decoder_input_ids_from_labels(self, labels):
+        return labels + 1000
+
+
+def slow_loss(logits, labels, smoothing):
+    """Sum over targets of (1 - s) * -log p(target) + s * mean over words of -log p(word), one position at a time."""
+    total = 0.0
+    for row, targets in zip(logits.tolist(), labels.tolist(), strict=True):
+        for scores, target in zip(row, targets, strict=True):
+            if target != -100:
+                log_norm = math.log(sum(math.exp(score) for score in scores))
+                smooth = sum(log_norm - score for score in scores) / len(scores)
+                total += (1 - smoothing) * (log_norm - scores[target]) + smoothing * smooth
+    return total
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_is_the_sum_over_target_tokens(smoothing):
+    torch.manual_seed(0)
+    logits = torch.randn(3, 4, VOCABULARY)
+    labels = torch.randint(0, VOCABULARY, (3, 4))
+    labels[0, 2:] = labels[2] = -100
+    model, objective = FixedLogits(logits), TeacherForcing(smoothing)
+    inputs = objective.prepare(model, {"labels": labels, "visual_features": torch.ones(1)})
+    assert objective.weight(inputs) == 6
+    loss, statistics = objective.loss(model, inputs)
+    assert loss.item() == pytest.approx(slow_loss(logits, labels, smoothing), rel=1e-5)
+    assert set(model.inputs) == {"visual_features", "decoder_input_ids", "use_cache"}
+    assert torch.equal(model.inputs["decoder_input_ids"], labels + 1000)
+
+    correct = ((logits.argmax(-1) == labels) & (labels != -100)).sum().item()
+    summary = objective.summary({name: float(value) for name, value in statistics.items()})
+    assert summary == pytest.approx({"loss": loss.item() / 6, "token_accuracy": correct / 6})
+
+
+def test_a_batch_without_targets_has_no_loss_and_no_gradient():
+    logits = torch.randn(2, 3, VOCABULARY, requires_grad=True)
+    loss, _ = TeacherForcing().loss(FixedLogits(logits), {"labels": torch.full((2, 3), -100)})
+    loss.backward()
+    assert loss == 0
+    assert logits.grad.abs().sum() == 0

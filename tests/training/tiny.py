@@ -1,0 +1,29 @@
+"""A recipe of a captioner so small that an epoch takes a fraction of a second."""
+
+from pathlib import Path
+
+from hf_ngsan.training import Recipe
+
+MODEL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "geometry_hidden_size": 4,
+}
+DATA = {"spec": "scenes:size=30,seed=3", "min_word_count": 1, "max_caption_length": 18}
+TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs": 0, "tracker": None, "num_threads": 1}
+EVALUATION = {"num_beams": 2, "batch_size": 3, "max_new_tokens": 14}
+
+
+def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=()) -> Recipe:
+    return Recipe.from_dict(tiny_sections(output_dir, model, data, training, evaluation))
+
+
+def tiny_sections(output_dir: Path, model=(), data=(), training=(), evaluation=()) -> dict:
+    return {
+        "model": {**MODEL, **dict(model)},
+        "data": {**DATA, **dict(data)},
+        "training": {**TRAINING, "output_dir": str(output_dir), **dict(training)},
+        "evaluation": {**EVALUATION, **dict(evaluation)},
+    }
