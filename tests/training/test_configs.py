@@ -1,0 +1,95 @@
+"""Every recipe in examples/configs is complete, explained, and builds the model it is named after."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from hf_ngsan.auto import model_class
+from hf_ngsan.training import load_recipe
+from hf_ngsan.training.captioners import build_config
+
+FOLDER = Path(__file__).parents[2] / "examples" / "configs" / "ngsan"
+FILES = sorted(FOLDER.glob("*.yaml"))
+SPECIAL_TOKENS = 4
+
+
+def build(name):
+    config = build_config(load_recipe(FOLDER / name).model, vocab_size=9487 + SPECIAL_TOKENS)
+    with torch.device("meta"):
+        return model_class(config.model_type, "AutoModelForImageTextToText")(config)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_recipe_loads_and_builds(file):
+    assert build(file.name).num_parameters() > 1e5
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_key_is_commented(file):
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
+    keys = [line for line in lines if not re.fullmatch(r"(model|data|training|evaluation):", line)]
+    assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)
+    sections = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert len(keys) == sum(len(values) if isinstance(values, dict) else 1 for values in sections.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("san_l1", 18.1),
+        ("san_l2", 25.5),
+        ("san", 40.2),
+        ("san_l6", 54.9),
+        ("n_san_l1", 18.1),
+        ("n_san", 40.2),
+        ("n_san_l6", 54.9),
+        ("san_absolute", 40.2),
+        ("g_san_content", 40.2),
+        ("g_san", 41.5),
+        ("g_san_key", 41.5),
+        ("ngsan", 41.5),
+    ],
+)
+def test_sizes_are_those_of_the_paper(name, millions):
+    assert round(build(f"{name}.yaml").num_parameters() / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("san", {"query_norm": None, "geometric_bias": []}),
+        ("n_san", {"query_norm": "instance", "key_norm": None, "norm_affine": False, "geometric_bias": []}),
+        ("n_san_layer_norm", {"query_norm": "layer", "norm_affine": True, "geometric_bias": []}),
+        ("n_san_batch_norm", {"query_norm": "batch", "norm_affine": True, "geometric_bias": []}),
+        ("n_san_instance_norm_affine", {"query_norm": "instance", "norm_affine": True, "geometric_bias": []}),
+        ("n_san_key", {"query_norm": None, "key_norm": "instance", "geometric_bias": []}),
+        ("n_san_query_key", {"query_norm": "instance", "key_norm": "instance", "geometric_bias": []}),
+        ("san_absolute", {"query_norm": None, "absolute_geometry": True, "geometric_bias": []}),
+        ("g_san_content", {"query_norm": None, "geometric_bias": ["content"]}),
+        ("g_san_key", {"query_norm": None, "geometric_bias": ["key"]}),
+        ("g_san", {"query_norm": None, "geometric_bias": ["query"]}),
+        ("ngsan", {"query_norm": "instance", "geometric_bias": ["query"], "geometry_features": "unsigned"}),
+        ("ngsan_signed", {"query_norm": "instance", "geometric_bias": ["query"], "geometry_features": "signed"}),
+        ("vatex_transformer", {"query_norm": None, "num_hidden_layers": 1, "visual_feature_size": 1024}),
+        ("vatex_n_san", {"query_norm": "instance", "geometric_bias": [], "num_hidden_layers": 1}),
+    ],
+)
+def test_a_recipe_is_the_row_it_is_named_after(name, fields):
+    config = build(f"{name}.yaml").config
+    assert {field: getattr(config, field) for field in fields} == fields
+
+
+def test_the_readme_names_every_recipe():
+    named = set(re.findall(r"`(\w+\.yaml)`", (FOLDER / "README.md").read_text(encoding="utf-8")))
+    assert named == {file.name for file in FILES}
+
+
+def test_recipes_of_the_paper_have_its_schedule_and_beam():
+    recipe = load_recipe(FOLDER / "g_san_key.yaml")
+    assert (recipe.training.epochs, recipe.training.learning_rate, recipe.training.schedule) == (15, 3e-4, "step")
+    assert (recipe.training.decay_start, recipe.training.decay_every, recipe.training.decay_factor) == (6, 3, 0.5)
+    assert recipe.evaluation.num_beams == 3
+    assert recipe.training.output_dir == "runs/g_san_key"
