@@ -102,9 +102,10 @@ class NGSANEncoder(NGSANPreTrainedModel):
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
 
         Raises:
-            ValueError: features of another width than the configuration's, boxes missing or of another number.
+            ValueError: features of another width than the configuration's, boxes missing, boxes or mask of
+                another number.
         """
-        self.check_inputs(visual_features, visual_boxes)
+        self.check_inputs(visual_features, visual_boxes, attention_mask)
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.input_proj.weight.dtype)))
         if self.config.absolute_geometry:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
@@ -119,7 +120,12 @@ class NGSANEncoder(NGSANPreTrainedModel):
             )
         return BaseModelOutput(last_hidden_state=hidden_states)
 
-    def check_inputs(self, visual_features: torch.Tensor | None, visual_boxes: torch.Tensor | None):
+    def check_inputs(
+        self,
+        visual_features: torch.Tensor | None,
+        visual_boxes: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+    ):
         if visual_features is None:
             raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
         width = self.config.visual_feature_size
@@ -127,6 +133,11 @@ class NGSANEncoder(NGSANPreTrainedModel):
             raise ValueError(
                 f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
                 f"(batch_size, num_regions, {width}) (visual_feature_size={width})."
+            )
+        if attention_mask is not None and attention_mask.shape != visual_features.shape[:2]:
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}; with these visual_features it must be "
+                f"{tuple(visual_features.shape[:2])}."
             )
         if visual_boxes is None:
             if self.config.needs_boxes:
