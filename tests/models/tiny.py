@@ -26,26 +26,28 @@ def tiny_config(**changes) -> NGSANConfig:
     return NGSANConfig(**{**sizes, **changes})
 
 
-def tiny_captioner(seed: int = 0, scale: float = 3.0, **changes) -> NGSANForConditionalGeneration:
-    """A captioner in evaluation mode with weights large enough that its captions differ between images.
+def tiny_captioner(seed: int = 0, **changes) -> NGSANForConditionalGeneration:
+    """A captioner in evaluation mode that depends on its inputs: matrices of unit gain, no parameter 0.
+
+    With the usual initialization all images would have nearly the same logits, and most faults would go unseen.
 
     Args:
         seed: of the weights.
-        scale: factor on all matrices; the usual initialization gives nearly the same caption for every image.
-        changes: fields of the configuration.
+        changes: fields of the configuration, and `attn_implementation`.
     """
-    torch.manual_seed(seed)
     attention = changes.pop("attn_implementation", None)
     config = tiny_config(**changes)
     if attention is not None:
         config._attn_implementation = attention
     model = NGSANForConditionalGeneration(config).eval()
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
             if parameter.ndim > 1:
-                parameter.mul_(scale)
+                parameter.copy_(noise / parameter.shape[-1] ** 0.5)
             else:
-                parameter.add_(0.1 * torch.randn_like(parameter))
+                parameter.add_(0.1 * noise)
     model.generation_config.max_new_tokens = 8
     return model
 

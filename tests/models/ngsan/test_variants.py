@@ -1,0 +1,66 @@
+"""Every row of the paper's tables builds, learns with all of its parameters and has the size the paper gives."""
+
+import pytest
+import torch
+
+from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from tests.models.ngsan.variants import FAMILY, TABLES
+from tests.models.tiny import random_images, tiny_captioner
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_parameter_of_every_variant_learns(name):
+    model = tiny_captioner(num_hidden_layers=1, **TABLES[name]).train()
+    images = random_images([5, 3])
+    words = torch.tensor([[5, 6, 7, 2], [8, 9, 2, -100]])
+    model(**images, labels=words).loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        # Softmax is blind to what all keys have in common, and a norm over regions to what all queries have.
+        if not parameter_name.endswith(("k_proj.bias", "q_proj.bias")):
+            assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+def count_parameters(**fields) -> int:
+    with torch.device("meta"):
+        return NGSANForConditionalGeneration(NGSANConfig(**fields)).num_parameters()
+
+
+@pytest.mark.parametrize(("num_hidden_layers", "millions"), [(1, 18.1), (2, 25.5), (4, 40.2), (6, 54.9)])
+def test_san_has_the_sizes_of_the_paper(num_hidden_layers, millions):
+    count = count_parameters(**FAMILY["SAN"], num_hidden_layers=num_hidden_layers)
+    assert round(count / 1e6, 1) == millions
+
+
+def test_geometry_adds_the_parameters_of_the_paper():
+    san = count_parameters(**FAMILY["SAN"])
+    assert count_parameters(**FAMILY["N-SAN"]) == san, "instance normalization has no parameters"
+    assert round(count_parameters(geometry_hidden_size=80) / 1e6, 1) == 41.5
+    assert round(count_parameters(geometry_hidden_size=64) / 1e6, 2) == 41.25
+    content_only = count_parameters(geometric_bias=["content"]) - san
+    embedding, per_layer = 4 * 64 + 64, 64 * 8 + 8
+    assert content_only == embedding + 4 * per_layer == 2400
+    assert count_parameters(norm_affine=True) - count_parameters() == 4 * 2 * 512
+    assert count_parameters(absolute_geometry=True) == count_parameters()
+
+
+def test_tying_shares_one_matrix_and_only_when_asked_for(tmp_path):
+    for tied in (True, False):
+        model = tiny_captioner(tie_word_embeddings=tied)
+        model.save_pretrained(tmp_path / str(tied))
+        for one in (model, NGSANForConditionalGeneration.from_pretrained(tmp_path / str(tied))):
+            assert (one.lm_head.weight is one.get_input_embeddings().weight) is tied
+    assert count_parameters() - count_parameters(tie_word_embeddings=True) == 9491 * 512
+
+
+def test_video_captioner_needs_no_boxes():
+    """One layer over frames, whose features are 1024 wide."""
+    config = NGSANConfig(vocab_size=50, visual_feature_size=1024, num_hidden_layers=1, geometric_bias=[])
+    model = NGSANForConditionalGeneration(config).eval()
+    frames, mask = torch.randn(2, 7, 1024), torch.ones(2, 7, dtype=torch.long)
+    mask[1, 4:] = 0
+    captions = model.generate(visual_features=frames, attention_mask=mask, num_beams=2, max_new_tokens=5)
+    alone = model.generate(visual_features=frames[1:, :4], num_beams=2, max_new_tokens=5)
+    assert captions[1].tolist()[: alone.shape[1]] == alone[0].tolist()
