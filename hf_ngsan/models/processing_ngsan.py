@@ -34,7 +34,6 @@ class NGSANProcessor(ProcessorMixin):
         visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
         visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
         captions: Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
-        max_caption_length: int | None = None,
         **kwargs,
     ) -> BatchFeature:
         r"""
@@ -47,8 +46,6 @@ class NGSANProcessor(ProcessorMixin):
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an image
                 (the same C for all). `None` or `""` is a row without any label.
-            max_caption_length (`int`, *optional*): captions of more words than this are cut, and then lose their end
-                token: the model shall not learn to stop there.
             kwargs: passed to the tokenizer, for `text`.
 
         Returns:
@@ -69,7 +66,7 @@ class NGSANProcessor(ProcessorMixin):
         elif visual_boxes is not None:
             raise ValueError("visual_boxes were given without visual_features.")
         if captions is not None:
-            data["labels"] = self.caption_labels(captions, max_caption_length)
+            data["labels"] = self.caption_labels(captions)
         if text is not None:
             start = self.tokenizer.bos_token
             prefixes = [f"{start} {prefix}".strip() for prefix in ([text] if isinstance(text, str) else text)]
@@ -81,9 +78,7 @@ class NGSANProcessor(ProcessorMixin):
             raise ValueError("Nothing to process: give visual_features, text or captions.")
         return BatchFeature(data)
 
-    def caption_labels(
-        self, captions: Sequence[str | None] | Sequence[Sequence[str | None]], max_caption_length: int | None = None
-    ) -> torch.LongTensor:
+    def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
         """Captions to labels `(B * C, T)`: words, the end token, then -100."""
         rows = [[row] if row is None or isinstance(row, str) else list(row) for row in captions]
         if len({len(row) for row in rows}) > 1:
@@ -93,14 +88,9 @@ class NGSANProcessor(ProcessorMixin):
             if not (caption is None or isinstance(caption, str)):
                 raise ValueError(f"Caption {index} of the batch is {type(caption).__name__}, not a string.")
         words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
-        labels = [self.end_caption(ids, max_caption_length) if ids else [] for ids in words]
+        labels = [[*ids, self.tokenizer.eos_token_id] if ids else [] for ids in words]
         width = max(1, max(map(len, labels), default=1))
         return torch.tensor([ids + [-100] * (width - len(ids)) for ids in labels], dtype=torch.long).reshape(-1, width)
-
-    def end_caption(self, ids: list[int], max_caption_length: int | None) -> list[int]:
-        if max_caption_length is not None and len(ids) > max_caption_length:
-            return ids[:max_caption_length]
-        return [*ids, self.tokenizer.eos_token_id]
 
     @property
     def model_input_names(self) -> list[str]:
