@@ -93,6 +93,11 @@ class CaptioningPreTrainedModel(PreTrainedModel):
             init.zeros_(module.shift)
 
 
+def word_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
+    """Positions `(batch_size, length)` that count the words of a mask `(batch_size, length)`; 0 before the first."""
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
 class CaptionDecoder(CaptioningPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
@@ -164,7 +169,7 @@ class CaptionDecoder(CaptioningPreTrainedModel):
         if position_ids is None:
             past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
             if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+                position_ids = word_positions(attention_mask)[:, -length:]
             else:
                 position_ids = torch.arange(length, device=inputs_embeds.device)[None] + past_length
 
@@ -279,6 +284,12 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
         shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
         shifted[:, 1:] = labels[:, :-1]
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def prepare_inputs_for_generation(self, input_ids, decoder_attention_mask=None, **kwargs) -> dict:
+        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
+            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
+            kwargs.setdefault("decoder_position_ids", word_positions(decoder_attention_mask))
+        return super().prepare_inputs_for_generation(input_ids, decoder_attention_mask=decoder_attention_mask, **kwargs)
 
     @can_return_tuple
     def forward(
