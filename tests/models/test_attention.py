@@ -83,7 +83,7 @@ def test_instance_norm_agrees_with_torch():
 
 
 def test_instance_norm_of_one_token_is_zero_and_of_two_plus_minus_one():
-    states, mask = torch.randn(2, 3, 8) * 5, mask_of([1, 2], 3)
+    states, mask = torch.randn(2, 3, 8) * 50, mask_of([1, 2], 3)
     normalized = InstanceNorm(8)(states, mask)
     assert torch.equal(normalized[0, 0], torch.zeros(8))
     first_is_larger = (states[1, 0] > states[1, 1]).float() * 2 - 1
