@@ -26,7 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     parser.add_argument("--test-split", default="test", help="split that the best model is measured on (%(default)s)")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def main():

@@ -219,6 +219,8 @@ def without_progress_bars():
 
 
 def one_sentence(error: Exception) -> str:
-    """The first line of a message, without its full stop."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".")
+    """What an error says, in one line and without its full stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
+        return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
+    return lines[0].rstrip(".")

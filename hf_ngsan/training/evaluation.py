@@ -56,10 +56,11 @@ def evaluate_captioner(
         metrics: what [`CaptionMetrics`] computes; its default otherwise.
         relations: also measure [`relation_accuracy`]; the rows must be drawn scenes.
     """
+    metric = caption_metric(metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     scores = [None]
     if accelerator is None or accelerator.is_main_process:
-        scores = [score_captions(captions, rows, metrics)]
+        scores = [score_captions(captions, rows, metric)]
     if accelerator is not None:
         broadcast_object_list(scores)
     if relations:
@@ -67,7 +68,11 @@ def evaluate_captioner(
     return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores[0])
 
 
-def score_captions(captions: list[str], rows: Sequence, metrics: Sequence[str] | None = None) -> dict[str, float]:
+def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:
+    """The metrics of an evaluation; a ValueError says which is unknown or cannot run here."""
+    return CaptionMetrics() if names is None else CaptionMetrics(metrics=names)
+
+
+def score_captions(captions: list[str], rows: Sequence, metric: CaptionMetrics) -> dict[str, float]:
     """Scores of one caption for each row; the row's own `captions` are the references."""
-    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
     return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])

@@ -15,7 +15,7 @@ from accelerate.utils import set_seed
 from ..data import CaptionCollator
 from .captioners import new_captioner, save_captioner
 from .checkpoints import TrainingProgress
-from .evaluation import evaluate_captioner, score_captions
+from .evaluation import caption_metric, evaluate_captioner, score_captions
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
@@ -111,7 +111,12 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         prepare_output_folder(recipe, overwrite)
     accelerator.wait_for_everyone()
     if not (resume and loop.resume()):
-        logger.info("Training %s parameters on %d images.", f"{count_parameters(model):,}", len(train_rows))
+        logger.info(
+            "Training %s parameters on %d images, on %s.",
+            f"{count_parameters(model):,}",
+            len(train_rows),
+            "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
+        )
     start_tracker(accelerator, recipe, loop.progress)
     progress = loop.run()
     for tracker in accelerator.trackers:
@@ -142,7 +147,7 @@ def check_metric(recipe: Recipe, rows: Sequence):
         raise RecipeError(
             f"{recipe.data.spec}, split {recipe.data.validation_split}, has one image only; CIDEr-D needs two or more."
         )
-    known = list(score_captions([captions[0] for captions in first["captions"]], first))
+    known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
     if is_scenes(recipe.data.spec):
         known += ["symmetric", "directional"]
     metric = recipe.evaluation.metric
