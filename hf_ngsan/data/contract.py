@@ -8,7 +8,7 @@ and `objects` (a name for each region). On disk features are float16 and memory-
 import warnings
 
 import numpy as np
-from datasets import Array2D, Dataset, Features, Image, List, Value, concatenate_datasets
+from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
 from .errors import DataError
@@ -30,9 +30,9 @@ def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, 
         image, size, split, objects: whether there are the optional columns `image`, `width` and `height`, `split`,
             `objects`.
     """
-    features = {"image_id": Value("int64"), "visual_features": Array2D((None, feature_size), dtype)}
+    features = {"image_id": Value("int64"), "visual_features": _vectors(feature_size, dtype)}
     if boxes:
-        features["visual_boxes"] = Array2D((None, 4), "float32")
+        features["visual_boxes"] = _vectors(4, "float32")
     features["captions"] = List(Value("string"))
     if image:
         features["image"] = Image()
@@ -43,6 +43,11 @@ def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, 
     if objects:
         features["objects"] = List(Value("string"))
     return Features(features)
+
+
+def _vectors(width, dtype):
+    """Any number of vectors of one width. Rows of such lists are read faster than those of `Array2D`."""
+    return List(List(Value(dtype), length=width))
 
 
 def with_arrays(dataset):
@@ -153,9 +158,7 @@ def widen_boxes(dataset, *, name):
     if not changed:
         return dataset
     warnings.warn(widening_note(name, changed), stacklevel=2)
-    column = Dataset.from_dict(
-        {"visual_boxes": boxes}, features=Features({"visual_boxes": Array2D((None, 4), "float32")})
-    )
+    column = Dataset.from_dict({"visual_boxes": boxes}, features=Features({"visual_boxes": _vectors(4, "float32")}))
     return concatenate_datasets([dataset.remove_columns("visual_boxes"), column], axis=1)
 
 

@@ -2,7 +2,7 @@
 
 from .drawing import draw_scene
 from .generator import FEATURE_SIZE, Scene, make_scene
-from .relations import COLOURS, FAMILIES, SHAPES, parse_statement
+from .relations import COLOURS, FAMILIES, LANDMARK, SHAPES, Family, Statement
 from .rows import load_scenes
 from .scoring import RelationPrompt, relation_prompts, score_relation_completions, score_relations
 
@@ -10,13 +10,15 @@ __all__ = [
     "COLOURS",
     "FAMILIES",
     "FEATURE_SIZE",
+    "LANDMARK",
     "SHAPES",
+    "Family",
     "RelationPrompt",
     "Scene",
+    "Statement",
     "draw_scene",
     "load_scenes",
     "make_scene",
-    "parse_statement",
     "relation_prompts",
     "score_relation_completions",
     "score_relations",

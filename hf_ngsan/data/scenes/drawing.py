@@ -3,10 +3,11 @@
 import math
 
 from ..errors import DataError
-from .relations import COLOURS, SHAPES
+from .relations import COLOURS
 
 BACKGROUND = "#f4f1ea"
 _PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
+_RIM = 0.008  # of the canvas
 _OVERSAMPLING = 4
 
 
@@ -27,12 +28,8 @@ def draw_scene(scene, size=256):
     pen = ImageDraw.Draw(canvas)
     for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -_area(item[1])):
         colour, shape = name.split()
-        scaled = [float(side) * size * _OVERSAMPLING for side in box]
-        style = {"fill": _PAINT[colour], "outline": BACKGROUND, "width": max(1, size * _OVERSAMPLING // 128)}
-        if shape == "circle":
-            pen.ellipse(scaled, **style)
-        else:
-            pen.polygon(_corners(shape, scaled), **style)
+        for corners, paint in ((_grow(box, _RIM), BACKGROUND), (box, _PAINT[colour])):
+            pen.polygon([(x * canvas.width, y * canvas.height) for x, y in _outline(shape, corners)], fill=paint)
     return canvas.resize((size, size), Image.Resampling.LANCZOS)
 
 
@@ -41,9 +38,7 @@ def _objects_and_boxes(scene):
         return scene.objects, scene.boxes
     for field in ("objects", "visual_boxes"):
         if scene.get(field) is None:
-            raise DataError(
-                f"This row has no {field!r}, so it is not a scene to draw; take rows of load_data('scenes', …)."
-            )
+            raise DataError(f"A row has no {field!r}; only rows of load_data('scenes', …) can be drawn.")
     return scene["objects"], scene["visual_boxes"]
 
 
@@ -51,25 +46,32 @@ def _area(box):
     return float((box[2] - box[0]) * (box[3] - box[1]))
 
 
-def _corners(shape, box):
-    """Corner points of a shape that fills its box."""
+def _grow(box, rim):
+    """The box with a rim in the colour of the background, which sets overlapping objects apart."""
     left, top, right, bottom = box
-    if shape == "square":
-        points = [(0, 0), (1, 0), (1, 1), (0, 1)]
-    elif shape == "triangle":
-        points = [(0.5, 0), (1, 1), (0, 1)]
-    else:
-        assert shape == SHAPES[3] == "star"
-        points = _stretch([_star_point(i) for i in range(10)])
-    return [(left + x * (right - left), top + y * (bottom - top)) for x, y in points]
+    return left - rim, top - rim, right + rim, bottom + rim
 
 
-def _star_point(i):
-    radius = 1 if i % 2 == 0 else 0.5
-    return radius * math.sin(i * math.pi / 5), -radius * math.cos(i * math.pi / 5)
+def _outline(shape, box):
+    """Points around a shape that fills its box."""
+    left, top, right, bottom = box
+    return [(left + x * (right - left), top + y * (bottom - top)) for x, y in _POINTS[shape]]
 
 
-def _stretch(points):
-    """Points moved and scaled to fill the unit square."""
-    xs, ys = zip(*points, strict=True)
-    return [((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in points]
+def _around(*radii, points):
+    """Points at equal angles around the centre, clockwise from the top, with the radii in turn; they fill the unit
+    square."""
+    angles = [2 * math.pi * i / points for i in range(points)]
+    xs = [radii[i % len(radii)] * math.sin(angle) for i, angle in enumerate(angles)]
+    ys = [-radii[i % len(radii)] * math.cos(angle) for i, angle in enumerate(angles)]
+    return [
+        ((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in zip(xs, ys, strict=True)
+    ]
+
+
+_POINTS = {
+    "circle": _around(1, points=128),
+    "triangle": [(0.5, 0), (1, 1), (0, 1)],
+    "star": _around(1, 0.5, points=10),
+    "square": [(0, 0), (1, 0), (1, 1), (0, 1)],
+}

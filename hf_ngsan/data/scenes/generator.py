@@ -1,34 +1,39 @@
-"""Drawn scenes whose captions can be told only from geometry.
+"""Scenes whose captions can be told only from geometry.
 
-A scene is made so that nothing but geometry tells a relation. Of each family that it speaks about, the answer is a fair
-coin thrown before anything else; the layout is then drawn until it fits the coins; and appearances are given to the
-places independently of all of it. So given what the objects look like, their number and the words of a caption up to
-the relation, both answers of the family are equally likely: 50% is what a model without geometry can reach.
-For the directional group the same holds given the unsigned geometry of eq. 8, since a mirrored layout is as likely.
+Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry tells the
+relation: of each family that a scene's captions speak about, the answer is a fair coin thrown before anything else; the
+layout is then drawn until it fits the coins; and appearances are given to the places independently of both. So given
+what the objects look like, their number, and a caption up to its relation, both answers are equally likely, and a model
+without geometry is right half of the time. As a mirrored layout is as likely as the layout itself, the same is true of
+the directional families given the unsigned geometry of eq. 8 of Guo et al. 2020.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .relations import COLOURS, DIRECTIONAL, FAMILIES, FIRST, SECOND, SHAPES, answer_families, state
+from .relations import COLOURS, DIRECTIONAL, FAMILIES, FIRST, LANDMARK, SHAPES, Statement, answer_families
 
 CAPTIONS_PER_SCENE = 5
 FEATURE_SIZE = len(COLOURS) + len(SHAPES)
 
-_OBJECTS = (3, 6)
-_SIZES = (0.08, 0.26)  # of the canvas, log-uniform
-_GAP = 1.15  # smallest centre distance of objects that do not touch, in mean sizes
+_FEWEST, _MOST = 3, 6  # objects
+_SIZES = (0.06, 0.24)  # shares of the canvas, as all lengths below that are not in mean sizes of two objects
+_LANDMARK_SIZES = (0.08, 0.2)
+_GAP = 1.15  # smallest |dx| / w or |dy| / h of objects that do not touch
+_FARTHEST = 5.0
 _FEATURE_NOISE = 0.05
-_LAYOUTS_AT_ONCE = 128
+_LAYOUTS_AT_ONCE = 48
 
 
 @dataclass(frozen=True)
 class Scene:
     """Named objects in boxes, and captions about them.
 
-    objects: list of N names, colour and shape, all different; boxes: float32 `(N, 4)`, `x1, y1, x2, y2` in [0, 1] of a
-    square canvas; features: float32 `(N, 10)`, colour and shape with a little noise; captions: list of five strings.
+    objects: list of N names of a colour and a shape; no colour and no square is there twice.
+    boxes: float32 `(N, 4)`, `x1, y1, x2, y2` as shares of a square canvas.
+    features: float32 `(N, 10)`, one-hot colour and shape with a little noise.
+    captions: list of five strings.
     """
 
     objects: list[str]
@@ -40,82 +45,119 @@ class Scene:
 def make_scene(*key):
     """Make the scene of a key of non-negative integers, e.g. `(seed, split, index)`; equal keys give equal scenes."""
     random = np.random.default_rng(key)
-    number = int(random.integers(_OBJECTS[0], _OBJECTS[1] + 1))
-    coins = _choose_answers(random)
-    boxes, answers = _lay_out(number, coins, random)
+    number = int(random.integers(_FEWEST, _MOST + 1))
+    coins = _throw_coins(number, random)
+    boxes = _lay_out(number, coins, random)
+    objects, features = _give_appearances(number, random)
+    captions = _describe(objects, boxes, coins, random)
 
     order = random.permutation(number)
-    boxes = boxes[order]
-    answers = {family: answer[np.ix_(order, order)] for family, answer in answers.items()}
-
-    appearances = random.choice(len(COLOURS) * len(SHAPES), size=number, replace=False)
-    colours, shapes = np.divmod(appearances, len(SHAPES))
-    objects = [f"{COLOURS[colour]} {SHAPES[shape]}" for colour, shape in zip(colours, shapes, strict=True)]
-    features = np.concatenate([np.eye(len(COLOURS))[colours], np.eye(len(SHAPES))[shapes]], axis=1)
-    features += _FEATURE_NOISE * random.standard_normal(features.shape)
-
-    captions = []
-    for family in FAMILIES:
-        if family.name in coins:
-            pairs = np.argwhere(answers[family.name] == coins[family.name])
-            subject, other = pairs[random.integers(len(pairs))]
-            captions.append(state(objects[subject], family.relations[coins[family.name]], objects[other]))
     return Scene(
-        objects=objects,
-        boxes=boxes.astype(np.float32),
-        features=features.astype(np.float32),
+        objects=[objects[i] for i in order],
+        boxes=boxes[order].astype(np.float32),
+        features=features[order].astype(np.float32),
         captions=[captions[i] for i in random.permutation(len(captions))],
     )
 
 
-def _choose_answers(random):
-    """Both directional families and three of the four symmetric ones, each with a fair coin."""
+def _throw_coins(number, random):
+    """An answer for both directional families and for three of the four symmetric ones, by the family's name."""
     directional = [family.name for family in FAMILIES if family.group == DIRECTIONAL]
     symmetric = [family.name for family in FAMILIES if family.group != DIRECTIONAL]
-    chosen = directional + list(random.choice(symmetric, size=CAPTIONS_PER_SCENE - len(directional), replace=False))
-    return {name: int(random.integers(2)) for name in chosen}
+    if number == _FEWEST:
+        symmetric.remove("contact")  # it would leave one object for all the others
+    chosen = random.choice(symmetric, size=CAPTIONS_PER_SCENE - len(directional), replace=False)
+    return {name: int(random.integers(2)) for name in [*directional, *chosen]}
+
+
+def _give_appearances(number, random):
+    """Names and features of the objects, the landmark first; all colours differ."""
+    colours = random.choice(len(COLOURS), size=number, replace=False)
+    landmark = SHAPES.index(LANDMARK)
+    shapes = random.choice([shape for shape in range(len(SHAPES)) if shape != landmark], size=number)
+    shapes[0] = landmark
+    objects = [f"{COLOURS[colour]} {SHAPES[shape]}" for colour, shape in zip(colours, shapes, strict=True)]
+    features = np.concatenate([np.eye(len(COLOURS))[colours], np.eye(len(SHAPES))[shapes]], axis=1)
+    return objects, features + _FEATURE_NOISE * random.standard_normal(features.shape)
+
+
+def _describe(objects, boxes, coins, random):
+    """For each coin a caption about one of the objects that show its answer in relation to the landmark."""
+    answers = answer_families(boxes, boxes[:1])
+    captions = []
+    for family in FAMILIES:
+        if family.name in coins:
+            subject = random.choice(np.flatnonzero(answers[family.name] == coins[family.name]))
+            captions.append(Statement(objects[subject], family.relations[coins[family.name]], objects[0]).caption)
+    return captions
 
 
 def _lay_out(number, coins, random):
-    """Boxes `(N, 4)` in which every coin's answer holds for some pair, and all answers about them."""
+    """Boxes `(N, 4)`, the landmark's first, among which every coin's answer is shown by some object."""
     while True:
-        sizes = np.exp(random.uniform(*np.log(_SIZES), size=(_LAYOUTS_AT_ONCE, number)))
-        centres = sizes[..., None] / 2 + random.random((_LAYOUTS_AT_ONCE, number, 2)) * (1 - sizes[..., None])
-        if "contact" in coins:
-            _bring_together(sizes, centres, coins["contact"], random)
-        boxes = np.concatenate([centres - sizes[..., None] / 2, centres + sizes[..., None] / 2], axis=-1)
-        answers = answer_families(boxes)
-        fits = (boxes >= 0).all(axis=(1, 2)) & (boxes <= 1).all(axis=(1, 2))
-        fits &= _touch_only_where_meant(sizes, centres, "contact" in coins)
-        for family, coin in coins.items():
-            fits &= (answers[family] == coin).any(axis=(1, 2))
-        if fits.any():
-            chosen = int(fits.argmax())
-            return boxes[chosen], {family: answer[chosen] for family, answer in answers.items()}
+        boxes = _propose_layouts(number, coins, random)
+        for fits in (_fit_canvas, _touch_as_meant, _show_answers):
+            boxes = boxes[fits(boxes, coins)]
+        if len(boxes):
+            return boxes[0]
 
 
-def _bring_together(sizes, centres, coin, random):
-    """Move object 0 of every layout onto object 1, in place: inside it, or overlapping it along one axis."""
-    layouts = len(sizes)
-    if coin == SECOND:
-        sizes[:, 1] = random.uniform(0.22, 0.32, size=layouts)
-        sizes[:, 0] = sizes[:, 1] * random.uniform(0.3, 0.45, size=layouts)
-        offset = random.uniform(-0.1, 0.1, size=(layouts, 2)) * sizes[:, 1:2]
-    else:
-        assert coin == FIRST
-        sizes[:, 0] = sizes[:, 1] * random.uniform(1 / 1.3, 1.3, size=layouts)
-        along = random.uniform(0.4, 0.55, size=layouts) * random.choice([-1, 1], size=layouts)
-        offset = np.stack([along, random.uniform(-0.15, 0.15, size=layouts)], axis=1)
-        swap = random.random(layouts) < 0.5
-        offset[swap] = offset[swap, ::-1]
-        offset *= (sizes[:, 0] + sizes[:, 1])[:, None] / 2
-    centres[:, 0] = centres[:, 1] + offset
+def _propose_layouts(number, coins, random):
+    """Layouts `(L, N, 4)` around the landmark that have a good chance of showing the answers, shifted at random within
+    the canvas. Who is placed to show an answer does not matter: the objects have no appearance yet."""
+    layouts = _LAYOUTS_AT_ONCE
+
+    def uniform(low, high, *shape):
+        return random.uniform(low, high, size=(layouts, *shape))
+
+    sizes = np.exp(uniform(*np.log(_SIZES), number))
+    sizes[:, 0] = uniform(*_LANDMARK_SIZES)
+    distances, angles = uniform(_GAP, _FARTHEST, number), uniform(0, 2 * np.pi, number)
+    if "size" in coins:
+        ratio = uniform(1.6, 2.4)
+        sizes[:, -1] = sizes[:, 0] * (ratio if coins["size"] == FIRST else 1 / ratio)
+    if "axis" in coins:
+        distances[:, -1] = uniform(_GAP, 2.2)
+        angles[:, -1] = _along(coins["axis"], random, layouts)
+    if "distance" in coins:
+        distances[:, -2] = uniform(_GAP, 1.7) if coins["distance"] == FIRST else uniform(3, _FARTHEST)
+    if "contact" in coins and coins["contact"] == FIRST:
+        sizes[:, 1] = sizes[:, 0] * uniform(1 / 1.3, 1.3)
+        distances[:, 1] = uniform(0.4, 0.55)
+        angles[:, 1] = _along(random.integers(2, size=layouts), random, layouts)
+    elif "contact" in coins:
+        sizes[:, 1] = sizes[:, 0] * uniform(0.35, 0.5)
+        distances[:, 1] = uniform(0, 0.1)
+
+    sizes = sizes[..., None]
+    distances[:, 0] = 0
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    centres = directions * distances[..., None] * (sizes + sizes[:, :1]) / 2
+    boxes = np.concatenate([centres - sizes / 2, centres + sizes / 2], axis=-1)
+    low, high = boxes[..., :2].min(axis=1), boxes[..., 2:].max(axis=1)
+    shift = -low + uniform(0, 1, 2) * (1 - (high - low))
+    return boxes + np.tile(shift, 2)[:, None]
 
 
-def _touch_only_where_meant(sizes, centres, first_two_touch):
-    distance = np.abs(centres[:, :, None] - centres[:, None]).max(axis=-1) / ((sizes[:, :, None] + sizes[:, None]) / 2)
-    apart = distance >= _GAP
-    apart |= np.eye(sizes.shape[1], dtype=bool)
-    if first_two_touch:
-        apart[:, 0, 1] = apart[:, 1, 0] = True
-    return apart.all(axis=(1, 2))
+def _along(axis, random, layouts):
+    """Angles near the horizontal axis (0) or the vertical one (1), in either direction."""
+    return axis * np.pi / 2 + random.integers(2, size=layouts) * np.pi + random.uniform(-0.35, 0.35, size=layouts)
+
+
+def _fit_canvas(boxes, coins):
+    return (boxes >= 0).all(axis=(1, 2)) & (boxes <= 1).all(axis=(1, 2))
+
+
+def _touch_as_meant(boxes, coins):
+    """Whether all objects keep a gap, apart from the landmark and the object that is in contact with it."""
+    sizes, centres = boxes[..., 2:] - boxes[..., :2], (boxes[..., 2:] + boxes[..., :2]) / 2
+    distances = np.abs(centres[:, :, None] - centres[:, None]) / ((sizes[:, :, None] + sizes[:, None]) / 2)
+    meant = np.eye(boxes.shape[1], dtype=bool)
+    if "contact" in coins:
+        meant[0, 1] = meant[1, 0] = True
+    return ((distances.max(axis=-1) >= _GAP) | meant).all(axis=(1, 2))
+
+
+def _show_answers(boxes, coins):
+    answers = answer_families(boxes, boxes[:, :1])
+    return np.all([(answers[family] == coin).any(axis=1) for family, coin in coins.items()], axis=0)

@@ -6,31 +6,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, SYMMETRIC, Statement, answer_families, ask
-from .relations import parse_statement as parse
+from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
 
 
 @dataclass(frozen=True)
 class RelationPrompt:
-    """A question to a captioner, in the form of the beginning of a caption.
+    """A question to a captioner: the beginning of a caption.
 
-    text: the caption up to the relation, e.g. `a blue square with a red circle lying`; every prompt has eight words.
-    subject, object: the two objects. family: name of the family of the two possible answers. group: `symmetric` or
-    `directional`. relation: the true answer, e.g. `left of`.
+    text: the caption up to its relation, e.g. `the red circle lies`; always four words.
+    answer: the true relation, e.g. `left of`.
+    caption: the whole caption.
+    family, group: of the relation, e.g. `horizontal` and `directional`.
     """
 
     text: str
-    subject: str
-    object: str
+    answer: str
+    caption: str
     family: str
     group: str
-    relation: str
 
 
 def relation_prompts(row):
-    """The five prompts of a row of the `scenes` data set, one for each of its captions.
+    """The prompts of a row of the `scenes` data set, one for each of its captions and in their order.
 
-    The two answers to a prompt are equally likely given all but geometry, so that chance is 0.5 exactly.
+    The verb of a prompt leaves two relations to choose from, equally likely given all but geometry: chance is 0.5.
 
     Raises:
         DataError: a caption of the row is not one of a scene.
@@ -38,19 +37,29 @@ def relation_prompts(row):
     return [_prompt(caption) for caption in _field(row, "captions")]
 
 
+def _prompt(caption):
+    statement = Statement.parse(caption)
+    if statement is None or statement.caption != caption:
+        raise DataError(
+            f"{caption!r} is not a caption of the scenes; prompts exist for rows of load_data('scenes', …)."
+        )
+    return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
+
+
 def score_relation_completions(completions, rows):
-    """Accuracy of a captioner that was made to choose.
+    """Accuracy of a captioner that has to choose a relation.
 
     Args:
-        completions: for every row the generated texts of its `relation_prompts`, in their order; either the whole
-            caption or what follows the prompt. A text that states no relation of the prompt's family counts as wrong.
-        rows: rows of the `scenes` data set.
+        completions: for every row a list of generated texts, one for each of its `relation_prompts` and in their order;
+            either whole captions or what follows the prompt.
+        rows: rows of the `scenes` data set; only their captions are used.
 
     Returns:
-        The dict of `score_relations`; both chances are 0.5, and coverage is the share of texts that answer the prompt.
+        The dict of `score_relations`; both chances are 0.5. A text is right if it goes on with the true relation, and
+        `coverage` is the share of texts that go on with either relation of the family; the others count as wrong.
 
     Raises:
-        DataError: the number of completions is not that of the rows or of their prompts.
+        DataError: there are not as many texts as rows and prompts.
     """
     tally = _Tally()
     for index, (texts, row) in enumerate(_pairs(completions, rows)):
@@ -58,50 +67,92 @@ def score_relation_completions(completions, rows):
         if isinstance(texts, str) or len(texts) != len(prompts):
             raise DataError(f"completions, row {index}: give a list of {len(prompts)} texts, one for each prompt.")
         for prompt, text in zip(prompts, texts, strict=True):
-            text = " ".join(text.lower().split())
-            statement = parse(text if text.startswith(prompt.text) else f"{prompt.text} {text}")
-            answers = statement is not None and FAMILY_OF[statement.relation].name == prompt.family
-            answers = answers and (statement.subject, statement.object) == (prompt.subject, prompt.object)
-            tally.add(prompt.family, answers and statement.relation == prompt.relation, covered=answers, chance=0.5)
+            completion = " ".join(text.lower().split()).removeprefix(prompt.text).strip()
+            choices = [name for name in FAMILY_OF[prompt.answer].relations if f"{completion} ".startswith(f"{name} ")]
+            tally.add(prompt.family, prompt.answer in choices, covered=bool(choices), chance=0.5)
     return tally.report()
 
 
 def score_relations(predictions, rows):
     """Accuracy of the relations stated in free captions.
 
-    A caption is scored where it names two objects of its scene and one relation, and the boxes clearly decide the
-    relation's family for them (see `relations.py`); the others only lower the coverage.
+    A caption is scored if it relates an object of its scene to the landmark, both named rightly, by a relation whose
+    family the boxes clearly decide (see `relations.py`); the others lower the coverage only. Which relations are stated
+    is up to the captioner: to measure both groups on every scene, use `relation_prompts`.
 
     Args:
         predictions: one caption for each row.
-        rows: rows of the `scenes` data set, with `objects` and `visual_boxes`.
+        rows: rows of the `scenes` data set; their `objects` and `visual_boxes` are used.
 
     Returns:
         A dict with
 
         - `symmetric`, `directional`: share of true statements in [0, 1], None where there was none to score;
-        - `symmetric_chance`, `directional_chance`: the share that would be true had the same relations been stated of
-          pairs drawn at random among those of `rows` that the relation's family decides;
+        - `symmetric_chance`, `directional_chance`: the share that would be true if the same relations were stated of
+          objects drawn at random from those of `rows` for which the relation's family is decided;
         - `coverage`: share of the predictions that were scored;
         - `symmetric_count`, `directional_count`: how many were scored;
-        - `families`: for every family `accuracy`, `chance` and `count`.
+        - `families`: `accuracy`, `chance` and `count` of every family.
 
     Raises:
-        DataError: other numbers of predictions and rows, or rows that are not scenes.
+        DataError: there are not as many predictions as rows, or the rows are not scenes.
     """
-    tally = _Tally()
     pairs = _pairs(predictions, rows)
-    answers = [answer_families(_field(row, "visual_boxes")) for row in rows]
-    prevalence = _prevalence(answers)
+    answers = [_answers_by_object(row) for row in rows]
+    shares = _shares(answers)
+    tally = _Tally()
     for (caption, row), answer in zip(pairs, answers, strict=True):
-        statement = parse(caption)
-        truth = None if statement is None else _look_up(statement, _field(row, "objects"), answer)
+        statement = Statement.parse(caption)
+        truth = None if statement is None else _true_relation(statement, row["objects"], answer)
         if truth is None:
             tally.skip()
         else:
-            family = FAMILY_OF[statement.relation]
-            tally.add(family.name, statement.relation == truth, chance=prevalence[statement.relation])
+            tally.add(statement.family.name, statement.relation == truth, chance=shares[statement.relation])
     return tally.report()
+
+
+def _answers_by_object(row):
+    """The answer of every family for every object of a row in relation to the landmark."""
+    landmarks = [index for index, name in enumerate(_field(row, "objects")) if name.endswith(LANDMARK)]
+    if len(landmarks) != 1:
+        raise DataError(f"A row has {len(landmarks)} objects that are a {LANDMARK}; a scene has exactly one.")
+    boxes = np.asarray(_field(row, "visual_boxes"))
+    return answer_families(boxes, boxes[landmarks[0]])
+
+
+def _true_relation(statement, objects, answers):
+    """The relation of the statement's family that holds, or None where an object is missing or the boxes leave it open."""
+    if objects.count(statement.subject) != 1 or statement.other not in objects:
+        return None
+    if not statement.other.endswith(LANDMARK) or statement.subject == statement.other:
+        return None
+    answer = answers[statement.family.name][objects.index(statement.subject)]
+    return None if answer == AMBIGUOUS else statement.family.relations[answer]
+
+
+def _shares(answers):
+    """For every relation its share among the objects that its family decides."""
+    counts = Counter()
+    for answer in answers:
+        for family in FAMILIES:
+            for index, relation in enumerate(family.relations):
+                counts[relation] += int(np.count_nonzero(answer[family.name] == index))
+    return {
+        relation: counts[relation] / max(1, sum(counts[name] for name in family.relations))
+        for relation, family in FAMILY_OF.items()
+    }
+
+
+def _pairs(texts, rows):
+    if len(texts) != len(rows):
+        raise DataError(f"There are texts for {len(texts)} rows, but {len(rows)} rows; give texts for each row.")
+    return list(zip(texts, rows, strict=True))
+
+
+def _field(row, name):
+    if row.get(name) is None:
+        raise DataError(f"A row has no {name!r}; relations can be scored for rows of load_data('scenes', …) only.")
+    return row[name]
 
 
 class _Tally:
@@ -137,48 +188,3 @@ class _Tally:
             return {"accuracy": None, "chance": None, "count": 0}
         right, chance = (sum(counter[name] for name in names) for counter in (self.right, self.chance))
         return {"accuracy": right / count, "chance": chance / count, "count": count}
-
-
-def _prompt(caption):
-    statement = parse(caption)
-    if statement is None:
-        raise DataError(
-            f"{caption!r} states no relation of a scene; prompts exist for rows of load_data('scenes', …) only."
-        )
-    family = FAMILY_OF[statement.relation]
-    text = ask(statement.subject, family, statement.object)
-    return RelationPrompt(text, statement.subject, statement.object, family.name, family.group, statement.relation)
-
-
-def _look_up(statement: Statement, objects, answers):
-    """The true relation of the statement's family, or None where an object is missing or the boxes do not decide."""
-    if objects.count(statement.subject) != 1 or objects.count(statement.object) != 1:
-        return None
-    family = FAMILY_OF[statement.relation]
-    answer = answers[family.name][objects.index(statement.subject), objects.index(statement.object)]
-    return None if answer == AMBIGUOUS else family.relations[answer]
-
-
-def _prevalence(answers):
-    """For every relation its share among the ordered pairs that its family decides."""
-    counts = Counter()
-    for answer in answers:
-        for family in FAMILIES:
-            for index, relation in enumerate(family.relations):
-                counts[relation] += int(np.count_nonzero(answer[family.name] == index))
-    return {
-        relation: counts[relation] / max(1, sum(counts[name] for name in family.relations))
-        for relation, family in FAMILY_OF.items()
-    }
-
-
-def _pairs(texts, rows):
-    if len(texts) != len(rows):
-        raise DataError(f"There are {len(texts)} predictions for {len(rows)} rows; give one for each row.")
-    return list(zip(texts, rows, strict=True))
-
-
-def _field(row, name):
-    if row.get(name) is None:
-        raise DataError(f"A row has no {name!r}; relations can be scored on rows of load_data('scenes', …) only.")
-    return list(row[name]) if name != "visual_boxes" else row[name]
