@@ -1,8 +1,31 @@
 """Base of all configurations: decides what a checkpoint says about the code that it carries."""
 
 import copy
+import functools
 
+from huggingface_hub import dataclasses
+from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
+
+
+class ConfigurationError(StrictDataclassError, ValueError):
+    """A value that a configuration refuses; the message names the field."""
+
+
+def strict(cls: type) -> type:
+    """`huggingface_hub.dataclasses.strict`, with errors that are one sentence and can be caught as ValueError."""
+    cls = dataclasses.strict(cls)
+    initialize = cls.__init__
+
+    @functools.wraps(initialize)
+    def __init__(self, *args, **kwargs):
+        try:
+            initialize(self, *args, **kwargs)
+        except StrictDataclassError as error:
+            raise ConfigurationError(str(error.__cause__)) from None
+
+    cls.__init__ = __init__
+    return cls
 
 
 class HubConfig(PreTrainedConfig):
@@ -39,6 +62,20 @@ def check_choice(field: str, value, choices: tuple):
     """Raise a ValueError that names the field unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
+
+
+def check_positive(**fields: int):
+    """Raise a ValueError that names the field unless all values are at least 1."""
+    for field, value in fields.items():
+        if value < 1:
+            raise ValueError(f"{field} is {value}; it must be at least 1.")
+
+
+def check_rate(**fields: float):
+    """Raise a ValueError that names the field unless all values lie within [0, 1]."""
+    for field, value in fields.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{field} is {value}; it must lie between 0 and 1.")
 
 
 IMAGE_TO_TEXT_PIPELINE = {

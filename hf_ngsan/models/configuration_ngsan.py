@@ -1,8 +1,6 @@
 """Configuration of the NG-SAN family of captioners."""
 
-from huggingface_hub.dataclasses import strict
-
-from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice
+from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
 
 
 @strict
@@ -93,6 +91,17 @@ class NGSANConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
+        check_positive(
+            vocab_size=self.vocab_size,
+            visual_feature_size=self.visual_feature_size,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            max_position_embeddings=self.max_position_embeddings,
+            geometry_hidden_size=self.geometry_hidden_size,
+        )
+        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
         super().validate_architecture()
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
@@ -105,6 +114,8 @@ class NGSANConfig(HubConfig):
             check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
         for kind in self.geometric_bias:
             check_choice("geometric_bias", kind, ("content", "query", "key"))
+            if self.geometric_bias.count(kind) > 1:
+                raise ValueError(f"geometric_bias names {kind!r} twice: {self.geometric_bias}.")
         check_choice("geometry_features", self.geometry_features, ("unsigned", "signed"))
         if self.absolute_geometry and self.hidden_size % 8:
             raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
