@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+import torch
 
 from .errors import DataError
 
@@ -46,7 +47,8 @@ class CaptionCollator:
 
         Returns:
             What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
-            `attention_mask` `(B, N)`, and `labels` `(B * C, T)`, image by image, unless no row has captions.
+            `attention_mask` `(B, N)`, and `labels` `(B * C, T)`, image by image, unless no row has captions. If the
+            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`.
             An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
 
         Raises:
@@ -60,27 +62,36 @@ class CaptionCollator:
             raise DataError(
                 f"{_name(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have."
             )
+        chosen = self._choose_captions(rows)
         batch = self.processor(
             visual_features=[np.asarray(row["visual_features"]) for row in rows],
             visual_boxes=[np.asarray(box) for box in boxes] if all(having) else None,
-            captions=self._choose_captions(rows),
+            captions=chosen and [_pick(row["captions"], places) for row, places in zip(rows, chosen, strict=True)],
         )
+        if chosen and all(row.get("caption_weights") is not None for row in rows):
+            weights = [_pick(row["caption_weights"], places) for row, places in zip(rows, chosen, strict=True)]
+            batch["caption_weights"] = torch.tensor([0.0 if weight is None else weight for weight in sum(weights, [])])
         if self.max_caption_length is not None and "labels" in batch:
             batch["labels"] = batch["labels"][:, : self.max_caption_length]
         return batch
 
     def _choose_captions(self, rows):
-        captions = [list(row.get("captions") or []) for row in rows]
-        if not any(captions):
+        """The places of C captions in each row's list, None for those that it lacks; None if no row has any."""
+        numbers = [len(row.get("captions") or []) for row in rows]
+        if not any(numbers):
             return None
-        number = self.captions_per_image or max(map(len, captions))
-        return [self._choose(row, texts, number) for row, texts in zip(rows, captions, strict=True)]
+        wanted = self.captions_per_image or max(numbers)
+        return [self._choose(row, number, wanted) for row, number in zip(rows, numbers, strict=True)]
 
-    def _choose(self, row, captions, number):
-        if len(captions) <= number:
-            return captions + [None] * (number - len(captions))
-        keys = [_digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(len(captions))]
-        return [captions[index] for index in sorted(range(len(captions)), key=keys.__getitem__)[:number]]
+    def _choose(self, row, number, wanted):
+        if number <= wanted:
+            return [*range(number), *[None] * (wanted - number)]
+        keys = [_digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(number)]
+        return sorted(range(number), key=keys.__getitem__)[:wanted]
+
+
+def _pick(values, places):
+    return [None if place is None else values[place] for place in places]
 
 
 def _digest(*parts):

@@ -67,6 +67,9 @@ class TrainingSettings:
     label_smoothing: float = setting(
         0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
     )
+    consensus_power: float = setting(
+        0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
+    )
     max_grad_norm: float | None = setting(None, "gradients are clipped to this norm; null = not", minimum=0.0)
     ema_decay: float = setting(
         0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0

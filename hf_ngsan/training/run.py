@@ -15,6 +15,7 @@ from accelerate.utils import set_seed
 from ..data import CaptionCollator
 from .captioners import new_captioner, save_captioner
 from .checkpoints import TrainingProgress
+from .consensus import consensus_weights
 from .evaluation import caption_metric, evaluate_captioner, score_captions
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, prepare_output_folder
@@ -85,6 +86,9 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
 
     set_seed(settings.seed)
     captions = [caption for row in train_rows["captions"] for caption in row]
+    if settings.consensus_power:
+        weights = consensus_weights(list(train_rows["captions"]), settings.consensus_power)
+        train_rows = train_rows.add_column("caption_weights", weights)
     model, processor = new_captioner(recipe, captions, visual_feature_size(train_rows))
     collator = CaptionCollator(
         processor,

@@ -60,3 +60,22 @@ def test_a_batch_without_targets_has_no_loss_and_no_gradient():
     loss.backward()
     assert loss == 0
     assert logits.grad.abs().sum() == 0
+
+
+def test_the_words_of_a_caption_count_as_much_as_its_weight():
+    torch.manual_seed(0)
+    logits = torch.randn(3, 4, VOCABULARY)
+    labels = torch.randint(0, VOCABULARY, (3, 4))
+    labels[0, 2:] = labels[2] = -100
+    model, objective = FixedLogits(logits), TeacherForcing()
+    weights = [0.5, 2.0, 0.0]
+    inputs = objective.prepare(model, {"labels": labels, "caption_weights": torch.tensor(weights)})
+    assert objective.weight(inputs) == 2 * 0.5 + 4 * 2.0
+    loss, statistics = objective.loss(model, inputs)
+    expected = sum(
+        weight * slow_loss(logits[row : row + 1], labels[row : row + 1], 0) for row, weight in enumerate(weights)
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert "caption_weights" not in model.inputs
+    summary = objective.summary({name: float(value) for name, value in statistics.items()})
+    assert summary["loss"] == pytest.approx(loss.item() / 9)
