@@ -1,9 +1,9 @@
 """Spatial relations between two boxes, in families of two exclusive answers, and the sentences that state them.
 
 Every relation is decided by scale- and translation-invariant geometry. With the distances `dx`, `dy` of the centres of
-two boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h` and
-the ratios of the sizes, which eq. 8 of Guo et al. 2020 determines; the *directional* group needs the sign of `dx` or
-`dy`, which eq. 8 drops. Between the two answers of a family lies a wide margin, in which a pair is ambiguous.
+two boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h`
+and the ratios of the sizes, which eq. 8 of Guo et al. 2020 determines; the *directional* group needs the sign of `dx`
+or `dy`, which eq. 8 drops. Between the answers of a family lies a wide margin, in which a pair is ambiguous.
 """
 
 import re

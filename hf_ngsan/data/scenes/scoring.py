@@ -121,7 +121,7 @@ def _answers_by_object(row):
 
 
 def _true_relation(statement, objects, answers):
-    """The relation of the statement's family that holds, or None where an object is missing or the boxes leave it open."""
+    """The relation of the statement's family that holds, or None where the scene does not decide it."""
     if objects.count(statement.subject) != 1 or statement.other not in objects:
         return None
     if not statement.other.endswith(LANDMARK) or statement.subject == statement.other:
