@@ -69,8 +69,8 @@ class CaptionCollator:
             captions=chosen and [_pick(row["captions"], places) for row, places in zip(rows, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):
-            weights = [_pick(row["caption_weights"], places) for row, places in zip(rows, chosen, strict=True)]
-            batch["caption_weights"] = torch.tensor([0.0 if weight is None else weight for weight in sum(weights, [])])
+            weights = [_pick(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
+            batch["caption_weights"] = torch.tensor(weights).flatten()
         if self.max_caption_length is not None and "labels" in batch:
             batch["labels"] = batch["labels"][:, : self.max_caption_length]
         return batch
@@ -90,8 +90,8 @@ class CaptionCollator:
         return sorted(range(number), key=keys.__getitem__)[:wanted]
 
 
-def _pick(values, places):
-    return [None if place is None else values[place] for place in places]
+def _pick(values, places, missing=None):
+    return [missing if place is None else values[place] for place in places]
 
 
 def _digest(*parts):
