@@ -33,7 +33,7 @@ class NGSANProcessor(ProcessorMixin):
         text: str | list[str] | None = None,
         visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
         visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
-        captions: Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
+        captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
         **kwargs,
     ) -> BatchFeature:
         r"""
@@ -44,8 +44,8 @@ class NGSANProcessor(ProcessorMixin):
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): one array an image,
                 or a single array for one image.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
-            captions (`list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an image
-                (the same C for all). `None` or `""` is a row without any label.
+            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
+                image (the same C for all). `None` or `""` is a row without any label.
             kwargs: passed to the tokenizer, for `text`.
 
         Returns:
@@ -65,11 +65,18 @@ class NGSANProcessor(ProcessorMixin):
             data.update(pad_visual_inputs(visual_features, visual_boxes))
         elif visual_boxes is not None:
             raise ValueError("visual_boxes were given without visual_features.")
+        num_images = len(data["visual_features"]) if data else None
         if captions is not None:
+            captions = [captions] if isinstance(captions, str) else captions
+            if num_images not in (None, len(captions)):
+                raise ValueError(f"There are visual_features of {num_images} images but captions of {len(captions)}.")
             data["labels"] = self.caption_labels(captions)
         if text is not None:
+            text = [text] if isinstance(text, str) else text
+            if num_images not in (None, len(text)):
+                raise ValueError(f"There are visual_features of {num_images} images but text for {len(text)}.")
             start = self.tokenizer.bos_token
-            prefixes = [f"{start} {prefix}".strip() for prefix in ([text] if isinstance(text, str) else text)]
+            prefixes = [f"{start} {prefix}".strip() for prefix in text]
             kwargs.setdefault("return_tensors", "pt")
             encoded = super().__call__(text=prefixes, **kwargs)
             data["decoder_input_ids"] = encoded["input_ids"]
@@ -80,7 +87,7 @@ class NGSANProcessor(ProcessorMixin):
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
         """Captions to labels `(B * C, T)`: words, the end token, then -100."""
-        rows = [[row] if row is None or isinstance(row, str) else list(row) for row in captions]
+        rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
             raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
         flat = [caption for row in rows for caption in row]
