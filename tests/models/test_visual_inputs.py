@@ -1,0 +1,82 @@
+"""Padding and checking of features and boxes."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.models.visual_inputs import pad_visual_inputs
+from tests.models.tiny import random_boxes
+
+FEATURES = [np.ones((3, 5), np.float16), np.full((1, 5), 2.0)]
+BOXES = [random_boxes(3).numpy(), random_boxes(1).numpy()]
+
+
+def test_images_of_different_size_are_padded_with_zeros():
+    batch = pad_visual_inputs(FEATURES, BOXES)
+    assert set(batch) == {"visual_features", "visual_boxes", "attention_mask"}
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["visual_features"].dtype == batch["visual_boxes"].dtype == torch.float32
+    for name, arrays in (("visual_features", FEATURES), ("visual_boxes", BOXES)):
+        for row, array in zip(batch[name], arrays, strict=True):
+            assert torch.equal(row[: len(array)], torch.from_numpy(array).float())
+            assert row[len(array) :].abs().sum() == 0
+
+
+@pytest.mark.parametrize("convert", [list, torch.from_numpy, lambda array: array.tolist(), lambda array: array])
+def test_arrays_tensors_and_lists_are_the_same(convert):
+    expected = pad_visual_inputs(FEATURES, BOXES)
+    batch = pad_visual_inputs([convert(array) for array in FEATURES], [convert(array) for array in BOXES])
+    for name, tensor in expected.items():
+        assert torch.equal(batch[name], tensor)
+
+
+def test_a_matrix_is_one_image_and_a_stack_several():
+    lone = pad_visual_inputs(FEATURES[0], BOXES[0])
+    assert lone["visual_features"].shape == (1, 3, 5)
+    assert lone["visual_boxes"].shape == (1, 3, 4)
+    assert pad_visual_inputs(np.zeros((2, 3, 5)))["visual_features"].shape == (2, 3, 5)
+
+
+def test_inputs_are_not_changed():
+    before = [array.copy() for array in BOXES]
+    batch = pad_visual_inputs(FEATURES, BOXES)
+    batch["visual_boxes"].zero_()
+    assert all(np.array_equal(old, new) for old, new in zip(before, BOXES, strict=True))
+
+
+def test_boxes_on_the_edge_and_without_area_are_fine():
+    boxes = np.array([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5], [-0.0005, 0.0, 1.0005, 1.0]])
+    assert pad_visual_inputs(np.zeros((3, 2)), boxes)["visual_boxes"].shape == (1, 3, 4)
+
+
+def changed(boxes: list, row: int, box: int, values: list[float]) -> list[np.ndarray]:
+    copies = [array.copy() for array in boxes]
+    copies[row][box] = values
+    return copies
+
+
+NAN = float("nan")
+WRONG = {
+    "no image": ([], None, "visual_features is empty"),
+    "no region": ([np.zeros((0, 5))], None, r"image 0 has shape \(0, 5\).*at least one region"),
+    "a vector": ([np.zeros(5)], None, r"image 0 has shape \(5,\)"),
+    "two widths": ([np.zeros((2, 5)), np.zeros((2, 6))], None, "image 1 are 6 wide, those of image 0 5"),
+    "text": (["abc"], None, "image 0 is not an array of numbers"),
+    "ragged": ([[[1.0, 2.0], [3.0]]], None, "image 0 is not an array of numbers"),
+    "NaN feature": ([FEATURES[0], np.full((1, 5), NAN)], None, "visual_features of image 1 contain NaN"),
+    "infinite feature": ([np.full((1, 5), np.inf)], None, "image 0 contain NaN or infinite"),
+    "fewer images": (FEATURES, BOXES[:1], "visual_features of 2 images but visual_boxes of 1"),
+    "fewer boxes": (FEATURES, [BOXES[0][:2], BOXES[1]], r"image 0 has shape \(2, 4\).*\(3, 4\)"),
+    "three numbers": (FEATURES, [BOXES[0], BOXES[1][:, :3]], r"image 1 has shape \(1, 3\)"),
+    "NaN box": (FEATURES, changed(BOXES, 1, 0, [0, 0, NAN, 1]), "visual_boxes of image 1 contain NaN"),
+    "pixels": (FEATURES, changed(BOXES, 0, 2, [10, 20, 300, 200]), "image 0 range from .* to 300.*divide"),
+    "negative": (FEATURES, changed(BOXES, 0, 2, [-0.2, 0, 1, 1]), "image 0 range from -0.2"),
+    "turned around": (FEATURES, changed(BOXES, 0, 2, [0.5, 0, 0.25, 1]), r"Box 2 of image 0, \[0.5, 0.0, 0.25, 1.0\]"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arrays_are_named_by_image(case):
+    features, boxes, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        pad_visual_inputs(features, boxes)
