@@ -32,13 +32,16 @@ class ImageToTextPipeline(Pipeline):
     _load_image_processor = False
     _load_feature_extractor = False
     _load_tokenizer = False
-    _pipeline_calls_generate = True
+    # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
+    _pipeline_calls_generate = False
 
     def _sanitize_parameters(self, text: str | None = None, generate_kwargs: dict | None = None, **kwargs):
         preprocess = {} if text is None else {"text": text}
         return preprocess, {**(generate_kwargs or {}), **kwargs}, {}
 
     def __call__(self, inputs, **kwargs):
+        if isinstance(inputs, list) and not inputs:
+            return []
         # transformers streams its own data sets and generators; a `datasets.Dataset` is neither.
         if not isinstance(inputs, (list, Mapping)) and isinstance(inputs, Iterable) and isinstance(inputs, Sized):
             inputs = (row for row in inputs)
