@@ -1,0 +1,155 @@
+"""What the image-to-text pipeline takes, and that it says what the model generates."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import pipeline
+
+import hf_ngsan
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+
+LENGTHS = [6, 1, 2, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor())
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    images = random_images(LENGTHS)
+    apart = [one_image(images, row) for row in range(len(LENGTHS))]
+    return [{name: row[name][0].numpy() for name in ("visual_features", "visual_boxes")} for row in apart]
+
+
+@pytest.fixture(scope="module")
+def captions(rows) -> list[list[dict]]:
+    """What generate() says about each image alone."""
+    model, processor = tiny_captioner(), tiny_processor()
+    sequences = [
+        model.generate(**processor(visual_features=[r["visual_features"]], visual_boxes=[r["visual_boxes"]]))
+        for r in rows
+    ]
+    return [
+        [{"generated_text": text} for text in processor.batch_decode(s, skip_special_tokens=True)] for s in sequences
+    ]
+
+
+def test_one_image(pipe, rows, captions):
+    assert pipe(rows[0]) == captions[0]
+    assert captions[0] != captions[4]
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 5, 7])
+def test_a_list_of_images_in_any_batch_size(pipe, rows, captions, batch_size):
+    options = {} if batch_size is None else {"batch_size": batch_size}
+    assert pipe(rows, **options) == captions
+
+
+def test_a_list_of_one_image_gives_a_list(pipe, rows, captions):
+    assert pipe(rows[:1]) == captions[:1]
+    assert pipe([]) == []
+
+
+def test_a_tuple_is_a_list(pipe, rows, captions):
+    assert list(pipe(tuple(rows))) == captions
+
+
+def test_features_as_tensors_and_nested_lists(pipe, rows, captions):
+    assert pipe({name: torch.from_numpy(array) for name, array in rows[0].items()}) == captions[0]
+    assert pipe({name: array.tolist() for name, array in rows[0].items()}) == captions[0]
+    assert pipe(json.loads(json.dumps({name: array.tolist() for name, array in rows[0].items()}))) == captions[0]
+
+
+class Counted:
+    """Counts how many of its images have been taken."""
+
+    def __init__(self, rows: list[dict]):
+        self.rows, self.taken = rows, 0
+
+    def __iter__(self):
+        for row in self.rows:
+            self.taken += 1
+            yield row
+
+
+def test_a_generator_is_streamed(pipe, rows, captions):
+    counted = Counted(rows * 4)
+    results = pipe((row for row in counted), batch_size=2)
+    assert counted.taken <= 1
+    assert next(iter(results)) == captions[0]
+    assert counted.taken < 8
+    assert list(pipe((row for row in rows), batch_size=2)) == captions
+
+
+def test_a_data_set_is_streamed(pipe, rows, captions):
+    columns = [{**{name: array.tolist() for name, array in row.items()}, "captions": ["a ball"]} for row in rows]
+    for data in (Dataset.from_list(columns), Dataset.from_list(columns).to_iterable_dataset()):
+        results = pipe(data, batch_size=2)
+        assert not isinstance(results, list)
+        assert list(results) == captions
+    assert list(pipe(Dataset.from_list(columns).with_format("numpy"), batch_size=3)) == captions
+
+
+def test_generation_arguments_reach_generate(pipe, rows):
+    batch = pipe.processor(visual_features=[rows[0]["visual_features"]], visual_boxes=[rows[0]["visual_boxes"]])
+    options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 4}
+    expected = pipe.processor.batch_decode(pipe.model.generate(**batch, **options), skip_special_tokens=True)
+    assert [answer["generated_text"] for answer in pipe(rows[0], **options)] == expected
+    assert [answer["generated_text"] for answer in pipe(rows[0], generate_kwargs=options)] == expected
+    assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
+    configured = ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
+    assert [answer["generated_text"] for answer in configured(rows[0])] == expected
+
+
+def test_a_prefix_for_all_and_one_of_its_own(pipe, rows):
+    images = [rows[0], {**rows[1], "text": "two small"}, rows[2]]
+    texts = [answers[0]["generated_text"] for answers in pipe(images, text="the", batch_size=3)]
+    assert [text.startswith(prefix) for text, prefix in zip(texts, ("the", "two small", "the"), strict=True)] == [
+        True
+    ] * 3
+    assert texts == [pipe(image, text="the")[0]["generated_text"] for image in images]
+
+
+def test_a_model_without_geometry_needs_no_boxes(rows):
+    pipe = ImageToTextPipeline(model=tiny_captioner(geometric_bias=[]), processor=tiny_processor())
+    without = [{"visual_features": row["visual_features"]} for row in rows]
+    assert pipe(without, batch_size=2) == pipe(rows)
+
+
+WRONG = {
+    "a path": ("photo.jpg", "takes a mapping with visual_features.*it got str"),
+    "pixels": (np.zeros((8, 8, 3)), "takes a mapping with visual_features"),
+    "other keys": ({"image": 3}, r"it got a mapping with \['image'\]"),
+    "NaN": ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "contain NaN"),
+    "width": ({"visual_features": np.zeros((2, 5)), "visual_boxes": np.zeros((2, 4))}, "visual_feature_size=12"),
+    "no boxes": ({"visual_features": np.zeros((2, 12))}, "visual_boxes are missing"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_inputs_are_named(pipe, case):
+    inputs, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        list(pipe(inputs))
+
+
+def test_images_with_and_without_boxes_do_not_mix(pipe, rows):
+    with pytest.raises(ValueError, match="visual_boxes"):
+        pipe([rows[0], {"visual_features": rows[1]["visual_features"]}], batch_size=2)
+
+
+@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
+def test_pipeline_by_task_is_ours_for_our_models(task, rows, captions, tmp_path):
+    tiny_captioner().save_pretrained(tmp_path)
+    tiny_processor().save_pretrained(tmp_path)
+    for model in (str(tmp_path), tiny_captioner()):
+        processor = None if isinstance(model, str) else tiny_processor()
+        made = pipeline(task, model=model, processor=processor)
+        assert type(made) is hf_ngsan.ImageToTextPipeline
+        assert made(rows) == captions
