@@ -1,82 +1,76 @@
-"""Predictions with their references, checked, tokenized and turned into arrays once for all metrics."""
+"""Predictions with their references, prepared once for all metrics."""
 
 from functools import cached_property
 
 import numpy as np
 
-from .document_frequency import DocumentFrequency, WordEncoder
-from .tokenization import PTBTokenizer
-
-
-def check_captions(predictions, references):
-    """Raises `ValueError` with one sentence unless there is one string and a non-empty list of strings an image."""
-    if isinstance(predictions, str) or isinstance(references, str):
-        raise ValueError("predictions must be a list of strings and references a list of lists of strings.")
-    if len(predictions) != len(references):
-        raise ValueError(
-            f"There are {len(predictions)} predictions but {len(references)} lists of references; each image needs one "
-            "of either."
-        )
-    for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
-        if not isinstance(prediction, str):
-            raise ValueError(
-                f"Prediction {row} must be a string, not {type(prediction).__name__} ({prediction!r:.60})."
-            )
-        if isinstance(image_references, str):
-            raise ValueError(
-                f"The references of image {row} must be a list of strings, not one string; write [{image_references!r:.60}]."
-            )
-        if len(image_references) == 0:
-            raise ValueError(f"Image {row} has no references; every image needs at least one.")
-        for index, reference in enumerate(image_references):
-            if not isinstance(reference, str):
-                raise ValueError(
-                    f"Reference {index} of image {row} must be a string, not {type(reference).__name__} "
-                    f"({reference!r:.60})."
-                )
+from .document_frequency import check_num_documents
+from .groups import ScoredGroups
+from .text import check_captions, encode_words, tokenize
 
 
 class CaptionCorpus:
-    """Tokenized predictions and references of a set of images.
+    """One prediction and one or more references for each of a set of images.
 
     Args:
         predictions (`list[str]`): one caption an image.
         references (`list[list[str]]`): one or more captions an image.
-        tokenizer: "ptb" for the official tokenization; an object with `tokenize(list of strings)`; or `None` for text that
-            is tokenized already.
+        tokenizer: see `hf_ngsan.metrics.text.tokenize`.
 
     Attributes:
         predictions (`list[str]`), references (`list[list[str]]`): the tokenized text.
+        groups (`ScoredGroups`): the same as n-grams, the predictions as candidates.
+        vocabulary (`tuple[str]`): the words behind the numbers in `groups`.
+
+    Raises:
+        ValueError: no image, different numbers of predictions and references, an image without references, or something
+            that is not a string.
     """
 
     def __init__(self, predictions, references, tokenizer="ptb"):
         check_captions(predictions, references)
-        if len(predictions) == 0:
+        if not len(predictions):
             raise ValueError("There is nothing to score: the list of predictions is empty.")
-        self.references_per_image = np.array([len(image) for image in references], dtype=np.int64)
-        flat = [reference for image in references for reference in image]
-        predictions = list(predictions)
-        if tokenizer == "ptb":
-            tokenizer = PTBTokenizer(joined=True)
-        if tokenizer is not None:
-            flat, predictions = tokenizer.tokenize(flat), tokenizer.tokenize(predictions)
-        ends = np.cumsum(self.references_per_image).tolist()
-        self.predictions = predictions
-        self.references = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        encoder = WordEncoder()
-        self.reference_words = encoder.encode(flat)
-        self.prediction_words = encoder.encode(predictions)
-        self.vocabulary = encoder.vocabulary
+        self._numbers = np.array([len(image) for image in references])
+        flat = tokenize([reference for image in references for reference in image], tokenizer)
+        ends = np.cumsum(self._numbers).tolist()
+        self.references = [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self.predictions = tokenize(list(predictions), tokenizer)
 
     def __len__(self):
         return len(self.predictions)
 
     @cached_property
-    def document_frequency(self):
-        """The references' own document frequencies.
+    def _encoded(self):
+        flat = [reference for image in self.references for reference in image]
+        return encode_words([*flat, *self.predictions])
+
+    @property
+    def vocabulary(self):
+        return self._encoded[1]
+
+    @cached_property
+    def groups(self):
+        sequences, _ = self._encoded
+        images, count = np.arange(len(self)), int(self._numbers.sum())
+        references = sequences.take(np.arange(count))
+        predictions = sequences.take(np.arange(count, len(sequences)))
+        return ScoredGroups(references, np.repeat(images, self._numbers), predictions, images)
+
+    def log_frequencies(self, document_frequency=None):
+        """Document frequencies of the n-grams in `groups` and the number of documents behind them.
+
+        Args:
+            document_frequency (`DocumentFrequency`, *optional*): by default the references are counted.
+
+        Returns:
+            `(log_frequencies, num_documents)`, as `cider_scores` takes them.
 
         Raises:
-            ValueError: there is only one image.
+            ValueError: the references of a single image shall be counted.
         """
-        images = np.repeat(np.arange(len(self)), self.references_per_image)
-        return DocumentFrequency.from_sequences(self.reference_words, images, self.vocabulary)
+        if document_frequency is None:
+            check_num_documents(len(self))
+            return self.groups.reference_log_frequencies(), len(self)
+        logs = document_frequency.log_frequencies(self.groups.levels, self.vocabulary)
+        return logs, document_frequency.num_documents

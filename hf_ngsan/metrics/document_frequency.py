@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .ngrams import NGramTrie, WordSequences
+from .ngrams import ORDER, NGramTable, count_ngrams, starts_of_runs
+from .text import encode_words, tokenize
 from .token_ids import cut_sequences
-from .tokenization import PTBTokenizer
 
 _FORMAT = "hf_ngsan.document_frequency.1"
 
@@ -17,8 +17,8 @@ _FORMAT = "hf_ngsan.document_frequency.1"
 class DocumentFrequency:
     """Document frequencies of all n-grams of order 1 to 4; a document is an image with all its captions.
 
-    Build one from the training captions with `from_captions`, keep it with `save` and get it back with `load`. Words are
-    either text (for `CiderD`, `Cider`, `CaptionMetrics`) or token ids (for `CiderDReward`).
+    Build one from the training captions with `from_captions`, keep it with `save` and get it back with `load`. Words
+    are either text (for `CiderD`, `Cider`, `CaptionMetrics`) or token ids (for `CiderDReward`).
 
     Attributes:
         num_documents (`int`): number of images counted; its logarithm is the weight of an n-gram nobody used.
@@ -27,8 +27,9 @@ class DocumentFrequency:
         ignored_token_ids (`tuple[int]`): token ids only: tokens left out everywhere (start, padding).
     """
 
-    def __init__(self, trie, num_documents, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
-        self.trie = trie
+    def __init__(self, table, counts, num_documents, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
+        self._table = table
+        self._counts = counts
         self.num_documents = int(num_documents)
         self.vocabulary = None if vocabulary is None else tuple(vocabulary)
         self.eos_token_id = eos_token_id
@@ -48,80 +49,76 @@ class DocumentFrequency:
             ignored_token_ids: token ids only: tokens to leave out, such as the start token.
 
         Raises:
-            ValueError: no image, an image without captions, a single image (every weight would be 0, log 1), or a caption
-                of the wrong type.
+            ValueError: no image, an image without captions, a single image (every weight would be 0, log 1), or a
+                caption of the wrong type.
         """
-        captions = [list(image) for image in captions]
-        if not captions:
-            raise ValueError("Document frequencies need captions, but the list of images is empty.")
+        captions = [image if isinstance(image, str) else list(image) for image in captions]
         for row, image in enumerate(captions):
+            if isinstance(image, str):
+                raise ValueError(f"Document frequencies: image {row} must have a list of captions, not one string.")
             if not image:
                 raise ValueError(f"Document frequencies: image {row} has no captions; leave it out or give it one.")
         flat = [caption for image in captions for caption in image]
         images = np.repeat(np.arange(len(captions)), [len(image) for image in captions])
-        if isinstance(flat[0], str):
-            words, vocabulary = _text_to_words(flat, tokenizer)
-            return cls.from_sequences(words, images, vocabulary)
-        words = cut_sequences(flat, eos_token_id, ignored_token_ids)
-        return cls.from_sequences(words, images, None, eos_token_id, ignored_token_ids)
+        strings = sum(isinstance(caption, str) for caption in flat)
+        if 0 < strings < len(flat):
+            raise ValueError(
+                "Document frequencies: give all captions as strings or all as token ids, not some of each."
+            )
+        if strings:
+            sequences, vocabulary = encode_words(tokenize(flat, tokenizer))
+            return cls.from_sequences(count_ngrams(sequences), images, vocabulary)
+        levels = count_ngrams(cut_sequences(flat, eos_token_id, ignored_token_ids))
+        return cls.from_sequences(levels, images, None, eos_token_id, ignored_token_ids)
 
     @classmethod
-    def from_sequences(cls, sequences, images, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
-        """Counts n-grams of captions that are arrays already (`WordSequences`, with the image number of each)."""
-        num_documents = len(np.unique(images))
-        if num_documents < 2:
-            raise ValueError(
-                "CIDEr weighs n-grams by how many images use them, and one image alone gives every n-gram the weight 0: "
-                "pass document_frequency=DocumentFrequency.from_captions(...) of a larger corpus, such as the training "
-                "captions, or score more images together."
-            )
-        per_image = NGramTrie.count(sequences, images)
-        whole = NGramTrie.count(sequences, np.zeros_like(images))
-        counts = [
-            np.bincount(nodes, minlength=len(level.keys))
-            for nodes, level in zip(per_image.locate(whole, 0), whole.levels, strict=True)
-        ]
-        trie = NGramTrie.from_nodes(
-            [level.parents for level in whole.levels], [level.words for level in whole.levels], counts, whole.base
-        )
-        return cls(trie, num_documents, vocabulary, eos_token_id, ignored_token_ids)
+    def from_sequences(cls, levels, images, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
+        """Counts documents from `NGramLevel`s and the image of each sequence (non-decreasing)."""
+        num_documents = int(starts_of_runs(images).sum())
+        check_num_documents(num_documents)
+        counts = [count_documents(level.ngrams, images[level.sequences], len(level.words)) for level in levels]
+        table = NGramTable([level.parents for level in levels], [level.words for level in levels])
+        return cls(table, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
 
     def __len__(self):
         """Number of distinct n-grams."""
-        return sum(len(level.keys) for level in self.trie.levels)
+        return len(self._table)
 
     def __repr__(self):
         words = "token ids" if self.vocabulary is None else f"{len(self.vocabulary)} words"
         return f"DocumentFrequency(num_documents={self.num_documents}, ngrams={len(self)}, {words})"
 
     def to_dict(self):
-        """All frequencies as `{(word, ...): number of images}`, for looking at them; slow for large corpora."""
-        table, above = {}, [()]
-        for level in self.trie.levels:
-            words = level.words.tolist()
+        """All frequencies as `{(word, ...): number of images}`, for looking at them."""
+        frequencies, above = {}, [()]
+        for parents, words, counts in zip(self._table.parents, self._table.words, self._counts, strict=True):
+            words = words.tolist()
             if self.vocabulary is not None:
                 words = [self.vocabulary[word] for word in words]
-            above = [(*above[parent], word) for parent, word in zip(level.parents.tolist(), words, strict=True)]
-            table.update(zip(above, level.counts.tolist(), strict=True))
-        return table
+            above = [(*above[parent], word) for parent, word in zip(parents.tolist(), words, strict=True)]
+            frequencies.update(zip(above, counts.tolist(), strict=True))
+        return frequencies
 
-    def log_frequencies(self, trie, words=None):
-        """Natural logarithm of each n-gram's frequency, with 1 for an n-gram never seen (so 0 in the result).
+    def log_frequencies(self, levels, vocabulary=None):
+        """The natural logarithm of each n-gram's frequency; 0 for one never seen, as if it had been seen once.
 
         Args:
-            trie (`NGramTrie`): the n-grams asked for.
-            words: this corpus' word id for each word id of `trie`, as `word_ids` gives it.
-        """
-        logs = []
-        for nodes, level in zip(trie.locate(self.trie, 0, words), self.trie.levels, strict=True):
-            seen = nodes >= 0
-            frequencies = np.ones(len(nodes))
-            frequencies[seen] = level.counts[nodes[seen]]
-            logs.append(np.log(frequencies))
-        return logs
+            levels (`list[NGramLevel]`): the n-grams asked for.
+            vocabulary: their words, where these frequencies were counted on text.
 
-    def word_ids(self, vocabulary):
-        """For each word of `vocabulary` its id here, or -1."""
+        Returns:
+            float64, the n-grams of all levels one after another.
+        """
+        located = self._table.locate(levels, None if vocabulary is None else self._word_ids(vocabulary))
+        frequencies = [
+            np.where(numbers >= 0, counts[numbers], 1) if len(counts) else np.ones(len(numbers))
+            for numbers, counts in zip(located, self._counts, strict=True)
+        ]
+        return np.log(np.concatenate(frequencies))
+
+    def _word_ids(self, vocabulary):
+        if self.vocabulary is None:
+            raise ValueError("These document frequencies were counted on token ids; scoring text needs ones of text.")
         known = {word: index for index, word in enumerate(self.vocabulary)}
         return np.fromiter((known.get(word, -1) for word in vocabulary), dtype=np.int64, count=len(vocabulary))
 
@@ -133,14 +130,13 @@ class DocumentFrequency:
             "num_documents": self.num_documents,
             "eos_token_id": self.eos_token_id,
             "ignored_token_ids": self.ignored_token_ids,
-            "base": self.trie.base,
             "vocabulary": self.vocabulary,
         }
-        arrays = {"header": np.frombuffer(json.dumps(header, ensure_ascii=False).encode(), dtype=np.uint8)}
-        for order, level in enumerate(self.trie.levels, 1):
-            arrays[f"parents_{order}"] = level.parents
-            arrays[f"words_{order}"] = level.words
-            arrays[f"counts_{order}"] = level.counts
+        arrays = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        for n in range(ORDER):
+            arrays[f"parents_{n + 1}"] = self._table.parents[n]
+            arrays[f"words_{n + 1}"] = self._table.words[n]
+            arrays[f"counts_{n + 1}"] = self._counts[n]
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         try:
@@ -163,68 +159,48 @@ class DocumentFrequency:
         if not path.is_file():
             raise FileNotFoundError(f"There is no document-frequency file at {path}.")
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                header = json.loads(arrays["header"].tobytes().decode())
-                if header["format"] != _FORMAT:
-                    raise ValueError(f"format {header['format']!r}")
-                levels = [
-                    [arrays[f"{name}_{order}"].astype(np.int64) for order in range(1, 5)]
-                    for name in ("parents", "words", "counts")
-                ]
-                trie = NGramTrie.from_nodes(*levels, base=int(header["base"]))
-                _check_levels(trie, header)
-                return cls(
-                    trie,
-                    header["num_documents"],
-                    header["vocabulary"],
-                    header["eos_token_id"],
-                    header["ignored_token_ids"],
-                )
+            return cls._read(path)
         except Exception as error:
             raise ValueError(
                 f"{path} is not a document-frequency file written by DocumentFrequency.save, or it is damaged "
                 f"({type(error).__name__}: {error}); build it again from the captions."
             ) from None
 
-
-def _check_levels(trie, header):
-    size = 1
-    for level in trie.levels:
-        inside = (level.parents >= 0) & (level.parents < size) & (level.words >= 0) & (level.words < trie.base)
-        counted = (level.counts >= 1) & (level.counts <= header["num_documents"])
-        if not (inside.all() and counted.all() and (np.diff(level.keys) > 0).all()):
-            raise ValueError("the n-gram table contradicts itself")
-        size = len(level.keys)
-    if header["vocabulary"] is not None and len(header["vocabulary"]) < trie.base:
-        raise ValueError("words are missing")
-
-
-def _text_to_words(captions, tokenizer):
-    for index, caption in enumerate(captions):
-        if not isinstance(caption, str):
-            raise ValueError(
-                f"Document frequencies: caption {index} is of type {type(caption).__name__}, the first one is a string; "
-                "give all captions as strings or all as token ids."
+    @classmethod
+    def _read(cls, path):
+        with np.load(path, allow_pickle=False) as arrays:
+            header = json.loads(arrays["header"].tobytes())
+            parents, words, counts = (
+                [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
+                for name in ("parents", "words", "counts")
             )
-    if tokenizer == "ptb":
-        tokenizer = PTBTokenizer(joined=True)
-    if tokenizer is not None:
-        captions = tokenizer.tokenize(captions)
-    encoder = WordEncoder()
-    return encoder.encode(captions), encoder.vocabulary
+        if header["format"] != _FORMAT:
+            raise ValueError(f"unknown format {header['format']!r}")
+        table, vocabulary = NGramTable(parents, words), header["vocabulary"]
+        counted = all(
+            len(w) == len(c) and ((c >= 1) & (c <= header["num_documents"])).all()
+            for w, c in zip(words, counts, strict=True)
+        )
+        if not (counted and table.is_sound()):
+            raise ValueError("the n-gram table contradicts itself")
+        if vocabulary is not None and len(vocabulary) < table.base:
+            raise ValueError("words are missing")
+        return cls(
+            table, counts, header["num_documents"], vocabulary, header["eos_token_id"], header["ignored_token_ids"]
+        )
 
 
-class WordEncoder:
-    """Gives every distinct word an id, in order of appearance."""
+def check_num_documents(num_documents):
+    """Raises `ValueError` where document frequencies would weigh nothing."""
+    if num_documents < 2:
+        raise ValueError(
+            "CIDEr weighs n-grams by how many images use them, which needs at least two images, not "
+            f"{num_documents} (with one, every weight is log 1 = 0): score more images together, or pass "
+            "document_frequency=DocumentFrequency.from_captions(...) of a larger corpus, such as the training captions."
+        )
 
-    def __init__(self):
-        self._ids = {}
 
-    @property
-    def vocabulary(self):
-        return tuple(self._ids)
-
-    def encode(self, captions):
-        """Turns strings of words divided by white space into `WordSequences`."""
-        ids = self._ids
-        return WordSequences.from_lists([ids.setdefault(word, len(ids)) for word in text.split()] for text in captions)
+def count_documents(ngrams, images, size):
+    """In how many images each of `size` n-grams occurs, from entries in the order of (n-gram, image)."""
+    new_document = starts_of_runs(ngrams) | starts_of_runs(images)
+    return np.bincount(ngrams[new_document], minlength=size)

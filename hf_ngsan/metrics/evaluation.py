@@ -5,9 +5,10 @@ import evaluate
 import numpy as np
 
 from .bleu import bleu_scores
-from .cider import ReferenceNGrams
-from .corpus import CaptionCorpus, check_captions
+from .cider import cider_scores
+from .corpus import CaptionCorpus
 from .rouge import rouge_l_scores
+from .text import check_captions
 
 _COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
 _INPUTS = """
@@ -21,8 +22,8 @@ class CaptionMetric(evaluate.Metric):
     """What all caption metrics share: checked input, the official tokenization, corpus and per-image values.
 
     Args:
-        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)` may
-            take its place; `None` takes text that is tokenized already.
+        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)`
+            may take its place; `None` takes text that is tokenized already.
         keep_in_memory: captions stay in memory unless this is `False`; several processes need `False`.
         kwargs: passed on to `evaluate.Metric`.
     """
@@ -81,7 +82,7 @@ class Bleu(CaptionMetric):
     description = "BLEU-1 to BLEU-4 (Papineni et al., 2002), equal to the COCO evaluation."
 
     def score_corpus(self, corpus):
-        totals, images = bleu_scores(corpus.prediction_words, corpus.reference_words, corpus.references_per_image)
+        totals, images = bleu_scores(corpus.groups)
         names = [f"bleu_{n}" for n in range(1, 5)]
         return dict(zip(names, totals, strict=True)), dict(zip(names, images.T, strict=True))
 
@@ -104,20 +105,22 @@ class _TfIdfMetric(CaptionMetric):
         super().__init__(**kwargs)
 
     def score_corpus(self, corpus):
-        images = _cider_scores(corpus, self.document_frequency, [self.variant])[self.variant]
+        logs, num_documents = corpus.log_frequencies(self.document_frequency)
+        images = cider_scores(corpus.groups, logs, num_documents, self.variant)
         return {self.variant: images.mean()}, {self.variant: images}
 
 
 class CiderD(_TfIdfMetric):
     """CIDEr-D: `cider_d`, the number that pycocoevalcap and nearly every paper call "CIDEr".
 
-    Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6, length
-    counted in bigrams as the public code does), times 10. With `document_frequency=None` the references of the scored
-    images give the frequencies, as in pycocoevalcap; with one, its frequencies and its number of documents are used, as
-    the rewards of self-critical training do.
+    Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6,
+    length counted in bigrams as the public code does), times 10. With `document_frequency=None` the references of the
+    scored images give the frequencies, as in pycocoevalcap; with one, its frequencies and its number of documents are
+    used, as the rewards of self-critical training do.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training captions.
+        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training
+            captions.
 
     Raises:
         ValueError: (from `compute`) a single image and no `document_frequency`.
@@ -135,33 +138,20 @@ class Cider(_TfIdfMetric):
     compare with published numbers.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training captions.
+        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training
+            captions.
     """
 
     variant = "cider"
     description = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), between 0 and 1."
 
 
-def _cider_scores(corpus, document_frequency, variants):
-    if document_frequency is None:
-        document_frequency, words = corpus.document_frequency, None
-    elif document_frequency.vocabulary is None:
-        raise ValueError(
-            "These document frequencies were counted on token ids; scoring text needs ones counted on text."
-        )
-    else:
-        words = document_frequency.word_ids(corpus.vocabulary)
-    references = ReferenceNGrams(corpus.reference_words, corpus.references_per_image, document_frequency, words)
-    images = np.arange(len(corpus))
-    return {variant: references.score(corpus.prediction_words, images, variant) for variant in variants}
-
-
 class CaptionMetrics(CaptionMetric):
     """All caption metrics in one call, tokenized once.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): for `cider_d` and `cider`; `None` takes the frequencies of the
-            references, as pycocoevalcap does.
+        document_frequency (`DocumentFrequency`, *optional*): for `cider_d` and `cider`; `None` takes the frequencies
+            of the references, as pycocoevalcap does.
         metrics: which to compute, of "bleu", "rouge_l", "cider_d", "cider", "meteor", "spice". The last two run the
             official Java programs and are left out by default.
 

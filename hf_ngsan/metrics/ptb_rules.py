@@ -1,302 +1,360 @@
 """The lexical rules of Penn Treebank tokenization, as the COCO evaluation's tokenizer applies them.
 
-`scan` walks through a text. At each place every rule that can start there is tried; the rule whose match reaches furthest
-wins, looking ahead included, and of several equally long ones the first in `RULES`. A rule is a pattern (group 1 is the
-token, what follows it in the pattern is only looked at) and a function that writes the token. Characters that no rule
-takes are dropped.
+`scan` walks through a text. At each place the rules that can begin with the character there are tried. The rule whose
+match reaches furthest wins, with what it looks at ahead of the token counted in; of several that reach equally far, the
+first in `RULES` wins. Characters that no rule takes are dropped.
+
+The patterns are written for text that went through `simplify`: one character stands for each kind of characters outside
+ASCII. `(?i:...)` marks what matches in either case; the rest is exact, as in the original, where "art." before a number
+is an abbreviation in any case and "mtg." is not when it is written "MTG.".
 """
 
 import re
-import unicodedata
+from dataclasses import dataclass
 from functools import cache
 
-# Letters of the Basic Multilingual Plane that Unicode gained after version 6.2, which the original's tables were made
-# from: to the original they are unknown characters.
-_YOUNGER_LETTERS = (
-    "037F 0528-052F 0560 0588 05EF 0860-086A 0870-0887 0889-088E 08A1 08AD-08C9 0978 0980 09FC 0AF9 0C34 0C5A 0C5D 0C80 "
-    "0CDD 0D04 0D54-0D56 0D5F 0E86 0E89 0E8C 0E8E-0E93 0E98 0EA0 0EA8-0EA9 0EAC 13F5 13F8-13FD 16F1-16F8 170D 171F 1878 "
-    "191D-191E 19B0-19C0 19C8-19C9 1B4C 1C80-1C88 1C90-1CBA 1CBD-1CBF 1CF2-1CF3 1CFA 2C2F 2C5F 312E-312F 31BB-31BF "
-    "4DB6-4DBF 9FCD-9FFF A698-A69D A78F A794-A79F A7AB-A7CA A7D0-A7D1 A7D3 A7D5-A7D9 A7F2-A7F7 A8FD-A8FE A9E0-A9E4 "
-    "A9E6-A9EF A9FA-A9FE AA7E-AA7F AB30-AB5A AB5C-AB69 AB70-ABBF"
-)
-# Accents, vowel signs and the like that count as parts of words.
-_MARKS = (
-    "02C2-02C5 02D2-02DF 02E5-02EB 02ED 02EF-036F 0375 0378-0379 0384-0385 03F6 0483-0487 055A-055F 0591-05BD 05BF "
-    "05C1-05C2 05C4-05C5 05C7 0615-061A 064B-065E 0670 06D6-06E4 06E7-06ED 06FD-06FE 070F 0711 0730-074C 07A6-07B0 "
-    "07EB-07F3 0900-0903 093C 093E-094E 0951-0955 0962-0963 0981-0983 09BC 09BE-09C4 09C7-09C8 09CB-09CD 09D7 09E2-09E3 "
-    "0A01-0A03 0A3C 0A3E-0A4F 0A81-0A83 0ABC 0ABE-0ACF 0B82 0BBE-0BC2 0BC6-0BC8 0BCA-0BCD 0C01-0C03 0C3E-0C56 0D3E-0D44 "
-    "0D46-0D48 0E31 0E34-0E3A 0E47-0E4E 0EB1 0EB4-0EBC 0EC8-0ECD 1885-1886"
-)
-_SYMBOLS = (
-    "0025-0026 002B 005C 005E 007C 007E 00A6-00A9 00AC 00AE-00BA 00D7 00F7 0387 05BE 05C0 05C3 05C6 05F3-05F4 0600-0603 "
-    "0606-060A 060C 0614 061B 061E 066A 066D 0703-070D 07F6-07F8 0964-0965 0E4F 1FBD 2016-2017 2020-2023 2030-2038 203B "
-    "203E-2042 2044 207A-207F 208A-208E 2100-214F 2160-216F 2190-2BFF 3012 30FB FF01-FF0F FF1A-FF20 FF3B-FF40 FF5B-FF65"
-)
-
-
-def _parse_ranges(text):
-    for item in text.split():
-        first, _, last = item.partition("-")
-        yield int(first, 16), int(last or first, 16)
-
-
-def _ranges_of(predicate):
-    """The inside of a regular expression's character class for all characters below U+10000 that fulfil `predicate`."""
-    parts, start = [], None
-    for code in range(0x10001):
-        inside = code < 0x10000 and predicate(chr(code))
-        if inside and start is None:
-            start = code
-        elif not inside and start is not None:
-            parts.append(f"\\u{start:04x}-\\u{code - 1:04x}")
-            start = None
-    return "".join(parts)
-
-
-def _class_of(ranges):
-    return "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in _parse_ranges(ranges))
-
-
-_young = {code for first, last in _parse_ranges(_YOUNGER_LETTERS) for code in range(first, last + 1)}
-_categories = [unicodedata.category(chr(code)) for code in range(0x10000)]
+from .ptb_characters import simplify
 
 # Insides of character classes.
-_letter = _ranges_of(lambda c: _categories[ord(c)][0] == "L" and ord(c) not in _young)
-_upper = _ranges_of(lambda c: _categories[ord(c)] == "Lu" and ord(c) not in _young) + "\u2160-\u216f\u24b6-\u24cf"
-_digit = _ranges_of(lambda c: _categories[ord(c)] == "Nd" and c not in "\u0de6-\u0def\ua9f0-\ua9f9")
-_wordish = _letter + _class_of(_MARKS) + "\u00ad"
-_space = r" \t\u00a0\u2000-\u200a\u3000"
-_spacenl = _space + r"\n\u0085"
+_LETTERS = "A-Za-z\u00df\u00c0\u017f\u0131\u0130\u212a"
+_CAPITALS = "A-Z\u00c0\u0130\u212a\u24b6\u2160"
+_DIGITS = "0-9\u0660"
+_WORD_CHARACTERS = _LETTERS + "\u0301\u00ad"
+_BLANKS = " \\t\u00a0\u2000"
+_BLANKS_AND_ENDS = _BLANKS + "\\n\u0085"
+_SYMBOLS = "%&+\\\\^|~\u00b0\u24b6\u207a\u00b2\u2044"
 
-SPLET = r"&[aeiouAEIOU](?i:acute|grave|uml);"
-LETTER = f"(?:[{_wordish}]|{SPLET})"
-WORD = f"{LETTER}+"
-DIGIT = f"[{_digit}]"
-APOS = r"(?:['\u0092\u2019]|(?i:&apos;))"
-APOS_OR_QUOTE = r"(?:['\u0092\u2019\u0091\u2018\u201b]|(?i:&apos;))"
-HYPHEN = r"[-_\u058a\u2010\u2011]"
-ACRO = r"(?:[A-Za-z](?:\.[A-Za-z])+|(?i:(?:canada|sino|korean|eu|japan|non)-u\.s|u\.s\.-(?:u\.k|u\.s\.s\.r)))"
-NUM = f"(?:{DIGIT}+(?:[.:,\u00ad\u066b\u066c]{DIGIT}+)*|(?:[.:,\u00ad\u066b\u066c]{DIGIT}+)+)"
-REDAUX = f"(?:{APOS}(?:[msdMSD]|(?i:re|ve|ll)))"
-SREDAUX = f"(?:(?i:n){APOS_OR_QUOTE}(?i:t))"
-SGML = r"<\/?[A-Za-z!?][^>\n]*>"
-IN_SENTENCE = r"[,;:\u3001]"
-SENTENCE_END = f"[{_spacenl}](?:[{_spacenl}]|[{_upper}]|{SGML})"
+# Parts of words.
+_ACCENTED = "&[aeiouAEIOU](?i:acute|grave|uml);"
+_WORD_PART = f"(?:[{_WORD_CHARACTERS}]|{_ACCENTED})"
+_WORD_OR_DIGIT = f"(?:[{_WORD_CHARACTERS}{_DIGITS}]|{_ACCENTED})"
+_STEM = f"{_WORD_PART}{_WORD_OR_DIGIT}*+"
+_WORD = rf"{_STEM}(?:[.!?]{_STEM})*+"
+_ALPHANUMERIC = f"[{_LETTERS}{_DIGITS}]"
+_APOSTROPHE = "(?:['\u2019]|(?i:&apos;))"
+_ANY_APOSTROPHE = "(?:['`\u2019\u2018]|(?i:&apos;))"
+_ENCLITIC = f"(?:{_APOSTROPHE}(?:[msdMSD]|(?i:re|ve|ll)))"
+_NEGATION = f"(?:(?i:n){_ANY_APOSTROPHE}(?i:t))"
 
-# Abbreviations. Before a lower-case word the first kind keeps its dot; before anything that looks like the beginning of a
-# sentence it keeps it and a full stop follows. The second kind always keeps it; the third does so before a number only.
-_MONTHS = "jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
-_DAYS = "mon|tues?|wed|thu(?:rs)?|fri"
-_STATES = (
-    "ala|ariz|calif|colo|conn|ct|dak|fla|ga|ind|kans?|ky|md|mich|minn|mo|mont|neb|nev|okla|penn|tenn|va|vt|wisc?|wyo"
-)
-_STATES_CAPITALIZED = (
-    "A(?i:z)|A(?i:rk)|D(?i:el)|I(?i:ll)|L(?i:a)|M(?i:ass)|M(?i:iss)|O(?i:re)|P(?i:a)|T(?i:ex)|W(?i:ash)"
-)
-_COMPANIES = "inc|cos?|corp|pp?t[ye]s?|ltd|plc|rt|bancorp|bhd|assn|univ|intl|sys"
-_BEFORE_LOWER = (
-    f"{_MONTHS}|{_DAYS}|{_STATES}|{_COMPANIES}|tel|est|ext|sq|jr|sr|bros|(?:ed|ph)\\.d|blvd|rd|esq|etc|al|seq|bldg"
-)
-_TITLES = (
-    "mr|mrs|ms|drs?|profs?|sens?|reps?|attys?|lt|col|gen|messrs|govs?|adm|rev|maj|sgt|cpl|pvt|mt|capt|ste?|ave|pres|lieut|"
-    "hon|brig|co?mdr|pfc|spc|supts?|det|adj|adv|asst|assoc|ens|insp|mlle|mme|msgr|sfc|ft"
-)
-_BEFORE_CAPITAL = f"{_TITLES}|alex|wm|jos|cie|cf|treas|invt|elec|natl|m[ft]g|dept|ph"
-_BEFORE_NUMBER = "ca|figs?|prop|nos?|art|pp|op"
-ABBREV1 = rf"(?:(?i:{_BEFORE_LOWER})|{_STATES_CAPITALIZED})\."
-ABBREV2 = rf"(?:(?i:{_BEFORE_CAPITAL})|{ACRO}|[A-Za-z]|M(?i:iss))\."
-ABBREV3 = rf"(?i:{_BEFORE_NUMBER})\."
-ABBREV4 = r"(?i:vs|a\.k\.a)\."
-_SENTENCE_STARTERS = (
-    "About|According|Additionally|After|An?|As|At|But|Earlier|He|Her|Here|However|If|In|It|Last|Many|More|Mr\\.|Ms\\.|Now|"
-    "Once|One|Other|Our|She|Since|So|Some|Such|That|The|Then|There|These|They|This|We|When|While|What|Yet|You"
-)
+# Numbers.
+_POINT = "[.:,\u00ad\u066b]"
+_NUMBER = f"[-+]?(?:[{_DIGITS}]++(?:{_POINT}[{_DIGITS}]++)*+|(?:{_POINT}[{_DIGITS}]++)++)"
 
-_BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
-_QUOTE_NAMES = [
-    (re.compile("[\u0091\u2018\u201b\u2039]"), "`"),
-    (re.compile("[\u0092\u2019\u203a]"), "'"),
-    (re.compile("[\u0093\u201c\u00ab]"), "``"),
-    (re.compile("[\u0094\u201d\u00bb]"), "''"),
-]
-_APOSTROPHE = re.compile("(?i:&apos;)|'")
-_DOUBLE_QUOTE = re.compile('(?i:&quot;)|"')
-_FRACTIONS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3"}
-_CURRENCIES = {"\u00a2": "cents", "\u00a3": "#", "\u0080": "$", "\u00a4": "$", "\u20a0": "$", "\u20ac": "$"}
+# Markup.
+_NAME = "[A-Za-z][A-Za-z0-9_:.-]*+"
+_ATTRIBUTE = rf"{_NAME}(?:\ *=\ *(?:'[^'\n]*+'|\"[^\"\n]*+\"))?"
+_TAG = rf"<(?:[!?][A-Za-z-][^>\n]*+|{_NAME}(?:\ ++{_ATTRIBUTE})*+\ *+/?|/{_NAME})\ *+>"
+
+# Addresses. The class of host names holds the range from comma to underscore, digits and capitals with it.
+_NOT_IN_WEB = ' \\t\\n\\f\\r"<>|()'
+_NOT_LAST_IN_WEB = _NOT_IN_WEB + ".!?,{}-"
+_WWW_HOST = rf"(?i:www)\.(?:[^{_NOT_IN_WEB}.!?,{{}}]++\.)+[A-Za-z]{{2,4}}"
+_COM_HOST = rf"(?:[^{_NOT_IN_WEB}.!?`'{{}},-_$]++\.)+(?i:com|net|org|edu)"
+_NOT_IN_MAIL = _NOT_IN_WEB + "{}\u00a0"
+
+# Abbreviations, by what may follow without a new sentence: a word in lower case, anything, a number.
+_INITIALS = r"(?:(?i:(?:canada|eu|japan|korean|non|sino)-u\.s|u\.s\.-u\.(?:k|s\.s\.r))|[A-Za-z](?:\.[A-Za-z])+)"
+_BEFORE_LOWER_WORDS = (
+    "jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri "
+    "ala ariz calif colo conn ct dak fla ga ind kan kans ky md mich minn mo mont neb nev okla penn tenn va vt wis wisc "
+    "wyo assn bancorp bhd bros co corp cos inc intl ltd plc rt sys univ "
+    "al bldg blvd ed.d esq est etc ext jr ph.d rd seq sq sr tel"
+)
+_STATES_WITH_CAPITAL = "ark az del ill la mass miss ore pa tex wash"
+_ANYWHERE_WORDS = (
+    "adj adm adv assoc asst atty attys brig capt cmdr col comdr cpl det dr drs ens gen gov govs hon insp lieut lt maj "
+    "messrs mlle mme mr mrs ms msgr pfc pres prof profs pvt rep reps rev sen sens sfc sgt spc supt supts "
+    "a.k.a alex ave cf cie dept elec ft invt jos mt natl ph st ste treas vs wm"
+)
+_BEFORE_NUMBER_WORDS = "art bldg ca fig figs no nos op pp prop"
 
 
-def _same(token):
+def _any_case(words):
+    return f"(?i:{'|'.join(map(re.escape, words.split()))})"
+
+
+def _with_capital(words):
+    return "|".join(f"{word[0].upper()}(?i:{re.escape(word[1:])})" for word in words.split())
+
+
+_BEFORE_LOWER = rf"(?:{_any_case(_BEFORE_LOWER_WORDS)}|{_with_capital(_STATES_WITH_CAPITAL)}|(?i:pp?t)[ey](?i:s?))\."
+_ANYWHERE = rf"(?:{_INITIALS}|{_any_case(_ANYWHERE_WORDS)}|M(?i:iss)|(?i:m)[ft](?i:g)|[A-Za-z])\."
+_BEFORE_NUMBER = rf"{_any_case(_BEFORE_NUMBER_WORDS)}\."
+
+# What shows that a sentence has ended before.
+_OPENERS = (
+    "a about according additionally after an as at but earlier he her here however if in it last many more mr. ms. "
+    "now once one other our she since so some such that the their then there these they this we what when while yet you"
+)
+_NEW_SENTENCE = f"[{_BLANKS_AND_ENDS}]++(?:{_with_capital(_OPENERS)}|{_TAG})[{_BLANKS_AND_ENDS}]"
+_NEW_SENTENCE_OR_CAPITAL = f"[{_BLANKS_AND_ENDS}](?:[{_BLANKS_AND_ENDS}{_CAPITALS}]|{_TAG})"
+_COMMA = "[,;:\u3001]"
+
+_PHONE_END = "[0-9]{3,4}[- \u00a0]?[0-9]{3,5}"
+_FILE_TYPES = (
+    "bat|bmp|c|cgi|class|cpp|dll|docx?|exe|gif|gz|h|html?|jar|java|jpe?g|mov|mp3|pdf|php|pl|png|ppt|ps|py|sql|tar|txt|"
+    "wav|x|xml|zip"
+)
+_HYPHENATED = rf"[A-Za-z0-9][A-Za-z0-9.,\u00ad]*(?:-(?:{_INITIALS}\.|[A-Za-z0-9\u00ad]+))+"
+_PARTICLE = f"(?:[dDoOlL]{_ANY_APOSTROPHE}{_ALPHANUMERIC})?"
+_COMPOUND = f"{_PARTICLE}{_ALPHANUMERIC}+(?:[-_\u2010]{_PARTICLE}{_ALPHANUMERIC}+)*"
+_SUM_OF_CAPITALS = "[A-Z]+(?:(?:(?i:&amp;)|[+&])[A-Z]+)+"
+
+
+def _unchanged(token):
     return token
-
-
-def _without_soft_hyphens(token):
-    return token.replace("\u00ad", "") or "-"
-
-
-def _plain_ampersand(token):
-    return re.sub("(?i:&amp;)", "&", token)
-
-
-def _closing_quotes(token):
-    return _name_quotes(token, "'", "''")
-
-
-def _opening_quotes(token):
-    return _name_quotes(token, "`", "``")
-
-
-def _name_quotes(token, single, double):
-    token = _DOUBLE_QUOTE.sub(double, _APOSTROPHE.sub(single, token))
-    for pattern, name in _QUOTE_NAMES:
-        token = pattern.sub(name, token)
-    return token
-
-
-def _no_break_spaces(token):
-    return token.replace(" ", "\u00a0")
-
-
-def _phone(token):
-    return _no_break_spaces(token).replace("(", "-LRB-").replace(")", "-RRB-")
-
-
-def _hyphens(token):
-    return "--" if 3 <= len(token) <= 4 else token
-
-
-RULES = []
-
-
-def _rule(token, write=_same, ahead=""):
-    RULES.append((re.compile(f"({token})(?:{ahead})"), write))
 
 
 def _always(text):
     return lambda token: text
 
 
-_rule(r"(?i:can)", ahead="(?i:not)")
-_rule(r"(?i:'t)", _closing_quotes, ahead="(?i:was)")
-_rule(r"(?i:gon|wan)", ahead="(?i:na)")
-_rule(r"(?i:got)", ahead="(?i:ta)")
-_rule(r"(?i:lem|gim)", ahead="(?i:me)")
-_rule(f"{APOS}(?i:t)", _closing_quotes, ahead="(?i:is)")
-_rule(SGML, _no_break_spaces)
-_rule(r"(?i:&(?:MD|mdash|ndash);)|[\u0096\u0097\u2013-\u2015]", _always("--"))
-_rule(r"(?i:&amp;)", _always("&"))
-_rule(r"(?i:&(?:HT|TL|UR|LR|QC|QL|QR|odq|cdq|#[0-9]+);)")
-_rule(WORD, _without_soft_hyphens, ahead=REDAUX)
-_rule("[A-Za-z\u00ad]*[A-MO-Za-mo-z]\u00ad*", _without_soft_hyphens, ahead=SREDAUX)
-_rule(WORD, _without_soft_hyphens)
-_rule(
-    f"{APOS}(?i:n){APOS}?|[lLdDjJ]{APOS}|(?i:dunkin|somethin|ol){APOS}|{APOS}(?i:em)"
-    f"|[A-HJ-XZn]{APOS_OR_QUOTE}[{_letter}]{{2,}}|{APOS}[2-9]0s|{APOS}(?i:till?)"
-    f"|[{_letter}]+(?<=[aeiouyAEIOUY]){APOS_OR_QUOTE}[aeiouA-Z][{_letter}]*"
-    f"|{APOS}(?i:cause)|(?i:cont'd)\\.?|(?i:nor'easter|c'mon|e'er|s'mores|ev'ry|li'l|nat'l|ass't)"
-)
-_rule(f"(?i:y){APOS}", ahead=f"[{_letter}]")
-_rule(r'(?i:https?):\/\/[^ \t\n\f\r"<>|()]+[^ \t\n\f\r"<>|.!?(){},-]')
-_rule(
-    r"(?:(?i:www)\.(?:[^ \t\n\f\r\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}"
-    r"|(?:[^ \t\n\f\r\"`'<>|.!?(){},-_$]+\.)+(?i:com|net|org|edu))"
-    r"(?:\/[^ \t\n\f\r\"<>|()]+[^ \t\n\f\r\"<>|.!?(){},-])?"
-)
-_rule(r'[a-zA-Z0-9][^ \t\n\f\r"<>|()\u00a0]*@(?:[^ \t\n\f\r"<>|().\u00a0]+\.)*[^ \t\n\f\r"<>|().\u00a0]+')
-_rule(f"@[a-zA-Z_][a-zA-Z_0-9]*|#{WORD}")
-_rule(REDAUX, _closing_quotes, ahead="[^A-Za-z]")
-_rule(SREDAUX, _closing_quotes)
-_rule(f"{DIGIT}{{1,2}}[-/]{DIGIT}{{1,2}}[-/]{DIGIT}{{2,4}}")
-_rule(f"[-+]?{NUM}", _without_soft_hyphens)
-_rule(r"[\u207a\u207b\u208a\u208b]?(?:[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+|[\u2080-\u2089]+)")
-_rule(f"(?:{DIGIT}{{1,4}}[- \u00a0])?{DIGIT}{{1,4}}(?:\\\\?/|\u2044){DIGIT}{{1,4}}", _no_break_spaces)
-_rule(r"[\u00bc-\u00be\u2153-\u215e]", lambda token: _FRACTIONS.get(token, token))
-_rule(
-    rf"(?i:-(?:RRB|LRB|RCB|LCB|RSB|LSB)-|C\.D\.s|pro-|anti-|S(?:&|&amp;)P-500|S(?:&|&amp;)Ls|Cap{APOS}n|c{APOS}est)",
-    _plain_ampersand,
-)
-_rule(r"[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}){1,2}")
-_rule(r"[A-Z]*\$|#")
-_rule(
-    r"[\u00a2-\u00a5\u0080\u20a0\u20ac\u060b\u0e3f\u20a4\uffe0\uffe1\uffe5\uffe6]",
-    lambda token: _CURRENCIES.get(token, token),
-)
-_rule(f"(?:{ACRO}|[A-Za-z])\\.", ahead=f"[{_space}]+(?:{_SENTENCE_STARTERS})[{_space}]")
-_rule(ABBREV1, ahead=SENTENCE_END)
-_rule(ABBREV1, ahead="(?s:..)")
-_rule(ABBREV1)
-_rule(ABBREV2)
-_rule(ABBREV3, ahead=f"[{_space}]*{DIGIT}")
-_rule(ABBREV4)
-_rule(ACRO, ahead=f"[{_spacenl}]")
-_rule(f"{APOS}[0-9][0-9]", _closing_quotes, ahead=f"[{_spacenl}]")
-_rule(f"{WORD}\\.", _without_soft_hyphens, ahead=IN_SENTENCE)
-_PHONE_END = r"[0-9]{3,4}[- \u00a0]?[0-9]{3,5}"
-_rule(rf"(?:\([0-9]{{2,3}}\)[ \u00a0]?){_PHONE_END}", _phone)
-_rule(rf"(?:\+\+?)?(?:[0-9]{{2,4}}[- \u00a0])?[0-9]{{2,4}}[- \u00a0]{_PHONE_END}", _phone)
-_rule(r"(?:(?:\+\+?)?[0-9]{2,4}\.)?[0-9]{2,4}\.[0-9]{3,4}\.[0-9]{3,5}", _phone)
-_rule(r'"|(?i:&quot;)', _opening_quotes, ahead="[A-Za-z0-9$]")
-_rule(r'"|(?i:&quot;)', _closing_quotes)
-_rule(r"<|(?i:&lt;)", _always("<"))
-_rule(r">|(?i:&gt;)", _always(">"))
-_rule(r"[(){}\[\]]", _BRACKETS.__getitem__)
-_rule("-+", _hyphens)
-_rule(r"\.{3,5}|(?:\.[ \u00a0]){2,4}\.|[\u0085\u2026]", _always("..."))
-_rule("@+|#+|_+")
-_rule(r"\*+|(?:\\\*){1,3}")
-_rule(IN_SENTENCE)
-_rule("[?!]+")
-_rule(r"[.\u00a1\u00bf\u037e\u0589\u061f\u06d4\u0700-\u0702\u07fa\u3002]")
-_rule("=")
-_rule("/")
-HTHING = rf"[A-Za-z0-9][A-Za-z0-9.,\u00ad]*(?:-(?:{ACRO}\.|[A-Za-z0-9\u00ad]+))+"
-_rule(rf"{HTHING}\.", _without_soft_hyphens, ahead=IN_SENTENCE)
-_rule(HTHING, _without_soft_hyphens)
-_ALNUM = f"[{_letter}{_digit}]"
-_PARTICLE = f"(?:[dDoOlL]{APOS_OR_QUOTE}{_ALNUM})"
-THING = f"{_PARTICLE}?{_ALNUM}+(?:{HYPHEN}{_PARTICLE}?{_ALNUM}+)*"
-_rule(rf"{THING}\.", ahead=IN_SENTENCE)
-_rule(THING)
-THINGA = r"[A-Z]+(?:(?:[+&]|(?i:&amp;))[A-Z]+)+"
-_rule(rf"{THINGA}\.", _plain_ampersand, ahead=IN_SENTENCE)
-_rule(THINGA, _plain_ampersand)
-_rule("'", _opening_quotes, ahead=r"[A-Za-z][^ \t\n\r\u00a0]")
-_rule(REDAUX, _closing_quotes)
-_rule(
-    rf"{APOS}|''|[`\u2018\u2019\u201a-\u201f\u0091-\u0094\u2039\u203a\u00ab\u00bb]{{1,2}}",
-    _closing_quotes,
-)
-_rule("<<|>>")
-_rule(f"[{_class_of(_SYMBOLS)}]")
+def _replacing(replacements):
+    return lambda token: replacements.get(token, token)
 
 
-def _rules():
-    return RULES
+def _without_soft_hyphens(token):
+    return token.replace("\u00ad", "") or "-"
+
+
+def _with_plain_ampersand(token):
+    return re.sub("(?i:&amp;)", "&", token)
+
+
+def _with_fixed_blanks(token):
+    return token.replace(" ", "\u00a0")
+
+
+def _with_named_parentheses(token):
+    return token.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def _phone_number(token):
+    return _with_named_parentheses(_with_fixed_blanks(token))
+
+
+def _dashes(token):
+    return "--" if 3 <= len(token) <= 4 else token
+
+
+_QUOTES = {
+    "\u0091\u2018\u201b\u2039": "`",
+    "\u0092\u2019\u203a": "'",
+    "\u0093\u201c\u00ab": "``",
+    "\u0094\u201d\u00bb": "''",
+}
+_NAMED_QUOTES = str.maketrans({quote: name for quotes, name in _QUOTES.items() for quote in quotes})
+
+
+def _opening_quote(token):
+    return _plain_quotes(token).replace("'", "`").replace('"', "``").translate(_NAMED_QUOTES)
+
+
+def _closing_quote(token):
+    return _plain_quotes(token).replace('"', "''").translate(_NAMED_QUOTES)
+
+
+def _plain_quotes(token):
+    return token.replace("&apos;", "'").replace("&quot;", '"')
+
+
+_FRACTIONS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3"}
+_CURRENCIES = {"\u00a2": "cents", "\u00a3": "#", "\u0080": "$", "\u00a4": "$", "\u20a0": "$", "\u20ac": "$"}
+_BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A kind of token.
+
+    Attributes:
+        start: the characters a token can begin with, as the inside of a character class.
+        token: the pattern of the token.
+        write: what is written for the text of the token; `None` writes nothing.
+        ahead: what must follow the token.
+        again: so many characters at the end of the token are read once more after it.
+    """
+
+    start: str
+    token: str
+    write: object = _unchanged
+    ahead: str = ""
+    again: int = 0
+
+
+_ANY = r"\s\S"
+_WORD_START = _WORD_CHARACTERS + "&"
+_ALPHANUMERIC_START = _LETTERS + _DIGITS
+_APOSTROPHE_START = "'\u2019&"
+
+RULES = [
+    # Words that are two, and words with what is attached to them.
+    Rule("Cc", "(?i:can)", ahead="(?i:not)"),
+    Rule("GgWw", "(?i:gon|wan)", ahead="(?i:na)"),
+    Rule("Gg", "(?i:got)", ahead="(?i:ta)"),
+    Rule("GgLl", "(?i:gim|lem)", ahead="(?i:me)"),
+    Rule("'", "(?i:'t)", _closing_quote, ahead="(?i:is|was)"),
+    Rule("CcFf", r"(?i:c\+\+|[cf]#)"),
+    Rule("<", _TAG, _with_fixed_blanks),
+    Rule("&", "(?i:&(?:mdash|md|ndash);)", _always("--")),
+    Rule("\u2013", "\u2013", _always("--")),
+    Rule("&", "(?i:&amp;)", _always("&")),
+    Rule("&", "(?i:&(?:cdq|ht|lr|odq|qc|ql|qr|tl|ur|#[0-9]+);)"),
+    Rule(_WORD_START, _WORD, _without_soft_hyphens, ahead=_ENCLITIC),
+    Rule("A-Za-z\u00ad", "[A-Za-z\u00ad]*[A-MO-Za-mo-z]\u00ad*", _without_soft_hyphens, ahead=_NEGATION),
+    Rule(_WORD_START, _WORD, _without_soft_hyphens),
+    Rule(
+        _LETTERS,
+        f"[{_LETTERS}]{{2,}}+(?<=[AEIOUYaeiouy]){_ANY_APOSTROPHE}[aeiouA-Z][{_LETTERS}]*"
+        f"|[A-HJ-XZn]{_ANY_APOSTROPHE}[{_LETTERS}]{{2,}}|[Oo]{_ANY_APOSTROPHE}[Oo]|[DJLdjl]{_APOSTROPHE}"
+        f"|(?i:dunkin|ol|somethin){_APOSTROPHE}|(?i:ass't|c'mon|cont'd\\.?|e'er|ev'ry|li'l|nat'l|nor'easter|s'mores)",
+    ),
+    Rule(_APOSTROPHE_START, f"{_APOSTROPHE}(?i:cause|em|till?|[2-9]0s|n{_APOSTROPHE}?)"),
+    Rule("Yy", f"[Yy]{_APOSTROPHE}", ahead=f"[{_LETTERS}]"),
+    # Addresses.
+    Rule("Hh", f"(?i:https?)://[^{_NOT_IN_WEB}{{}}]+[^{_NOT_LAST_IN_WEB}]"),
+    Rule("Ww", f"{_WWW_HOST}(?:/[^{_NOT_IN_WEB}]+[^{_NOT_LAST_IN_WEB}])"),
+    Rule("Ww", _WWW_HOST),
+    Rule(_ANY, f"{_COM_HOST}(?:/[^{_NOT_IN_WEB}]+[^{_NOT_LAST_IN_WEB}])"),
+    Rule(_ANY, _COM_HOST),
+    Rule(
+        "A-Za-z0-9<&",
+        f"(?:<|(?i:&lt;))?[A-Za-z0-9][^{_NOT_IN_MAIL}]*@(?:[^{_NOT_IN_MAIL}.]++\\.)*[^{_NOT_IN_MAIL}.]++(?:>|(?i:&gt;))?",
+    ),
+    Rule("@", "@[A-Za-z_][A-Za-z0-9_]*"),
+    Rule("#", f"#{_WORD_PART}+"),
+    Rule(_APOSTROPHE_START, _ENCLITIC, _closing_quote, ahead="[^A-Za-z]"),
+    Rule("Nn", _NEGATION, _closing_quote),
+    # Numbers.
+    Rule(_DIGITS, f"[{_DIGITS}]{{1,2}}[-/][{_DIGITS}]{{1,2}}[-/][{_DIGITS}]{{2,4}}"),
+    Rule(_DIGITS + "+.:,\u00ad\u066b-", _NUMBER, _without_soft_hyphens),
+    Rule("\u207a\u00b2\u2082", "\u207a?(?:\u00b2+|\u2082+)"),
+    Rule(
+        _DIGITS,
+        f"(?:[{_DIGITS}]{{1,4}}[- \u00a0])?[{_DIGITS}]{{1,4}}(?:\\\\?/|\u2044)[{_DIGITS}]{{1,4}}",
+        _with_fixed_blanks,
+    ),
+    Rule("\u00bc", "\u00bc", _replacing(_FRACTIONS)),
+    Rule(
+        "-ACPSacps",
+        rf"(?i:-[lr][crs]b-|anti-|c{_APOSTROPHE}est|c\.d\.s|cap{_APOSTROPHE}n|pro-|s(?:&amp;|&)(?:ls|p-500))",
+        _with_plain_ampersand,
+    ),
+    Rule("A-Za-z0-9", r"[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}){1,2}"),
+    Rule("A-Z$#", r"[A-Z]*\$|#"),
+    Rule("\u00a3", "\u00a3", _replacing(_CURRENCIES)),
+    # Abbreviations and what ends with a full stop.
+    Rule("A-Za-z", rf"{_INITIALS}\.", ahead=_NEW_SENTENCE, again=1),
+    Rule("A-Za-z", "[A-Za-z]", ahead=rf"\.{_NEW_SENTENCE}"),
+    Rule("CPcp", r"(?i:co|pt[ey])\.", ahead=f"[{_BLANKS}](?i:ltd|lim)"),
+    Rule("A-Za-z", _BEFORE_LOWER, ahead=_NEW_SENTENCE_OR_CAPITAL, again=1),
+    Rule("A-Za-z", _BEFORE_LOWER, ahead="(?s:..)|\U00010000"),
+    Rule("A-Za-z", _BEFORE_LOWER, again=1),
+    Rule("A-Za-z", _ANYWHERE),
+    Rule("A-Za-z", _BEFORE_NUMBER, ahead=f"[{_BLANKS_AND_ENDS}]?[{_DIGITS}]"),
+    Rule("A-Za-z", _INITIALS, ahead=f"[{_BLANKS_AND_ENDS}]"),
+    Rule(
+        _WORD_START + _DIGITS,
+        rf"{_WORD_OR_DIGIT}++(?:\.{_WORD_OR_DIGIT}++)*\.(?i:{_FILE_TYPES})",
+        ahead=f"[{_BLANKS_AND_ENDS}.?!,]",
+    ),
+    Rule(_APOSTROPHE_START, f"{_APOSTROPHE}[0-9][0-9]", ahead=f"[{_BLANKS_AND_ENDS}]"),
+    Rule(_WORD_START, rf"{_WORD}\.", _without_soft_hyphens, ahead=_COMMA),
+    # Faces.
+    Rule("<>:;=", r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", _with_named_parentheses, ahead="[^A-Za-z0-9]"),
+    Rule(
+        "-^x=~<>'(",
+        r"[-^x=~<>']_[-^x=~<>']|\([-^x=~<>'][_.]?[-^x=~<>']\)|\([\^x=~<>']-[\^x=~<>'`]\)|[\^x=~<>]\.\[\^[Xx]=[^<\n]*+<>\]",
+        _with_named_parentheses,
+    ),
+    Rule("(", rf"\([0-9]{{2,3}}\)[ \u00a0]?{_PHONE_END}", _phone_number),
+    Rule("+0-9", rf"(?:\+\+?)?(?:[0-9]{{2,4}}[- \u00a0])?[0-9]{{2,4}}[- \u00a0]{_PHONE_END}", _phone_number),
+    Rule("+0-9", r"(?:(?:\+\+?)?[0-9]{2,4}\.)?[0-9]{2,4}\.[0-9]{3,4}\.[0-9]{3,5}"),
+    # Punctuation.
+    Rule('"&', '"|(?i:&quot;)', _opening_quote, ahead="[A-Za-z0-9$]"),
+    Rule('"&', '"|(?i:&quot;)', _closing_quote),
+    Rule("<&", "<|(?i:&lt;)", _always("<")),
+    Rule(">&", ">|(?i:&gt;)", _always(">")),
+    Rule(r"(){}\[\]", r"[(){}\[\]]", _replacing(_BRACKETS)),
+    Rule("-", "-+", _dashes),
+    Rule(".\u0085\u2026", r"\.{3,5}|(?:\.[ \u00a0]){2,4}\.|[\u0085\u2026]", _always("...")),
+    Rule("@#_", "@+|#+|_+"),
+    Rule(r"*\\", r"\*+|(?:\\\*){1,3}"),
+    Rule(r",;:\u3001?!.=/", r"[?!]+|[,;:\u3001.=/]"),
+    # Compounds.
+    Rule("A-Za-z0-9", rf"{_HYPHENATED}\.", _without_soft_hyphens, ahead=_COMMA),
+    Rule("A-Za-z0-9", _HYPHENATED, _without_soft_hyphens),
+    Rule(_ALPHANUMERIC_START, rf"{_COMPOUND}\.", ahead=_COMMA),
+    Rule(_ALPHANUMERIC_START, _COMPOUND),
+    Rule("A-Z", rf"{_SUM_OF_CAPITALS}\.", _with_plain_ampersand, ahead=_COMMA),
+    Rule("A-Z", _SUM_OF_CAPITALS, _with_plain_ampersand),
+    # Quotes and the rest.
+    Rule("'", "'", _opening_quote, ahead=r"[A-Za-z][^ \t\n\r\u00a0]"),
+    Rule(_APOSTROPHE_START, _ENCLITIC, _closing_quote),
+    Rule("'&`\u2018\u2019\u201c", "''|'|(?i:&apos;)|[`\u2018\u2019\u201c]{1,2}", _closing_quote),
+    Rule("<>", "<<|>>"),
+    Rule(_BLANKS + "\u200b&", f"[{_BLANKS}]+|\u200b|(?i:&nbsp;)", None),
+    Rule(_SYMBOLS, f"[{_SYMBOLS}]"),
+]
 
 
 @cache
-def _skipped():
-    return re.compile(rf"[\x00{_space}\u200b\u200e\u200f\ufeff]+|(?i:&nbsp;)")
+def _rules_starting_with(character):
+    return tuple(
+        (re.compile(f"({rule.token})(?:{rule.ahead})"), rule)
+        for rule in RULES
+        if re.match(f"[{rule.start}]", character, re.IGNORECASE)
+    )
 
 
-def scan(text):
-    """Tokens of a text, as written by the rules, each line end as a token of its own (a newline)."""
-    tokens, position, length = [], 0, len(text)
-    skip = _skipped()
-    while position < length:
-        skipped = skip.match(text, position)
-        if skipped:
-            position = skipped.end()
+# A stretch of plain words, with commas after some and perhaps a full stop at the end of the line, needs no rules, unless
+# one of the words is two or an abbreviation.
+_PLAIN = re.compile(
+    rf"(?:[A-Za-z]++[,;]?+(?: ++(?![{_BLANKS}])|(?=\n)|\Z))*+"
+    r"(?:[A-Za-z]{2,}+\.(?= *+(?:\n|\Z)))?+"
+)
+_ABBREVIATIONS = f"{_BEFORE_LOWER_WORDS} {_STATES_WITH_CAPITAL} {_ANYWHERE_WORDS} {_BEFORE_NUMBER_WORDS}"
+_ABBREVIATIONS += " mfg mtg ppte pptes ppty pptys pte ptes pty ptys"
+_NOT_PLAIN = frozenset(
+    [f"{word}." for word in _ABBREVIATIONS.split()] + ["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"]
+)
+
+
+def scan(text, simple=None, start=0, end=None):
+    """Tokens of a line of text, in lower case.
+
+    Args:
+        text: the text; its lines end with a line feed, and no other control character ends one.
+        simple: `simplify(text)`, if it is known already.
+        start, end: the bounds of the line; what follows is looked at, because abbreviations may depend on it.
+    """
+    simple = simplify(text) if simple is None else simple
+    end = len(text) if end is None else end
+    tokens, position = [], start
+    while position < end:
+        plain = _PLAIN.match(simple, position)
+        if plain.end() > position and (words := _plain_words(plain[0])):
+            tokens += words
+            position = plain.end()
             continue
-        reach, best, writer = position, None, None
-        for pattern, write in RULES:
-            match = pattern.match(text, position)
+        reach, best, rule = position, None, None
+        for pattern, candidate in _rules_starting_with(simple[position]):
+            match = pattern.match(simple, position)
             if match and match.end() > reach:
-                reach, best, writer = match.end(), match, write
+                reach, best, rule = match.end(), match, candidate
         if best is None:
-            if text[position] == "\n":
-                tokens.append("\n")
             position += 1
             continue
-        tokens.append(writer(best[1]))
-        position = best.end(1)
+        if rule.write is not None:
+            tokens.append(rule.write(text[position : best.end(1)]).lower())
+        position = best.end(1) - rule.again
     return tokens
+
+
+def _plain_words(stretch):
+    words = stretch.lower().replace(",", " ,").replace(";", " ;").split()
+    if words[-1][-1] == "." and words[-1] not in _NOT_PLAIN:
+        words[-1:] = [words[-1][:-1], "."]
+    if not _NOT_PLAIN.isdisjoint(words):
+        return None
+    return words

@@ -8,9 +8,9 @@ _BETA = 1.2
 def rouge_l_scores(predictions, references):
     """ROUGE-L of each image: F-measure (beta 1.2) of the best precision and the best recall over the references.
 
-    Words are divided by the plain blank only, as in the public scorer: "1 1/2", which the tokenizer writes with a no-break
-    space, is one word here and two in BLEU and CIDEr. An empty prediction scores 0 (the public scorer gives it 1 beside
-    an empty reference).
+    Words are divided by the plain blank only, as in the public scorer: "1 1/2", which the tokenizer writes with a
+    no-break space, is one word here and two in BLEU and CIDEr. An empty prediction scores 0 (the public scorer gives
+    it 1 beside an empty reference).
 
     Args:
         predictions (`list[str]`): one tokenized caption an image.

@@ -1,0 +1,64 @@
+"""Captions as text: checked, tokenized, and turned into word ids."""
+
+from itertools import chain
+
+import numpy as np
+
+from .ngrams import WordSequences
+from .tokenization import PTBTokenizer
+
+
+def check_captions(predictions, references):
+    """Raises `ValueError` with one sentence unless there is one string and a non-empty list of strings an image."""
+    if isinstance(predictions, str) or isinstance(references, str) or predictions is None or references is None:
+        raise ValueError("predictions must be a list of strings and references a list of lists of strings.")
+    if len(predictions) != len(references):
+        raise ValueError(
+            f"There are {len(predictions)} predictions but {len(references)} lists of references; "
+            "each image needs one of either."
+        )
+    for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
+        if not isinstance(prediction, str):
+            raise ValueError(f"Prediction {row} must be a string, not {_describe(prediction)}.")
+        if isinstance(image_references, str):
+            raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
+        if not len(image_references):
+            raise ValueError(f"Image {row} has no references; every image needs at least one.")
+        for index, reference in enumerate(image_references):
+            if not isinstance(reference, str):
+                raise ValueError(f"Reference {index} of image {row} must be a string, not {_describe(reference)}.")
+
+
+def _describe(value):
+    return f"{type(value).__name__} ({value!r:.40})"
+
+
+def tokenize(captions, tokenizer="ptb"):
+    """Tokenizes a list of strings.
+
+    Args:
+        captions (`list[str]`): the text.
+        tokenizer: "ptb" for the official tokenization, all captions in one run; an object with
+            `tokenize(list of strings)`; or `None` for text that is tokenized already.
+    """
+    if tokenizer is None:
+        return captions
+    if isinstance(tokenizer, str):
+        if tokenizer != "ptb":
+            raise ValueError(f"Unknown tokenizer {tokenizer!r}; use 'ptb', an object with tokenize(captions), or None.")
+        tokenizer = PTBTokenizer(joined=True)
+    return tokenizer.tokenize(captions)
+
+
+def encode_words(captions):
+    """Numbers the words (divided by white space) of tokenized captions.
+
+    Returns:
+        `(sequences, vocabulary)`: `WordSequences`, and the words in the order of their numbers.
+    """
+    captions = [caption.split() for caption in captions]
+    words = list(chain.from_iterable(captions))
+    ids = {word: index for index, word in enumerate(dict.fromkeys(words))}
+    numbers = np.fromiter(map(ids.__getitem__, words), dtype=np.int64, count=len(words))
+    lengths = np.fromiter(map(len, captions), dtype=np.int64, count=len(captions))
+    return WordSequences(numbers, lengths), tuple(ids)
