@@ -66,7 +66,7 @@ class CaptionCollator:
         batch = self.processor(
             visual_features=[np.asarray(row["visual_features"]) for row in rows],
             visual_boxes=[np.asarray(box) for box in boxes] if all(having) else None,
-            captions=chosen and [_pick(row["captions"], places) for row, places in zip(rows, chosen, strict=True)],
+            captions=chosen and [_pick(row.get("captions"), places) for row, places in zip(rows, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):
             weights = [_pick(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]

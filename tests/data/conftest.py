@@ -1,0 +1,65 @@
+import json
+import os
+from pathlib import Path
+
+import datasets
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_cache(tmp_path_factory):
+    """Prepared data go to a folder of this test run."""
+    before = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("datasets")
+    yield datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = before
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache for one test."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def coco_val2017():
+    folder = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "coco_val2017")
+    if "HF_NGSAN_TEST_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip("HF_NGSAN_TEST_DATA does not name a folder with data/coco_val2017")
+    return folder
+
+
+class CocoFolder:
+    """A small COCO layout that a test can change before it is written."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.instances = {
+            "images": [{"id": 7, "width": 200, "height": 100}, {"id": 3, "width": 100, "height": 100}],
+            "categories": [{"id": 90, "name": "cat"}, {"id": 5, "name": "dog"}, {"id": 17, "name": "bird"}],
+            "annotations": [
+                {"id": 1, "image_id": 7, "category_id": 5, "bbox": [20, 10, 100, 50]},
+                {"id": 2, "image_id": 3, "category_id": 17, "bbox": [0, 0, 100, 100]},
+                {"id": 3, "image_id": 7, "category_id": 90, "bbox": [150, 50, 50, 50]},
+            ],
+        }
+        self.captions = {
+            "annotations": [
+                {"id": 12, "image_id": 7, "caption": "A dog."},
+                {"id": 11, "image_id": 7, "caption": "  A cat\nand a\t dog. \n"},
+                {"id": 10, "image_id": 3, "caption": "A bird"},
+            ]
+        }
+
+    def write(self, split="train"):
+        self.directory.mkdir(exist_ok=True)
+        for kind in ("instances", "captions"):
+            path = self.directory / f"{kind}_{split}.json"
+            path.write_text(json.dumps(getattr(self, kind)), encoding="utf-8")
+        return self.directory
+
+
+@pytest.fixture
+def coco_folder(tmp_path):
+    return CocoFolder(tmp_path / "layout")

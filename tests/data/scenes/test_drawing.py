@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+
+from hf_ngsan.data import DataError, draw_scene, load_data, make_scene
+from hf_ngsan.data.scenes import Scene
+from hf_ngsan.data.scenes.drawing import _PAINT, BACKGROUND
+
+
+def pixels_of(picture, colour):
+    return (np.abs(np.asarray(picture).astype(int) - ImageColor.getrgb(_PAINT[colour])) < 12).all(axis=-1)
+
+
+def test_every_object_is_seen_in_its_box_and_nowhere_else():
+    for index in range(8):
+        scene = make_scene(5, 0, index)
+        picture = draw_scene(scene, size=320)
+        assert picture.size == (320, 320) and picture.mode == "RGB"
+        for name, box in zip(scene.objects, scene.boxes * 320, strict=True):
+            seen = pixels_of(picture, name.split()[0])
+            rows, columns = np.nonzero(seen)
+            assert seen.sum() > 0.15 * (box[2] - box[0]) * (box[3] - box[1])
+            assert columns.min() >= box[0] - 2 and columns.max() <= box[2] + 2
+            assert rows.min() >= box[1] - 2 and rows.max() <= box[3] + 2
+
+
+def test_shapes_fill_their_boxes():
+    box = np.array([[0.2, 0.3, 0.7, 0.8]])
+    areas = {}
+    for shape in ("square", "circle", "triangle", "star"):
+        seen = pixels_of(draw_scene(Scene([f"red {shape}"], box, None, []), size=200), "red")
+        rows, columns = np.nonzero(seen)
+        assert (columns.min(), columns.max()) == (pytest.approx(40, abs=2), pytest.approx(139, abs=2))
+        assert (rows.min(), rows.max()) == (pytest.approx(60, abs=2), pytest.approx(159, abs=2))
+        areas[shape] = seen.sum() / 100**2
+    assert areas["square"] == pytest.approx(1, abs=0.05)
+    assert areas["circle"] == pytest.approx(np.pi / 4, abs=0.05)
+    assert areas["triangle"] == pytest.approx(0.5, abs=0.05)
+    assert areas["star"] < 0.5
+
+
+def test_a_small_object_lies_on_a_large_one():
+    scene = Scene(["blue circle", "red square"], np.array([[0.4, 0.4, 0.6, 0.6], [0.2, 0.2, 0.8, 0.8]]), None, [])
+    picture = draw_scene(scene, size=100)
+    assert pixels_of(picture, "blue")[50, 50]
+    assert pixels_of(picture, "red")[25, 25]
+    assert picture.getpixel((5, 5)) == ImageColor.getrgb(BACKGROUND)
+
+
+def test_rows_of_the_data_set_can_be_drawn_and_can_carry_their_picture():
+    row = load_data("scenes:size=3,images=true", "train")[1]
+    assert isinstance(row["image"], Image.Image)
+    np.testing.assert_array_equal(np.asarray(row["image"]), np.asarray(draw_scene(row)))
+
+
+def test_other_rows_cannot_be_drawn():
+    with pytest.raises(DataError, match="no 'objects'"):
+        draw_scene({"visual_boxes": np.zeros((1, 4))})

@@ -1,0 +1,163 @@
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from hf_ngsan.data import make_scene
+from hf_ngsan.data.scenes import FAMILIES, FEATURE_SIZE, LANDMARK, Statement
+from hf_ngsan.data.scenes.relations import FAMILY_OF, answer_families
+
+NUMBER = 1000
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return [make_scene(11, 0, index) for index in range(NUMBER)]
+
+
+def landmark_of(scene):
+    return next(index for index, name in enumerate(scene.objects) if name.endswith(LANDMARK))
+
+
+def questions(scenes):
+    """Scene, statement and whether the first relation of its family is the answer, for every caption."""
+    for scene in scenes:
+        for statement in map(Statement.parse, scene.captions):
+            yield scene, statement, statement.family.relations.index(statement.relation) == 0
+
+
+def test_scenes_are_as_described(scenes):
+    for scene in scenes:
+        number = len(scene.objects)
+        assert 3 <= number <= 6
+        assert len(set(scene.objects)) == number
+        assert len({name.split()[0] for name in scene.objects}) == number
+        assert sum(name.endswith(LANDMARK) for name in scene.objects) == 1
+        assert scene.boxes.shape == (number, 4) and scene.boxes.dtype == np.float32
+        assert scene.features.shape == (number, FEATURE_SIZE)
+        assert scene.boxes.min() >= 0 and scene.boxes.max() <= 1
+        assert (scene.boxes[:, 2:] - scene.boxes[:, :2] > 0.02).all()
+    assert set(Counter(len(scene.objects) for scene in scenes)) == {3, 4, 5, 6}
+
+
+def test_captions_cover_both_groups_and_are_true(scenes):
+    for scene in scenes:
+        statements = [Statement.parse(caption) for caption in scene.captions]
+        groups = Counter(statement.family.group for statement in statements)
+        assert groups == {"directional": 2, "symmetric": 3}
+        assert len({statement.family for statement in statements}) == 5
+        for statement in statements:
+            subject, other = (scene.boxes[scene.objects.index(name)] for name in (statement.subject, statement.other))
+            answer = answer_families(subject, other)[statement.family.name]
+            assert answer >= 0 and statement.family.relations[answer] == statement.relation
+
+
+def test_the_margins_are_wide(scenes):
+    """No answer turns into its opposite when the boxes are moved a little."""
+    random = np.random.default_rng(0)
+    wrong = Counter()
+    for scene, statement, _ in questions(scenes):
+        moved = scene.boxes + random.uniform(-0.002, 0.002, size=scene.boxes.shape)
+        subject, other = (moved[scene.objects.index(name)] for name in (statement.subject, statement.other))
+        first, second = statement.family.relations
+        answer = answer_families(subject, other)[statement.family.name]
+        wrong[statement.family.name] += answer >= 0 and (first, second)[answer] != statement.relation
+    assert not +wrong
+
+
+def test_features_tell_the_appearance_and_names_tell_the_features(scenes):
+    colour_and_shape = {}
+    for scene in scenes:
+        for name, features in zip(scene.objects, scene.features, strict=True):
+            assert (features > 0.5).sum() == 2
+            hot = tuple(np.flatnonzero(features > 0.5))
+            assert colour_and_shape.setdefault(name, hot) == hot
+    assert len(set(colour_and_shape.values())) == len(colour_and_shape) == 24
+
+
+def test_each_answer_is_given_half_of_the_time_whatever_the_number_of_objects(scenes):
+    counts, firsts = Counter(), Counter()
+    for scene, statement, first in questions(scenes):
+        for key in (statement.family.name, (statement.family.name, len(scene.objects))):
+            counts[key] += 1
+            firsts[key] += first
+    for key, count in counts.items():
+        assert abs(firsts[key] - count / 2) < 4.5 * np.sqrt(count) / 2, key
+
+
+def non_geometric(scene, statement):
+    """All that a model without geometry knows: features in their order, their number and norms, and the prompt."""
+    padded = np.zeros((6, FEATURE_SIZE))
+    padded[: len(scene.features)] = scene.features
+    subject, landmark = scene.objects.index(statement.subject), landmark_of(scene)
+    places = np.eye(6)[[subject, landmark]].ravel()
+    number = np.eye(7)[len(scene.objects)]
+    norms = np.linalg.norm(padded, axis=1)
+    return np.concatenate([padded.ravel(), padded[subject], padded[landmark], places, number, norms])
+
+
+def test_a_probe_without_geometry_stays_at_chance(scenes):
+    for family in FAMILIES:
+        asked = [(non_geometric(s, q), first) for s, q, first in questions(scenes) if q.family == family]
+        inputs, answers = np.array([x for x, _ in asked]), np.array([1.0 if first else -1.0 for _, first in asked])
+        half = len(asked) // 2
+        ridge = inputs[:half].T @ inputs[:half] + np.eye(inputs.shape[1])
+        weights = np.linalg.solve(ridge, inputs[:half].T @ answers[:half])
+        right = (np.sign(inputs[half:] @ weights) == answers[half:]).sum()
+        number = len(asked) - half
+        assert abs(right - number / 2) < 4.5 * np.sqrt(number) / 2, family.name
+
+
+def test_the_same_probe_with_geometry_is_far_from_chance(scenes):
+    """So the probe above can fail: with the boxes of subject and landmark added, a linear model tells directions."""
+    asked = [
+        (np.concatenate([s.boxes[s.objects.index(q.subject)] - s.boxes[landmark_of(s)], [1]]), first)
+        for s, q, first in questions(scenes)
+        if q.family.name == "horizontal"
+    ]
+    inputs, answers = np.array([x for x, _ in asked]), np.array([1.0 if first else -1.0 for _, first in asked])
+    weights = np.linalg.lstsq(inputs, answers, rcond=None)[0]
+    assert (np.sign(inputs @ weights) == answers).mean() > 0.95
+
+
+def test_order_noise_and_norm_do_not_correlate_with_geometry(scenes):
+    appearance, geometry = [], []
+    for scene in scenes:
+        hot = scene.features > 0.5
+        noise = scene.features - hot
+        for index, box in enumerate(scene.boxes):
+            appearance.append([index / len(scene.boxes), np.linalg.norm(scene.features[index]), *noise[index]])
+            geometry.append([box[0] + box[2], box[1] + box[3], box[2] - box[0]])
+    both = np.corrcoef(np.array(appearance).T, np.array(geometry).T)
+    columns = len(appearance[0])
+    assert np.abs(both[:columns, columns:]).max() < 4.5 / np.sqrt(len(appearance))
+
+
+def test_splits_and_seeds_do_not_overlap():
+    def looks(scene):
+        return scene.boxes.tobytes()
+
+    sets = [{looks(make_scene(seed, split, i)) for i in range(60)} for seed in (0, 1) for split in range(3)]
+    assert len(set.union(*sets)) == 6 * 60
+
+
+def digest(key):
+    scene = make_scene(*key)
+    content = [scene.objects, scene.captions, scene.boxes.tolist(), scene.features.tolist()]
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def test_a_key_gives_the_same_scene_in_another_process():
+    code = "from tests.data.scenes.test_generator import digest; print(digest((3, 1, 4)))"
+    environment = os.environ | {"PYTHONHASHSEED": "123"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == digest((3, 1, 4))
+    assert digest((3, 1, 5)) != digest((3, 1, 4))
+
+
+def test_every_relation_occurs(scenes):
+    assert {statement.relation for _, statement, _ in questions(scenes)} == set(FAMILY_OF)

@@ -1,0 +1,136 @@
+import pytest
+
+from hf_ngsan.data import DataError, load_data, relation_prompts, score_relation_completions, score_relations
+from hf_ngsan.data.scenes import LANDMARK, Statement
+from hf_ngsan.data.scenes.relations import FAMILY_OF
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(load_data("scenes:size=10,test=150,seed=4", "test"))
+
+
+def flipped(caption):
+    statement = Statement.parse(caption)
+    (other,) = set(statement.family.relations) - {statement.relation}
+    return Statement(statement.subject, other, statement.other).caption
+
+
+def test_true_captions_are_all_right(rows):
+    for place in range(5):
+        report = score_relations([row["captions"][place] for row in rows], rows)
+        assert report["symmetric"] == report["directional"] == report["coverage"] == 1
+        assert report["symmetric_count"] + report["directional_count"] == len(rows)
+
+
+def test_flipped_captions_are_all_wrong(rows):
+    report = score_relations([flipped(row["captions"][0]) for row in rows], rows)
+    assert report["symmetric"] == report["directional"] == 0
+    assert report["coverage"] == 1
+
+
+def test_true_and_flipped_completions(rows):
+    true = score_relation_completions([row["captions"] for row in rows], rows)
+    assert true["symmetric"] == true["directional"] == true["coverage"] == 1
+    assert (true["symmetric_count"], true["directional_count"]) == (3 * len(rows), 2 * len(rows))
+    assert true["symmetric_chance"] == true["directional_chance"] == 0.5
+    false = score_relation_completions([list(map(flipped, row["captions"])) for row in rows], rows)
+    assert false["symmetric"] == false["directional"] == 0
+    assert false["coverage"] == 1
+
+
+def test_whole_captions_and_mere_answers_count_alike(rows):
+    answers = [[prompt.answer for prompt in relation_prompts(row)] for row in rows]
+    assert score_relation_completions(answers, rows)["coverage"] == 1
+    assert score_relation_completions(answers, rows)["symmetric"] == 1
+
+
+def test_completions_that_do_not_answer_are_wrong_and_not_covered(rows):
+    completions = [["", "a cat", "lefty of", "is", "the the the"] for _ in rows]
+    report = score_relation_completions(completions, rows)
+    assert report["symmetric"] == report["directional"] == report["coverage"] == 0
+
+
+def test_always_the_same_answer_is_right_half_of_the_time(rows):
+    for index in (0, 1):
+        constant = [[FAMILY_OF[prompt.answer].relations[index] for prompt in relation_prompts(row)] for row in rows]
+        report = score_relation_completions(constant, rows)
+        for group in ("symmetric", "directional"):
+            assert abs(report[group] - 0.5) < 4.5 * 0.5 / report[f"{group}_count"] ** 0.5
+
+
+def test_the_families_add_up_to_the_groups(rows):
+    completions = [
+        [prompt.answer if place % 2 else "no" for place, prompt in enumerate(relation_prompts(row))] for row in rows
+    ]
+    report = score_relation_completions(completions, rows)
+    directional = [report["families"][name] for name in ("horizontal", "vertical")]
+    right = sum(family["accuracy"] * family["count"] for family in directional)
+    assert report["directional"] == pytest.approx(right / report["directional_count"])
+    assert report["directional_count"] == sum(family["count"] for family in directional)
+
+
+def test_what_cannot_be_scored_lowers_the_coverage_only(rows):
+    predictions = [row["captions"][0] for row in rows]
+    absent = Statement("red circle", "left of", f"white {LANDMARK}").caption.replace("white", "blue")
+    row = next(row for row in rows if f"blue {LANDMARK}" not in row["objects"])
+    report = score_relations([*predictions, absent, "", "a man on a horse"], [*rows, row, row, row])
+    assert report["symmetric"] == report["directional"] == 1
+    assert report["coverage"] == pytest.approx(len(rows) / (len(rows) + 3))
+
+
+def test_an_undecided_relation_is_not_scored():
+    row = {
+        "objects": ["red circle", f"blue {LANDMARK}"],
+        "visual_boxes": [[0.1, 0.1, 0.2, 0.2], [0.12, 0.5, 0.22, 0.6]],
+        "captions": [],
+    }
+    report = score_relations(["the red circle lies left of the blue square"], [row])
+    assert report["coverage"] == 0 and report["directional"] is None
+    assert score_relations(["the red circle hangs above the blue square"], [row])["directional"] == 1
+
+
+def test_chance_in_free_captions_is_the_share_of_true_ones(rows):
+    """Saying one relation of every object of every scene is right as often as the reported chance says."""
+    statements = [
+        (Statement(name, "near", next(o for o in row["objects"] if o.endswith(LANDMARK))).caption, row)
+        for row in rows
+        for name in row["objects"]
+        if not name.endswith(LANDMARK)
+    ]
+    report = score_relations([caption for caption, _ in statements], [row for _, row in statements])
+    one_scene_each = score_relations([caption for caption, _ in statements[:1]] * len(rows), rows)
+    assert 0.3 < report["symmetric"] < 0.7
+    assert one_scene_each["symmetric_chance"] == pytest.approx(report["symmetric"], abs=0.1)
+
+
+def test_prompts_end_before_the_relation(rows):
+    for row in rows:
+        for prompt, caption in zip(relation_prompts(row), row["captions"], strict=True):
+            assert prompt.caption == caption
+            assert caption.startswith(f"{prompt.text} {prompt.answer} the ")
+            assert prompt.answer in FAMILY_OF and FAMILY_OF[prompt.answer].name == prompt.family
+            assert prompt.group in ("symmetric", "directional")
+
+
+def test_nothing_to_score_is_none_and_not_a_division_by_zero():
+    report = score_relations([], [])
+    assert report["symmetric"] is report["directional"] is None
+    assert report["coverage"] == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda rows: score_relations(["a"], rows), "texts for 1 rows, but 150 rows"),
+        (lambda rows: score_relation_completions(["a"] * 150, rows), "row 0: give a list of 5 texts"),
+        (lambda rows: score_relation_completions([["a"]] * 150, rows), "row 0: give a list of 5 texts"),
+        (lambda rows: score_relations(["a"], [{"visual_boxes": []}]), "no 'objects'"),
+        (lambda rows: score_relations(["a"], [{"objects": ["cat"]}]), "has 0 objects that are a square"),
+        (lambda rows: relation_prompts({"captions": ["a cat"]}), "'a cat' is not a caption of the scenes"),
+        (lambda rows: relation_prompts({}), "no 'captions'"),
+    ],
+)
+def test_wrong_input_is_an_error(rows, call, message):
+    with pytest.raises(DataError, match=message):
+        call(rows)

@@ -1,0 +1,201 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from hf_ngsan.data import DataError, load_coco_layout, load_data
+
+CAT, DOG, BIRD = np.eye(3)
+
+
+def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
+    dataset = load_coco_layout(coco_folder.write(), "train")
+    first, second = dataset
+    assert (first["image_id"], second["image_id"]) == (3, 7)
+    np.testing.assert_array_equal(second["visual_features"], [DOG, CAT])
+    np.testing.assert_allclose(second["visual_boxes"], [[0.1, 0.1, 0.6, 0.6], [0.75, 0.5, 1, 1]], rtol=1e-6)
+    assert second["captions"] == ["A cat and a dog.", "A dog."]
+    assert second["objects"] == ["dog", "cat"]
+    assert (second["width"], second["height"], second["split"]) == (200, 100, "train")
+    np.testing.assert_array_equal(first["visual_features"], [BIRD])
+
+
+def test_boxes_are_clipped_to_the_image_in_silence_for_rounding_and_counted_beyond(coco_folder):
+    coco_folder.instances["annotations"][0]["bbox"] = [-0.5, -1, 100, 50]
+    coco_folder.instances["annotations"][1]["bbox"] = [-20, 10, 200, 50]
+    with pytest.warns(UserWarning, match="clipped to it: 1"):
+        dataset = load_coco_layout(coco_folder.write(), "train")
+    np.testing.assert_allclose(dataset[1]["visual_boxes"][0], [0, 0, 0.4975, 0.49], rtol=1e-6)
+    np.testing.assert_allclose(dataset[0]["visual_boxes"], [[0, 0.1, 1, 0.6]], rtol=1e-6)
+
+
+def test_boxes_without_area_are_widened_and_counted_at_every_loading(coco_folder):
+    coco_folder.instances["annotations"][0]["bbox"] = [20, 10, 100, 0]
+    coco_folder.instances["annotations"][1]["bbox"] = [100, 30, 0, 20]
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="2 boxes without area were widened"):
+            dataset = load_coco_layout(coco_folder.write(), "train")
+    for row in dataset:
+        assert (row["visual_boxes"][:, 2:] > row["visual_boxes"][:, :2]).all()
+        assert row["visual_boxes"].min() >= 0 and row["visual_boxes"].max() <= 1
+
+
+def test_what_is_left_out_is_counted(coco_folder):
+    coco_folder.instances["images"] += [{"id": i, "width": 9, "height": 9} for i in (100, 101, 102)]
+    coco_folder.instances["annotations"].append({"image_id": 100, "category_id": 5, "bbox": [0, 0, 9, 9]})
+    coco_folder.captions["annotations"] += [
+        {"id": 20, "image_id": 101, "caption": "Nothing."},
+        {"id": 21, "image_id": 100, "caption": " \n"},
+    ]
+    with pytest.warns(UserWarning) as caught:
+        assert len(load_coco_layout(coco_folder.write(), "train")) == 2
+    messages = " ".join(str(warning.message) for warning in caught)
+    assert "3 of 5 images were left out (2 without a box, 2 without a caption)" in messages
+    assert "1 captions without a word were left out" in messages
+
+
+def test_a_clean_folder_gives_no_warning(coco_folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_coco_layout(coco_folder.write(), "train")
+
+
+def test_a_changed_file_is_read_again(coco_folder):
+    assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bird"]
+    coco_folder.captions["annotations"][2]["caption"] = "A bard"
+    assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bard"]
+
+
+def test_split_names(coco_folder):
+    for split in ("val", "test2019"):
+        coco_folder.write(split)
+    assert len(load_coco_layout(coco_folder.directory, "validation")) == 2
+    assert len(load_coco_layout(coco_folder.directory, "val")) == 2
+    assert len(load_coco_layout(coco_folder.directory, "test2019")) == 2
+    with pytest.raises(DataError, match="has no split 'train'; there are test2019, val"):
+        load_coco_layout(coco_folder.directory, "train")
+
+
+def test_a_missing_partner_or_folder_is_named(coco_folder, tmp_path):
+    (coco_folder.write("train") / "captions_train.json").unlink()
+    with pytest.raises(DataError, match=r"captions_train\.json is missing beside instances_train\.json"):
+        load_coco_layout(coco_folder.directory, "train")
+    with pytest.raises(DataError, match="nowhere is not a folder"):
+        load_coco_layout(tmp_path / "nowhere", "train")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no pair"):
+        load_coco_layout(tmp_path / "empty", "train")
+
+
+def put(*path, value):
+    """A change of the folder: put a value into one of the files, or remove the key if there is no value."""
+
+    def change(folder):
+        content = {"instances": folder.instances, "captions": folder.captions}
+        for key in path[:-1]:
+            content = content[key]
+        if value is REMOVED:
+            del content[path[-1]]
+        else:
+            content[path[-1]] = value
+
+    return change
+
+
+REMOVED = object()
+BOX = ("instances", "annotations", 1)
+CAPTION = ("captions", "annotations", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("instances", "images", value=REMOVED), r"instances_train\.json has no list 'images'"),
+        (put("captions", "annotations", value={}), r"captions_train\.json has no list 'annotations'"),
+        (put("instances", "categories", value=[]), "'categories' is empty"),
+        (put("instances", "images", 1, "width", value=0), r"images\[1\]: width and height are \(0, 100\)"),
+        (put("instances", "images", 1, "height", value=REMOVED), r"images\[1\]: height is missing"),
+        (put("instances", "images", 1, "id", value=7), r"images\[1\]: image id 7 is there twice"),
+        (put("instances", "categories", 2, "id", value=5), r"categories\[2\]: category id 5 is there twice"),
+        (put(*BOX, "image_id", value=4), r"instances_train\.json, annotations\[1\]: image_id 4 is not among"),
+        (put(*BOX, "image_id", value="3"), r"annotations\[1\]: image_id is '3'; it must be an integer"),
+        (put(*BOX, "category_id", value=6), r"annotations\[1\]: category_id 6 is not in 'categories'"),
+        (put(*BOX, "bbox", value=[1, 2, 3]), r"annotations\[1\]: bbox is \[1, 2, 3\]; it must be four numbers"),
+        (put(*BOX, "bbox", value=REMOVED), r"annotations\[1\]: bbox is None"),
+        (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), r"annotations\[1\]: bbox .*not finite"),
+        (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), r"annotations\[1\]: bbox .*not finite"),
+        (put(*BOX, "bbox", value=[50, 50, -10, 10]), r"annotations\[1\]: bbox .*inverted"),
+        (put(*BOX, "bbox", value=[150, 50, 10, 10]), r"annotations\[1\]: bbox .*outside its image of 100 x 100"),
+        (put(*BOX, value=3), r"annotations\[1\] is 3; it must be an object"),
+        (put(*CAPTION, "caption", value=7), r"captions_train\.json, annotations\[2\]: caption is 7"),
+        (put(*CAPTION, "image_id", value=4), r"captions_train\.json, annotations\[2\]: image_id 4 is not among"),
+        (put(*CAPTION, "id", value=REMOVED), r"annotations\[2\]: id is missing"),
+        (put("captions", "annotations", value=[]), "No image has both a box .* and a caption"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(coco_folder, change, message):
+    change(coco_folder)
+    with pytest.raises(DataError, match=message) as error:
+        load_coco_layout(coco_folder.write(), "train")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"images": [', "is not valid JSON .*line 1"),
+        (b"", "is not valid JSON"),
+        (b"[]", "holds a JSON list"),
+        (b'{"images": "\xff"}', "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_json_object_is_named(coco_folder, content, message):
+    path = coco_folder.write() / "instances_train.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        load_coco_layout(coco_folder.directory, "train")
+    assert str(path) in str(error.value)
+
+
+def test_a_failed_reading_leaves_nothing_behind(coco_folder, cache):
+    coco_folder.captions["annotations"][0]["caption"] = None
+    with pytest.raises(DataError):
+        load_coco_layout(coco_folder.write(), "train")
+    assert not [path for path in (cache / "hf_ngsan").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("split", "images", "captions", "boxes"),
+    [("train", 3700, 18510, 27822), ("val", 400, 2002, 2929), ("test", 400, 2000, 2949)],
+)
+def test_coco_val2017(coco_val2017, split, images, captions, boxes):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = load_data(f"coco-layout:{coco_val2017}", split)
+    assert ["1 box without area was widened" in str(warning.message) for warning in caught] == [True] * (
+        split == "train"
+    )
+    rows = dataset.__getitems__(list(range(len(dataset))))
+    assert len(rows) == images
+    assert sum(len(row["captions"]) for row in rows) == captions
+    assert sum(len(row["visual_boxes"]) for row in rows) == boxes
+    assert all(caption == " ".join(caption.split()) for row in rows for caption in row["captions"])
+
+    instances = json.loads((coco_val2017 / f"instances_{split}.json").read_text())
+    names = {category["id"]: index for index, category in enumerate(instances["categories"])}
+    sizes = {image["id"]: (image["width"], image["height"]) for image in instances["images"]}
+    expected = {}
+    for annotation in instances["annotations"]:
+        expected.setdefault(annotation["image_id"], []).append(annotation)
+    assert [row["image_id"] for row in rows] == sorted(expected)
+    for row in rows[:: len(rows) // 50]:
+        width, height = sizes[row["image_id"]]
+        annotations = expected[row["image_id"]]
+        assert row["visual_features"].argmax(axis=1).tolist() == [names[a["category_id"]] for a in annotations]
+        assert row["visual_features"].sum(axis=1).tolist() == [1] * len(annotations)
+        boxes = [
+            [x / width, y / height, (x + w) / width, (y + h) / height]
+            for x, y, w, h in (a["bbox"] for a in annotations)
+        ]
+        np.testing.assert_allclose(row["visual_boxes"], np.clip(boxes, 0, 1), atol=2e-3)

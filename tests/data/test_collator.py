@@ -1,0 +1,140 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_ngsan import NGSANProcessor
+from hf_ngsan.data import CaptionCollator, DataError, build_tokenizer, load_data
+
+
+def echo(**inputs):
+    """A processor that hands back what it was given."""
+    return inputs
+
+
+def make_row(image_id=0, captions=5, regions=3, boxes=True):
+    row = {"image_id": image_id, "visual_features": np.full((regions, 2), image_id, dtype=np.float32)}
+    if boxes:
+        row["visual_boxes"] = np.tile(np.float32([0, 0, 1, 1]), (regions, 1))
+    if captions is not None:
+        row["captions"] = [f"{image_id}-{number}" for number in range(captions)]
+    return row
+
+
+def choose(rows, epoch=0, **settings):
+    collator = CaptionCollator(echo, **settings)
+    collator.set_epoch(epoch)
+    return collator(rows)["captions"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-5, 10**9), st.integers(0, 8)), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
+def test_each_row_gives_as_many_captions_as_asked_all_different(rows, wanted, seed, epoch):
+    rows = [make_row(image_id, captions) for image_id, captions in rows]
+    chosen = choose(rows, epoch, captions_per_image=wanted, seed=seed)
+    if not any(row["captions"] for row in rows):
+        assert chosen is None
+        return
+    for row, captions in zip(rows, chosen, strict=True):
+        given_ones = [caption for caption in captions if caption is not None]
+        assert len(captions) == wanted
+        assert len(given_ones) == min(wanted, len(row["captions"])) == len(set(given_ones))
+        assert set(given_ones) <= set(row["captions"])
+        assert captions[: len(given_ones)] == given_ones
+
+
+def test_the_choice_depends_on_seed_epoch_and_image_alone():
+    rows = [make_row(image_id) for image_id in range(20)]
+    first = choose(rows)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    assert choose(rows) == first
+    assert choose(rows[::-1]) == first[::-1]
+    assert [choose([row]) for row in rows] == [[captions] for captions in first]
+    assert choose(rows, epoch=1) != first
+    assert choose(rows, seed=1) != first
+
+
+def test_another_process_chooses_the_same():
+    code = (
+        "from hf_ngsan.data import CaptionCollator\n"
+        "collator = CaptionCollator(lambda **inputs: inputs, seed=2)\n"
+        "collator.set_epoch(4)\n"
+        "rows = [{'image_id': i, 'visual_features': [], 'captions': [f'{i}-{n}' for n in range(5)]} for i in range(9)]\n"
+        "print(collator(rows)['captions'])\n"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "99"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(choose([make_row(image_id) for image_id in range(9)], epoch=4, seed=2))
+
+
+def test_every_caption_gets_its_turn():
+    chosen = [choose([make_row()], epoch)[0][0] for epoch in range(300)]
+    assert all(30 < chosen.count(f"0-{number}") < 90 for number in range(5))
+
+
+def test_none_for_the_number_takes_all_captions():
+    assert choose([make_row(1, 2), make_row(2, 3)], captions_per_image=None) == [
+        ["1-0", "1-1", None],
+        ["2-0", "2-1", "2-2"],
+    ]
+
+
+def test_rows_without_captions_give_a_batch_without_labels():
+    assert choose([make_row(captions=None), make_row(captions=0)]) is None
+
+
+def test_a_row_without_captions_among_others_gives_empty_labels():
+    assert choose([make_row(1, None), make_row(2, 1)]) == [[None], ["2-0"]]
+
+
+def test_rows_without_boxes():
+    assert CaptionCollator(echo)([make_row(boxes=False)])["visual_boxes"] is None
+    with pytest.raises(DataError, match="image_id 4 has no visual_boxes"):
+        CaptionCollator(echo)([make_row(3), make_row(4, boxes=False)])
+
+
+def test_no_rows_give_an_empty_batch():
+    assert CaptionCollator(echo)([]) == {}
+
+
+def test_weights_follow_their_captions():
+    rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
+    batch = CaptionCollator(echo, captions_per_image=2)(rows)
+    assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
+
+
+@pytest.mark.parametrize("settings", [{"captions_per_image": 0}, {"max_caption_length": 0}])
+def test_settings_out_of_range(settings):
+    with pytest.raises(DataError, match="must be at least 1"):
+        CaptionCollator(echo, **settings)
+
+
+def test_a_batch_of_scenes_for_a_captioner():
+    dataset = load_data("scenes:size=20", "train")
+    tokenizer = build_tokenizer([caption for captions in dataset["captions"] for caption in captions], min_count=1)
+    collator = CaptionCollator(NGSANProcessor(tokenizer=tokenizer), captions_per_image=2)
+    rows = dataset.__getitems__([0, 1, 2])
+    batch = collator(rows)
+    regions = [len(row["visual_features"]) for row in rows]
+    assert batch["visual_features"].shape == (3, max(regions), 10)
+    assert batch["visual_boxes"].shape == (3, max(regions), 4)
+    assert batch["attention_mask"].sum(dim=1).tolist() == regions
+    assert batch["labels"].shape[0] == 6
+    assert tokenizer.bos_token_id not in batch["labels"]
+    for index, labels in enumerate(batch["labels"]):
+        text = labels[labels != -100]
+        assert text[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(text, skip_special_tokens=True) in rows[index // 2]["captions"]
+
+    short = CaptionCollator(collator.processor, captions_per_image=2, max_caption_length=3)(rows)
+    torch.testing.assert_close(short["labels"], batch["labels"][:, :3])

@@ -1,0 +1,181 @@
+import warnings
+
+import numpy as np
+import pytest
+from datasets import Dataset, Features, List, Value, load_from_disk
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hf_ngsan.data import DataError, caption_features, check_dataset, check_row, clamp_boxes
+from hf_ngsan.data.contract import SMALLEST_SIDE, with_arrays
+
+
+def make_row(regions=3, width=4, **changes):
+    random = np.random.default_rng(regions)
+    low = random.random((regions, 2)) * 0.5
+    boxes = np.concatenate([low, low + 0.1 + random.random((regions, 2)) * 0.4], axis=1).astype(np.float32)
+    features = random.standard_normal((regions, width)).astype(np.float16)
+    return {"image_id": 5, "visual_features": features, "visual_boxes": boxes, "captions": ["a cat"]} | changes
+
+
+def changed(field, index, value):
+    row = make_row()
+    row[field] = row[field].copy()
+    row[field][index] = value
+    return row
+
+
+def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
+    rows = [make_row(regions) for regions in (2, 5, 1)]
+    Dataset.from_list(rows, features=caption_features(4)).save_to_disk(tmp_path / "saved")
+    saved = load_from_disk(tmp_path / "saved")
+    assert saved.cache_files  # backed by the file, not by memory
+    assert saved.features == caption_features(4)
+    assert str(saved.data.column("visual_features").type.value_type.value_type) == "halffloat"
+    for row, original in zip(with_arrays(saved), rows, strict=True):
+        assert row["visual_features"].dtype == np.float32
+        np.testing.assert_array_equal(row["visual_features"], original["visual_features"].astype(np.float32))
+        np.testing.assert_array_equal(row["visual_boxes"], original["visual_boxes"])
+        assert (row["image_id"], row["captions"]) == (5, ["a cat"])
+        assert type(row["image_id"]) is int
+        assert type(row["captions"]) is list
+
+
+def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
+    rows = [make_row(regions) for regions in (2, 5)]
+    read = with_arrays(Dataset.from_list(rows, features=caption_features(4))).__getitems__([1, 0])
+    assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
+
+
+def test_features_of_another_width_cannot_be_written():
+    with pytest.raises((TypeError, ValueError)):
+        Dataset.from_list([make_row(width=5)], features=caption_features(4))
+
+
+def test_optional_columns_are_declared_on_demand():
+    assert list(caption_features(2, boxes=False)) == ["image_id", "visual_features", "captions"]
+    every = caption_features(2, dtype="float32", image=True, size=True, split=True, objects=True)
+    assert set(every) - set(caption_features(2)) == {"image", "width", "height", "split", "objects"}
+
+
+def test_a_good_row_passes():
+    row = make_row()
+    checked = check_row(row, where="here", feature_size=4)
+    np.testing.assert_array_equal(checked["visual_boxes"], row["visual_boxes"])
+    assert checked["captions"] == ["a cat"]
+
+
+def test_rows_without_boxes_or_captions_pass():
+    assert "visual_boxes" not in check_row({"visual_features": [[1.0, 2.0]], "visual_boxes": None}, where="here")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (changed("visual_features", (1, 2), np.nan), r"visual_features\[1, 2\] is nan"),
+        (changed("visual_features", (2, 0), np.inf), r"visual_features\[2, 0\] is inf"),
+        (make_row(visual_features=np.zeros((0, 4))), "no regions"),
+        (make_row(visual_features=np.zeros(4)), "must be \\(regions, feature width\\)"),
+        (make_row(visual_features=None), "visual_features is missing"),
+        (make_row(visual_features=[[1.0], [1.0, 2.0]]), "visual_features is not an array"),
+        (make_row(visual_features=[["a"]]), "visual_features is not an array"),
+        (make_row(width=3), "width 3, but the rows before have 4"),
+        (changed("visual_boxes", (0, 0), np.nan), r"visual_boxes\[0\] is \[nan.*not finite"),
+        (changed("visual_boxes", (1, 2), 1.5), r"visual_boxes\[1\].*not within \[0, 1\]; divide"),
+        (changed("visual_boxes", (2, 1), -0.2), r"visual_boxes\[2\].*not within"),
+        (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), r"visual_boxes\[1\].*inverted"),
+        (make_row(visual_boxes=np.full((2, 4), 0.5)), "2 boxes for 3 regions"),
+        (make_row(visual_boxes=np.full((3, 5), 0.5)), r"shape \(3, 5\)"),
+        (make_row(captions=[]), "captions is empty"),
+        (make_row(captions=None), "captions is empty"),
+        (make_row(captions=["a cat", " "]), r"captions\[1\] is ' '"),
+        (make_row(captions=["a cat", 3]), r"captions\[1\] is 3"),
+    ],
+)
+def test_a_bad_row_is_one_sentence_that_names_it(row, message):
+    with pytest.raises(DataError, match=message) as error:
+        check_row(row, where="mine, row 8", feature_size=4)
+    assert str(error.value).startswith("mine, row 8: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_data_error_is_a_value_error():
+    assert issubclass(DataError, ValueError)
+
+
+sides = st.floats(0, 1, width=32)
+
+
+@given(arrays(np.float32, st.tuples(st.integers(1, 6), st.just(4)), elements=sides), st.integers(0, 5))
+def test_clamped_boxes_have_area_and_stay_in_the_image(boxes, flat):
+    boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
+    boxes[flat % len(boxes), 2] = boxes[flat % len(boxes), 0]
+    clamped, changes = clamp_boxes(boxes)
+    without_area = (boxes[:, 2:] == boxes[:, :2]).any(axis=1)
+    assert changes == without_area.sum() >= 1
+    assert (clamped[:, 2:] > clamped[:, :2]).all()
+    assert clamped.min() >= 0 and clamped.max() <= 1
+    np.testing.assert_array_equal(clamped[~without_area], boxes[~without_area])
+    widened = (clamped[:, 2:] - clamped[:, :2])[boxes[:, 2:] == boxes[:, :2]]
+    np.testing.assert_allclose(widened, SMALLEST_SIDE, rtol=1e-3)
+
+
+def dataset_of(rows, **features):
+    return Dataset.from_list(rows, features=Features({**caption_features(4), **features}))
+
+
+def test_a_data_set_with_boxes_without_area_warns_once_with_their_number():
+    flat = changed("visual_boxes", 1, [0.2, 0.5, 0.4, 0.5])
+    dataset = dataset_of([make_row(), flat, changed("visual_boxes", 0, [0.3, 0.3, 0.3, 0.3])])
+    with pytest.warns(UserWarning, match="mine: 2 boxes without area were widened") as caught:
+        checked = with_arrays(check_dataset(dataset, name="mine"))
+    assert len(caught) == 1
+    assert len(checked) == 3
+    x1, y1, x2, y2 = checked[1]["visual_boxes"][1]
+    assert (x1, x2) == (np.float32(0.2), np.float32(0.4))
+    assert y2 - y1 == pytest.approx(SMALLEST_SIDE, rel=1e-3)
+    np.testing.assert_array_equal(checked[0]["visual_boxes"], make_row()["visual_boxes"])
+    np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
+
+
+def test_a_good_data_set_passes_without_a_word():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(check_dataset(dataset_of([make_row(2), make_row(5)]), name="mine")) == 2
+
+
+def test_an_error_names_the_row_and_image():
+    rows = [make_row() for _ in range(200)]
+    rows[170] = changed("visual_features", (0, 0), np.nan) | {"image_id": 99}
+    with pytest.raises(DataError, match=r"mine, row 170 \(image_id 99\): visual_features\[0, 0\] is nan"):
+        check_dataset(dataset_of(rows), name="mine")
+
+
+def test_a_change_of_width_is_found():
+    any_width = {"visual_features": List(List(Value("float32")))}
+    dataset = dataset_of([make_row(), make_row(width=6)], **any_width)
+    with pytest.raises(DataError, match=r"row 1 .*width 6, but the rows before have 4"):
+        check_dataset(dataset, name="mine")
+
+
+def test_columns_without_a_value_are_left_out():
+    dataset = dataset_of([make_row(visual_boxes=None, captions=None)])
+    assert check_dataset(dataset, name="mine").column_names == ["image_id", "visual_features"]
+
+
+def test_boxes_in_some_rows_only_are_an_error():
+    with pytest.raises(DataError, match=r"row 1 .*visual_boxes is missing"):
+        check_dataset(dataset_of([make_row(), make_row(visual_boxes=None)]), name="mine")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Dataset.from_dict({"captions": [["a"]]}), "mine: there is no column 'visual_features' among captions"),
+        (dataset_of([make_row()]).select([]), "mine: the data set has no rows"),
+    ],
+)
+def test_what_is_no_data_set_of_features_is_an_error(dataset, message):
+    with pytest.raises(DataError, match=message):
+        check_dataset(dataset, name="mine")

@@ -1,0 +1,92 @@
+import math
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_ngsan.data import DataError, EpochSampler
+
+
+def flat(batches):
+    return list(chain.from_iterable(batches))
+
+
+settings = {
+    "num_rows": st.integers(0, 60),
+    "batch_size": st.integers(1, 20),
+    "seed": st.integers(0, 2**32),
+    "epoch": st.integers(0, 5),
+}
+
+
+@given(**settings, num_processes=st.integers(1, 6), drop_last=st.booleans(), shuffle=st.booleans())
+def test_the_processes_share_the_batches_of_one_process(num_rows, batch_size, num_processes, **rest):
+    def batches(number, index):
+        return list(EpochSampler(num_rows, batch_size, num_processes=number, process_index=index, **rest))
+
+    (whole, shares) = batches(1, 0), [batches(num_processes, index) for index in range(num_processes)]
+    assert {len(share) for share in shares} == {len(whole)}
+    for batch, *parts in zip(whole, *shares, strict=True):
+        assert flat(parts) == batch
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@given(**settings)
+def test_an_epoch_has_every_row_once(num_rows, batch_size, **rest):
+    sampler = EpochSampler(num_rows, batch_size, **rest)
+    batches = list(sampler)
+    assert sorted(flat(batches)) == list(range(num_rows))
+    assert len(batches) == len(sampler) == math.ceil(num_rows / batch_size)
+    assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+@given(**settings, start=st.integers(0, 60))
+def test_a_resumed_epoch_goes_on_where_it_stopped(num_rows, batch_size, start, **rest):
+    whole = list(EpochSampler(num_rows, batch_size, **rest))
+    start = min(start, len(whole))
+    resumed = EpochSampler(num_rows, batch_size, start_batch=start, **rest)
+    assert list(resumed) == whole[start:]
+    assert len(resumed) == len(whole) - start
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(**changes):
+        return flat(EpochSampler(100, 7, **({"seed": 1, "epoch": 2} | changes)))
+
+    assert order() == order()
+    assert len({tuple(order(**changes)) for changes in ({}, {"seed": 2}, {"epoch": 3}, {"seed": 2, "epoch": 1})}) == 4
+    sampler = EpochSampler(100, 7, seed=1)
+    sampler.set_epoch(2)
+    assert flat(sampler) == order()
+    sampler.set_epoch(2, start_batch=3)
+    assert flat(sampler) == order()[21:]
+
+
+def test_the_order_is_the_same_forever():
+    assert list(EpochSampler(8, 3, seed=5, epoch=1)) == [[2, 0, 6], [1, 5, 7], [4, 3]]
+
+
+def test_every_row_comes_first_about_equally_often():
+    firsts = [next(iter(EpochSampler(4, 1, seed=3, epoch=epoch)))[0] for epoch in range(400)]
+    assert all(60 < firsts.count(row) < 140 for row in range(4))
+
+
+def test_without_shuffling_rows_stay_in_order_and_incomplete_batches_can_be_dropped():
+    assert list(EpochSampler(7, 3, seed=0, shuffle=False)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(EpochSampler(7, 3, seed=0, shuffle=False, drop_last=True)) == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batches need at least one row"),
+        ({"num_rows": -1}, "-1 rows"),
+        ({"process_index": 2, "num_processes": 2}, r"process_index is 2; it must be in 0 … 1"),
+        ({"epoch": -1}, "epoch -1"),
+        ({"start_batch": 5}, r"batch 5: batches are 0 … 4"),
+    ],
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(DataError, match=message):
+        EpochSampler(**({"num_rows": 10, "batch_size": 3, "seed": 0} | arguments))

@@ -1,0 +1,185 @@
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict, concatenate_datasets
+
+from hf_ngsan.data import DataError, caption_features, load_data
+
+
+def make_dataset(rows=3, first=0, **changes):
+    random = np.random.default_rng(first)
+    return Dataset.from_list(
+        [
+            {
+                "image_id": first + index,
+                "visual_features": random.standard_normal((2, 4)).astype(np.float16),
+                "visual_boxes": np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]], dtype=np.float32),
+                "captions": [f"caption {first + index}"],
+            }
+            | changes
+            for index in range(rows)
+        ],
+        features=caption_features(4),
+    )
+
+
+@pytest.mark.parametrize(("split", "number"), [("train", 40), ("validation", 4), ("val", 4), ("test", 8)])
+def test_scenes_have_three_splits_of_sensible_sizes(split, number):
+    dataset = load_data("scenes:size=40", split)
+    assert len(dataset) == number
+    assert dataset.split == {"val": "validation"}.get(split, split)
+    row = dataset[0]
+    assert row["visual_features"].dtype == row["visual_boxes"].dtype == np.float32
+    assert row["split"] == dataset.split and "image" not in row
+    assert len(row["captions"]) == 5 and len(row["objects"]) == len(row["visual_boxes"])
+
+
+def test_scenes_default_to_two_thousand():
+    assert len(load_data("scenes", "validation")) == 200
+    assert len(load_data("scenes:validation=7,test=9", "test")) == 9
+
+
+def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
+    small, large = load_data("scenes:size=20", "train"), load_data("scenes:size=30", "train")
+    assert small["captions"] == large["captions"][:20]
+    ids = [
+        image_id
+        for split in ("train", "validation", "test")
+        for image_id in load_data("scenes:size=30", split)["image_id"]
+    ]
+    assert len(set(ids)) == len(ids)
+    assert load_data("scenes:size=20,seed=1", "train")["captions"] != small["captions"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("coco", "Unknown data spec 'coco'; a spec is one of scenes, .*features:DIR"),
+        ("", "Unknown data spec ''"),
+        ("scenes:sise=3", r"'sise' is not a key; there are size, validation, test, seed, images"),
+        ("scenes:size", "'size' is not KEY=VALUE"),
+        ("scenes:size=many", "size is 'many'; it must be a whole number"),
+        ("scenes:size=3,size=4", "'size' is given twice"),
+        ("scenes:size=0", "size is 0"),
+        ("scenes:validation=-1", "validation is -1"),
+        ("scenes:seed=-1", "seed is -1"),
+        ("scenes:images=yes", "images is 'yes'; it must be true or false"),
+        ("coco-layout:", "names no folder; write coco-layout:DIR"),
+        ("features", "names no folder; write features:DIR"),
+        ("features:no/such/folder", "no/such/folder is not a folder"),
+    ],
+)
+def test_a_wrong_spec_is_one_sentence(spec, message):
+    with pytest.raises(DataError, match=message) as error:
+        load_data(spec, "train")
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_split_of_scenes_lists_those_there_are():
+    with pytest.raises(DataError, match="no split 'dev'; there are train, validation, test"):
+        load_data("scenes", "dev")
+
+
+def test_a_saved_dictionary_of_splits(tmp_path):
+    DatasetDict(train=make_dataset(3), val=make_dataset(2, first=10)).save_to_disk(tmp_path / "mine")
+    dataset = load_data(f"features:{tmp_path / 'mine'}", "validation")
+    assert dataset["image_id"] == [10, 11]
+    assert dataset[0]["visual_features"].dtype == np.float32
+    assert all(str(tmp_path / "mine") in file["filename"] for file in dataset.cache_files)
+    with pytest.raises(DataError, match="no split 'test'; there are train, val"):
+        load_data(f"features:{tmp_path / 'mine'}", "test")
+
+
+def test_a_saved_data_set_with_a_split_column(tmp_path):
+    both = concatenate_datasets([make_dataset(3), make_dataset(2, first=10)])
+    both.add_column("split", ["train", "test", "train", "validation", "test"]).save_to_disk(tmp_path / "mine")
+    assert load_data(f"features:{tmp_path / 'mine'}", "train")["image_id"] == [0, 2]
+    assert load_data(f"features:{tmp_path / 'mine'}", "val")["image_id"] == [10]
+    with pytest.raises(DataError, match="no split 'dev'; there are test, train, validation"):
+        load_data(f"features:{tmp_path / 'mine'}", "dev")
+
+
+def test_a_saved_data_set_without_splits_says_what_to_do(tmp_path):
+    make_dataset().save_to_disk(tmp_path / "mine")
+    with pytest.raises(DataError, match=r"no column 'split'.*save a DatasetDict"):
+        load_data(f"features:{tmp_path / 'mine'}", "train")
+
+
+def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
+    folder = tmp_path / "mine"
+    DatasetDict(train=make_dataset()).save_to_disk(folder)
+    assert len(load_data(f"features:{folder}", "train")) == 3
+    shutil.rmtree(folder)
+    bad = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 1.75]])
+    DatasetDict(train=make_dataset(visual_boxes=bad)).save_to_disk(folder)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"mine, split train, row 0 \(image_id 0\): visual_boxes\[1\].*not within"):
+            load_data(f"features:{folder}", "train")
+
+
+def test_saved_boxes_without_area_are_widened_with_a_warning_each_time(tmp_path):
+    flat = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]])
+    DatasetDict(train=make_dataset(visual_boxes=flat)).save_to_disk(tmp_path / "mine")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="3 boxes without area"):
+            dataset = load_data(f"features:{tmp_path / 'mine'}", "train")
+        for row in dataset:
+            assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
+
+
+def test_video_has_no_boxes(tmp_path):
+    DatasetDict(train=make_dataset(visual_boxes=None)).save_to_disk(tmp_path / "mine")
+    assert "visual_boxes" not in load_data(f"features:{tmp_path / 'mine'}", "train")[0]
+
+
+@pytest.mark.parametrize("content", [None, b"not arrow"])
+def test_a_folder_that_is_no_saved_data_set(tmp_path, content):
+    folder = tmp_path / "mine"
+    if content is None:
+        folder.mkdir()
+    else:
+        DatasetDict(train=make_dataset()).save_to_disk(folder)
+        next((folder / "train").glob("*.arrow")).write_bytes(content)
+    with pytest.raises(DataError, match=r"mine (is not|cannot be loaded as) a saved data set") as error:
+        load_data(f"features:{folder}", "train")
+    assert "\n" not in str(error.value)
+
+
+def test_a_prepared_data_set_is_written_once(cache):
+    load_data("scenes:size=20", "train")
+    (file,) = cache.rglob("data.arrow")
+    written = file.stat().st_mtime_ns
+    time.sleep(0.01)
+    load_data("scenes:size=20", "train")
+    assert file.stat().st_mtime_ns == written
+    load_data("scenes:size=21", "train")
+    assert len(list(cache.rglob("data.arrow"))) == 2
+
+
+def test_what_a_killed_process_left_is_not_taken_for_a_data_set(cache):
+    load_data("scenes:size=20", "train")
+    (file,) = cache.rglob("data.arrow")
+    incomplete = file.parent.with_name(f"{file.parent.name}.incomplete")
+    file.parent.rename(incomplete)
+    file = incomplete / "data.arrow"
+    file.write_bytes(file.read_bytes()[:100])
+    assert len(load_data("scenes:size=20", "train")) == 20
+    assert not incomplete.exists()
+
+
+def test_two_processes_may_ask_at_once(tmp_path):
+    code = "from hf_ngsan.data import load_data; print(hash(str(load_data('scenes:size=150', 'train')['captions'])))"
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "PYTHONHASHSEED": "0"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert outputs[0] == outputs[1]
+    assert len(list(tmp_path.rglob("data.arrow"))) == 1

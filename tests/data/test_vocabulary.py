@@ -1,0 +1,102 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from hf_ngsan.data import DataError, build_tokenizer
+
+CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(CAPTIONS, min_count=1, max_length=20)
+
+
+def test_ids_are_special_tokens_then_words_by_frequency_then_alphabet(tokenizer):
+    words = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    assert words[:7] == ["<pad>", "<s>", "</s>", "<unk>", "a", "man", "and"]
+    assert words[6:] == sorted(words[6:])
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "unk_token_id")
+    assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3]
+    assert tokenizer.model_max_length == 20
+
+
+def test_the_order_of_captions_changes_nothing(tokenizer):
+    assert build_tokenizer(CAPTIONS[::-1], min_count=1).get_vocab() == tokenizer.get_vocab()
+
+
+def test_only_frequent_words_are_kept():
+    tokenizer = build_tokenizer(["cat dog"] * 4 + ["cat"])
+    assert set(tokenizer.get_vocab()) == {"<pad>", "<s>", "</s>", "<unk>", "cat"}
+    assert tokenizer("cat dog").input_ids == [1, 4, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("A Man, rides... (a) HORSE!", "a man rides a horse"),
+        ("the dog's T-shirt-clad owner", "the dog's t-shirt-clad owner"),
+        ("'the' -dog's- owner--a ''man''", "the dog's owner a man"),
+        ("the dog’s “owner” \n and\ta man", "the dog's owner and a man"),
+        ("man/dog & horse_zebra", "man dog horse zebra"),
+    ],
+)
+def test_punctuation_goes_but_within_words(tokenizer, caption, words):
+    ids = tokenizer(caption).input_ids
+    assert tokenizer.unk_token_id not in ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == words
+
+
+def test_a_sequence_has_a_start_and_an_end(tokenizer):
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a man").input_ids) == ["<s>", "a", "man", "</s>"]
+    assert tokenizer("").input_ids == [1, 2]
+    assert tokenizer("a man", add_special_tokens=False).input_ids == tokenizer("a man").input_ids[1:-1]
+
+
+def test_the_round_trip_through_a_folder_is_exact(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert json.loads(loaded.backend_tokenizer.to_str()) == json.loads(tokenizer.backend_tokenizer.to_str())
+    for caption in [*CAPTIONS, "an unknown 'word'"]:
+        assert loaded(caption).input_ids == tokenizer(caption).input_ids
+    assert loaded.decode([1, 4, 5, 2, 0], skip_special_tokens=True) == "a man"
+    assert loaded.model_max_length == 20
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_encoded_and_its_decoding_encodes_alike(text):
+    tokenizer = build_tokenizer(CAPTIONS, min_count=1)
+    for token in tokenizer.all_special_tokens:
+        text = text.replace(token, "")
+    ids = tokenizer(text).input_ids
+    assert ids[0] == 1 and ids[-1] == 2
+    known = [index for index in ids if index != tokenizer.unk_token_id]
+    assert tokenizer(tokenizer.decode(known, skip_special_tokens=True)).input_ids == known
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        (["a cat", None], r"captions\[1\] is None"),
+        ([["a cat"]], r"captions\[0\] is \['a cat'\]"),
+        (["cat"], "No word is seen 5 times among 1 different words of the captions; lower min_count"),
+        ([], "No word is seen 5 times among 0"),
+    ],
+)
+def test_wrong_captions_are_an_error(captions, message):
+    with pytest.raises(DataError, match=message):
+        build_tokenizer(captions)
+
+
+def test_real_captions(coco_val2017):
+    def captions(split):
+        return [a["caption"] for a in json.loads((coco_val2017 / f"captions_{split}.json").read_text())["annotations"]]
+
+    tokenizer = build_tokenizer(captions("train"))
+    assert 1900 < len(tokenizer) < 2050
+    ids = [index for caption in captions("val") for index in tokenizer(caption, add_special_tokens=False).input_ids]
+    assert ids.count(tokenizer.unk_token_id) / len(ids) < 0.05
