@@ -12,10 +12,8 @@ import json
 import logging
 import sys
 
-from accelerate import Accelerator
-
 from hf_ngsan.training import evaluate_captioner, load_captioner, load_recipe, train
-from hf_ngsan.training.launch import launch_processes
+from hf_ngsan.training.launch import launch_processes, make_accelerator
 from hf_ngsan.training.rows import is_scenes, load_rows
 
 
@@ -37,7 +35,7 @@ def main():
     recipe = load_recipe(options.config, options.overrides)
     result = train(recipe, resume=options.resume, overwrite=options.overwrite)
 
-    accelerator = Accelerator()
+    accelerator = make_accelerator()
     model, processor = load_captioner(result.best_dir)
     rows = load_rows(recipe.data.spec, options.test_split)
     evaluation = evaluate_captioner(

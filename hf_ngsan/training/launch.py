@@ -1,9 +1,8 @@
-"""Starting several processes of the same command."""
+"""Starting several processes of the same command, and joining them."""
 
 import os
+import re
 import sys
-
-import psutil
 
 
 def launch_processes(command: list[str], num_processes: int | None = None):
@@ -29,7 +28,20 @@ def processes_asked_of_accelerate() -> int:
     """The N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
         return 1
-    words = " ".join(psutil.Process(os.getppid()).cmdline()).replace("=", " ").split()
-    if "launch" not in words or "--num_processes" not in words:
-        return 1
-    return int(words[words.index("--num_processes") + 1])
+    import psutil
+
+    command = " ".join(psutil.Process(os.getppid()).cmdline())
+    asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", command)
+    return int(asked[1]) if asked else 1
+
+
+def make_accelerator(**options):
+    """An `accelerate.Accelerator` that also joins several processes started by `torchrun` on a machine without a GPU.
+
+    Args:
+        options: for `Accelerator`.
+    """
+    import torch
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=not torch.accelerator.is_available(), **options)

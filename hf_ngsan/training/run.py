@@ -17,6 +17,7 @@ from .captioners import new_captioner, save_captioner
 from .checkpoints import TrainingProgress
 from .consensus import consensus_weights
 from .evaluation import caption_metric, evaluate_captioner, score_captions
+from .launch import make_accelerator
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
@@ -72,7 +73,7 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
-    accelerator = Accelerator(
+    accelerator = make_accelerator(
         mixed_precision=settings.mixed_precision or "no", log_with=settings.tracker, project_dir=str(recipe.output_dir)
     )
     if not accelerator.is_main_process:

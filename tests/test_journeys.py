@@ -1,0 +1,139 @@
+"""Whole journeys in real processes: kill -9 and resume, several processes, real data."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from tests.training.test_loop import same_weights, scores
+from tests.training.tiny import DATA, tiny_sections
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "train_captioning.py"
+COCO_LAYOUT = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent")) / "data" / "coco_val2017"
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+pytestmark = pytest.mark.slow
+
+
+def write_recipe(folder, **sections):
+    file = folder / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny_sections(folder / "run", **sections)))
+    return file
+
+
+def python(*arguments, **options):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **options)
+
+
+def succeed(*arguments):
+    process = python(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return output
+
+
+def history_of(run):
+    return scores([json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()])
+
+
+def test_a_run_killed_again_and_again_ends_as_one_that_was_not(tmp_path):
+    settings = {"epochs": 6, "batch_size": 2, "save_every_steps": 1, "ema_decay": 0.9}
+    folders = [tmp_path / "straight", tmp_path / "killed"]
+    for folder in folders:
+        folder.mkdir()
+    straight, killed = (write_recipe(folder, training=settings) for folder in folders)
+    succeed("-m", "hf_ngsan.cli", "train", "--config", straight)
+
+    moments = random.Random(0)
+    kills = 0
+    while True:
+        process = python("-m", "hf_ngsan.cli", "train", "--config", killed, "--resume", stderr=subprocess.DEVNULL)
+        checkpoints = folders[1] / "run" / "checkpoints"
+        known = set(checkpoints.glob("step-*"))
+        while process.poll() is None and set(checkpoints.glob("step-*")) == known:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.3))
+        if process.poll() is not None or kills == 5:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert process.wait() == 0
+    assert kills >= 3
+    assert history_of(folders[0] / "run") == history_of(folders[1] / "run")
+    last = max(path.name for path in (folders[0] / "run" / "checkpoints").iterdir())
+    for name in ("best", "last", f"checkpoints/{last}"):
+        assert same_weights(folders[0] / "run" / name, folders[1] / "run" / name)
+
+
+@pytest.mark.parametrize("num_processes", [2, 3])
+def test_several_processes_do_what_one_does(tmp_path, num_processes):
+    """30 images in batches of 29 and 1: with 3 processes shares differ, and two of the last one are empty."""
+    sections = {
+        "model": NO_DROPOUT,
+        "training": {"batch_size": 29, "adam_epsilon": 1e-4, "max_grad_norm": 1.0, "epochs": 3},
+    }
+    folders = [tmp_path / "one", tmp_path / "several"]
+    for folder in folders:
+        folder.mkdir()
+    one, several = (write_recipe(folder, **sections) for folder in folders)
+    succeed("-m", "hf_ngsan.cli", "train", "--config", one)
+    succeed("-m", "hf_ngsan.cli", "train", "--config", several, "--num-processes", num_processes)
+
+    weights = [load_file(folder / "run" / "last" / "model.safetensors") for folder in folders]
+    assert max((weights[0][name] - weights[1][name]).abs().max().item() for name in weights[0]) < 1e-5
+    histories = [history_of(folder / "run") for folder in folders]
+    for ours, theirs in zip(*histories, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+    outputs = []
+    for folder, extra in zip(folders, ([], ["--num-processes", num_processes]), strict=True):
+        file = folder / "captions.json"
+        command = ["-m", "hf_ngsan.cli", "evaluate", "--model", folders[0] / "run", "--data", DATA["spec"]]
+        printed = succeed(*command, "--batch-size", 2, "--output", file, *extra)
+        outputs.append((json.loads(file.read_text()), json.loads(printed)))
+    assert outputs[0] == outputs[1]
+
+
+def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
+    recipe = write_recipe(tmp_path, training={"epochs": 1})
+    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]
+    process = python(
+        *launch, EXAMPLE, "--config", recipe, "seed=3", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "on 2 processes" in errors
+    assert json.loads(output)["cider_d"] >= 0
+    captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())
+    assert len({result["image_id"] for result in captions}) == len(captions) == 6
+
+
+@pytest.mark.skipif(not COCO_LAYOUT.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_val2017")
+def test_coco_layouts_train_and_evaluate(tmp_path):
+    small = ["model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64", "num_threads=1"]
+    short = ["epochs=1", "training.batch_size=100", "ema_decay=0", "warmup_epochs=0", "learning_rate=0.003"]
+    config = ROOT / "examples" / "configs" / "ngsan" / "coco_layout.yaml"
+    data = f"coco-layout:{COCO_LAYOUT}"
+    run = tmp_path / "run"
+    command = ["-m", "hf_ngsan.cli", "train", "--config", config, f"spec={data}", f"output_dir={run}"]
+    succeed(*command, *small, *short)
+    assert (run / "tensorboard").is_dir()
+    printed = succeed("-m", "hf_ngsan.cli", "evaluate", "--model", run, "--data", data, "--output", tmp_path / "o.json")
+    assert 0 <= json.loads(printed)["cider_d"] < 10
+    (entry,) = history_of(run)
+    assert entry["loss"] < 5  # log of the 2,000 words is 7.6
+    assert len(json.loads((tmp_path / "o.json").read_text())) == 400
