@@ -1,0 +1,116 @@
+"""What a geometric bias prefers: figures 3 and 4 of Guo et al. 2020."""
+
+import numpy as np
+
+from .plots import INK, new_figure
+
+FIXED = (0.5, 1.0, 2.0)
+LARGEST = 3.0
+SMALLEST = 0.02
+RESOLUTION = 121
+BRIGHTEST = 99  # percentile of the values that has the brightest colour
+LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
+
+
+def geometric_weights(model, dx, dy, dw, dh, layer: int = 0) -> np.ndarray:
+    """The content-independent geometric bias, eq. 11 of Guo et al. 2020, as a function of relative geometry.
+
+    Args:
+        model: a captioner whose `geometric_bias` contains `"content"`; the other kinds depend on what regions show, and
+            are left out.
+        dx, dy: offsets (x_j - x_i) / w_i and (y_j - y_i) / h_i, whose sign counts only with
+            `geometry_features="signed"`; numbers or arrays, all four of which broadcast together.
+        dw, dh: ratios w_i / w_j and h_i / h_j, above 0.
+        layer: of the encoder.
+
+    Returns:
+        float32 array `(num_heads, *shape)`.
+
+    Raises:
+        ValueError: a model without such a bias, no such layer, or a ratio that is not above 0.
+    """
+    import torch
+
+    embedding, projection = content_bias(model, layer)
+    dx, dy, dw, dh = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (dx, dy, dw, dh)))
+    if (dw <= 0).any() or (dh <= 0).any():
+        raise ValueError("dw and dh are ratios of widths and heights; they must be above 0.")
+    centre = np.stack([dx, dy], axis=-1).reshape(-1, 2)
+    half = 0.5 / np.stack([dw, dh], axis=-1).reshape(-1, 2)
+    unit = np.broadcast_to([-0.5, -0.5, 0.5, 0.5], (len(centre), 4))
+    pairs = np.stack([unit, np.concatenate([centre - half, centre + half], axis=1)], axis=1)
+    with torch.inference_mode():
+        boxes = torch.from_numpy(pairs).to(model.device, torch.float32)
+        weights = torch.relu(projection(embedding(boxes)[:, 0, 1])).T
+    return weights.float().cpu().numpy().reshape(-1, *dx.shape)
+
+
+def content_bias(model, layer: int):
+    """The embedding of relative geometry and a layer's projection of it to one weight a head."""
+    encoder = model.get_encoder()
+    layers = getattr(encoder, "layers", ())
+    kinds = list(getattr(model.config, "geometric_bias", ()))
+    if "content" not in kinds:
+        raise ValueError(
+            "Only a content-independent bias (eq. 11) is a function of geometry alone: the model's geometric_bias must "
+            f'contain "content", but it is {kinds}.'
+        )
+    if not -len(layers) <= layer < len(layers):
+        raise ValueError(f"The encoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
+    return encoder.geometry_embedding, layers[layer].geometric_bias.content_proj
+
+
+def plot_geometric_weights(model, vary: str = "position", layer: int = 0, head: int | None = None):
+    """Figure 3 (`vary="position"`) or figure 4 (`vary="size"`) of Guo et al. 2020.
+
+    Three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh with Δx = Δy in
+    {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios from just above 0 to 3.
+
+    Args:
+        model: see `geometric_weights`.
+        vary: `"position"` or `"size"`.
+        layer: of the encoder.
+        head: one head; None for the mean over heads.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: another `vary`, no such head, or what `geometric_weights` raises.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    if vary not in LABELS:
+        raise ValueError(f'vary must be "position" (figure 3) or "size" (figure 4), not {vary!r}.')
+    horizontal, vertical, fixed_label = LABELS[vary]
+    signed = vary == "position" and model.config.geometry_features == "signed"
+    lowest = -LARGEST if signed else (0.0 if vary == "position" else SMALLEST)
+    grid = np.meshgrid(*[np.linspace(lowest, LARGEST, RESOLUTION)] * 2)
+    maps = []
+    for value in FIXED:
+        geometry = (*grid, value, value) if vary == "position" else (value, value, *grid)
+        heads = geometric_weights(model, *geometry, layer=layer)
+        if head is not None and not 0 <= head < len(heads):
+            raise ValueError(f"The model has heads 0 to {len(heads) - 1}; there is no head {head}.")
+        maps.append(heads.mean(0) if head is None else heads[head])
+
+    figure = new_figure(8.4, 3.0)
+    panels = figure.subplots(1, len(FIXED), sharex=True, sharey=True)
+    top = float(np.percentile(maps, BRIGHTEST)) or 1.0  # log|Δ| has a narrow peak at 0 that would leave the rest dark
+    for panel, values, value in zip(panels, maps, FIXED, strict=True):
+        image = panel.imshow(
+            values,
+            origin="upper" if signed else "lower",  # y grows downwards in images
+            extent=(lowest, LARGEST, LARGEST, lowest) if signed else (lowest, LARGEST, lowest, LARGEST),
+            vmin=0,
+            vmax=top,
+            cmap="viridis",
+            interpolation="bilinear",
+        )
+        panel.set_title(f"{fixed_label} = {value:g}", fontsize=10, color=INK)
+        panel.set_xlabel(horizontal, fontsize=10)
+        panel.tick_params(labelsize=8)
+    panels[0].set_ylabel(vertical, fontsize=10)
+    figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
+        labelsize=8
+    )
+    return figure

@@ -1,0 +1,44 @@
+"""What every figure needs: matplotlib, and files that are whole or absent."""
+
+import os
+from pathlib import Path
+
+INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
+DOTS_PER_INCH = 150
+
+
+class MissingPlotsError(ImportError):
+    """matplotlib is not installed; the message says how to get it."""
+
+
+def check_matplotlib():
+    """Raise a MissingPlotsError unless matplotlib can be imported."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingPlotsError('Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.') from None
+
+
+def new_figure(width: float, height: float):
+    """A `matplotlib.figure.Figure` of a size in inches, outside of pyplot: nothing has to be closed.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+
+
+def save_figure(figure, path: str | os.PathLike) -> Path:
+    """Write a figure, whole or not at all, in the format of the file's suffix; its folder is made if absent."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        figure.savefig(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
