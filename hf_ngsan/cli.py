@@ -1,0 +1,260 @@
+"""The command `hf-ngsan`: parses, calls, prints. Errors that a user can mend are one sentence and exit code 2."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from .metrics.command import EPILOG as SCORE_EPILOG
+from .metrics.command import add_score_arguments, run_score
+
+DESCRIPTION = "Geometry-aware image captioning: train, evaluate and use captioners. Every command has --help."
+EXAMPLES = """examples:
+  hf-ngsan demo
+  hf-ngsan train --config examples/configs/ngsan/scenes.yaml training.epochs=5
+  hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
+  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
+
+data sets: scenes, scenes:size=2000,seed=1, coco-layout:DIR, features:DIR
+"""
+DATA_HELP = "data set: scenes, scenes:size=2000,seed=1, coco-layout:DIR or features:DIR"
+MODEL_HELP = "folder of a model, folder of a training run (its best model is taken), or name on the Hub"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, 2 after an error of the user's, 130 after Ctrl-C."""
+    options = parse(arguments)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("hf_ngsan").setLevel(logging.INFO)
+    try:
+        if getattr(options, "can_be_launched", False):
+            launch(options.num_processes, sys.argv[1:] if arguments is None else list(arguments))
+        return options.run(options) or 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"hf-ngsan: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse a command line on which key=value may stand on both sides of an option, which argparse alone refuses."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.overrides = [*options.overrides, *rest]
+    return options
+
+
+def launch(num_processes: int | None, arguments: list[str]):
+    from .training.launch import launch_processes
+
+    launch_processes(["-m", "hf_ngsan.cli", *arguments], num_processes)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hf-ngsan",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    demo = add_command(
+        commands,
+        "demo",
+        run_demo,
+        "Train SAN and NG-SAN on drawn scenes in a few minutes, compare them, write captions and a figure.",
+        "examples:\n  hf-ngsan demo\n  hf-ngsan demo --output runs/another --seed 1",
+    )
+    demo.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
+    demo.add_argument("--seed", type=int, default=0, help="of scenes and weights (%(default)s)")
+
+    train = add_command(
+        commands,
+        "train",
+        run_train,
+        "Train a captioner by a recipe.",
+        "examples:\n"
+        "  hf-ngsan train --config examples/configs/ngsan/scenes.yaml\n"
+        "  hf-ngsan train --config examples/configs/ngsan/coco_layout.yaml data.spec=coco-layout:DIR training.seed=1\n"
+        "  hf-ngsan train --config examples/configs/ngsan/coco_layout.yaml data.spec=coco-layout:DIR --resume",
+    )
+    add_train_arguments(train)
+
+    evaluate = add_command(
+        commands,
+        "evaluate",
+        run_evaluate,
+        "Caption a split, score the captions, and print the scores as JSON.",
+        "examples:\n  hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json",
+    )
+    add_captioning_arguments(evaluate)
+    evaluate.add_argument("--output", metavar="FILE.json", help="write the captions there, in the COCO result format")
+    evaluate.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="METRIC",
+        help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
+    )
+    add_launch_argument(evaluate)
+
+    caption = add_command(
+        commands,
+        "caption",
+        run_caption,
+        "Print a caption for each image: its id, a tab, the caption.",
+        "examples:\n  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5",
+    )
+    add_captioning_arguments(caption)
+    caption.add_argument("--limit", type=positive_int, metavar="N", help="caption the first N images only")
+
+    score = add_command(
+        commands,
+        "score",
+        run_score,
+        "Score captions in a COCO result file against a COCO caption file.",
+        SCORE_EPILOG,
+    )
+    add_score_arguments(score)
+    return parser
+
+
+def add_command(commands, name: str, run, summary: str, epilog: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of every error")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_train_arguments(parser: argparse.ArgumentParser):
+    parser.add_argument("--config", required=True, metavar="FILE", help="recipe, a YAML file")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="change the recipe: training.epochs=3, or epochs=3 where the key is unambiguous",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
+    parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
+    add_launch_argument(parser)
+
+
+def add_launch_argument(parser: argparse.ArgumentParser):
+    parser.add_argument("--num-processes", type=positive_int, metavar="N", help="share the work among N processes (1)")
+    parser.set_defaults(can_be_launched=True)
+
+
+def add_captioning_arguments(parser: argparse.ArgumentParser):
+    parser.add_argument("--model", required=True, metavar="DIR", help=MODEL_HELP)
+    parser.add_argument("--data", required=True, metavar="SPEC", help=DATA_HELP)
+    parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
+    parser.add_argument("--num-beams", type=positive_int, metavar="N", help="width of the beam search (the model's)")
+    parser.add_argument("--batch-size", type=positive_int, default=64, metavar="N", help="images at once (%(default)s)")
+
+
+def positive_int(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def run_demo(options):
+    from .demo import main as demo
+
+    return demo(output_dir=options.output, seed=options.seed)
+
+
+def run_train(options):
+    from .training import load_recipe, train
+
+    recipe = load_recipe(options.config, options.overrides)
+    result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+    if is_main_process():
+        score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
+        print(f"The best model{score} is in {result.best_dir}.")
+    leave_process_group()
+
+
+def run_evaluate(options):
+    from .training import evaluate_captioner
+    from .training.rows import is_scenes
+
+    if options.output and os.path.isdir(options.output):
+        raise IsADirectoryError(f"--output {options.output} is a folder; name a file, such as captions.json.")
+    model, processor, rows, accelerator = load_for_captioning(options)
+    evaluation = evaluate_captioner(
+        model,
+        processor,
+        rows,
+        accelerator,
+        metrics=options.metrics,
+        relations=is_scenes(options.data),
+        batch_size=options.batch_size,
+        **generation_options(options),
+    )
+    if accelerator.is_main_process:
+        if options.output:
+            evaluation.save(options.output)
+        print(json.dumps(evaluation.scores, indent=2))
+    leave_process_group()
+
+
+def run_caption(options):
+    from .training import caption_batch
+
+    model, processor, rows, _ = load_for_captioning(options, with_captions=False)
+    num_rows = min(len(rows), options.limit or len(rows))
+    for start in range(0, num_rows, options.batch_size):
+        batch = [rows[index] for index in range(start, min(start + options.batch_size, num_rows))]
+        captions = caption_batch(model, processor, batch, **generation_options(options))
+        for row, caption in zip(batch, captions, strict=True):
+            print(f"{row['image_id']}\t{caption}", flush=True)
+
+
+def load_for_captioning(options, with_captions: bool = True):
+    """Model on its device, processor, rows and accelerator of the commands that caption a split."""
+    from .training import load_captioner
+    from .training.captioners import check_feature_size
+    from .training.launch import make_accelerator
+    from .training.rows import load_rows, visual_feature_size
+
+    accelerator = make_accelerator()
+    model, processor = load_captioner(options.model)
+    rows = load_rows(options.data, options.split, with_captions)
+    check_feature_size(model, visual_feature_size(rows), options.data)
+    return model.to(accelerator.device), processor, rows, accelerator
+
+
+def generation_options(options) -> dict:
+    return {} if options.num_beams is None else {"num_beams": options.num_beams}
+
+
+def is_main_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def leave_process_group():
+    from accelerate import PartialState
+
+    PartialState().destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
