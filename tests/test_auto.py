@@ -1,0 +1,136 @@
+"""Registration: whichever is imported first, our classes answer to the Auto classes and other models' keep theirs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    AutoModelForImageTextToText,
+    BertTokenizerFast,
+    BlipConfig,
+    BlipForConditionalGeneration,
+    BlipImageProcessorPil,
+    BlipProcessor,
+    pipeline,
+)
+from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
+
+import hf_ngsan
+from hf_ngsan import auto
+from tests.models.tiny import random_images, tiny_captioner, tiny_processor
+from tests.test_hub import result_of, run_python
+
+OURS = """
+import json
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor, pipeline
+from transformers.utils import logging
+logging.disable_progress_bar()
+
+folder = {folder!r}
+pipe = pipeline("image-to-text", model=folder)
+found = [
+    AutoConfig.from_pretrained(folder),
+    AutoModelForImageTextToText.from_pretrained(folder),
+    AutoProcessor.from_pretrained(folder),
+    pipe,
+    AutoModel.from_config(pipe.model.config),
+]
+row = {{"visual_features": [[0.5] * 12] * 3, "visual_boxes": [[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0, 1, 1]]}}
+answer = pipe(row, num_beams=2)
+print(json.dumps([type(one).__module__ + "." + type(one).__name__ for one in found] + [len(answer)]))
+"""
+ORDERS = {
+    "package first, and again": """
+import importlib, transformers
+import hf_ngsan
+importlib.reload(hf_ngsan)
+""",
+    "auto classes first": """
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor, pipeline
+import transformers.models.auto.modeling_auto, transformers.models.auto.processing_auto
+import hf_ngsan
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[str, Path]:
+    """The same captioner saved with its code and, as transformers does it, without."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("code", "plain")}
+    hf_ngsan.save_for_hub(tiny_captioner(), tiny_processor(), folders["code"])
+    tiny_captioner().save_pretrained(folders["plain"])
+    tiny_processor().save_pretrained(folders["plain"])
+    return folders
+
+
+@pytest.mark.parametrize(("order", "kind"), [*zip(ORDERS, ("code", "plain"), strict=True)])
+def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, checkpoints, tmp_path):
+    process = run_python(ORDERS[order] + OURS.format(folder=str(checkpoints[kind])), tmp_path)
+    assert process.stderr == ""
+    models = "hf_ngsan.models"
+    assert json.loads(process.stdout.splitlines()[-1]) == [
+        f"{models}.configuration_ngsan.NGSANConfig",
+        f"{models}.modeling_ngsan.NGSANForConditionalGeneration",
+        f"{models}.processing_ngsan.NGSANProcessor",
+        f"{models}.pipeline_image_to_text.ImageToTextPipeline",
+        f"{models}.modeling_ngsan.NGSANModel",
+        1,
+    ]
+
+
+@pytest.fixture
+def blip(tmp_path) -> BlipProcessor:
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "ball"]))
+    image_processor = BlipImageProcessorPil(size={"height": 32, "width": 32})
+    return BlipProcessor(image_processor, BertTokenizerFast(vocab=str(vocabulary)))
+
+
+def test_models_of_others_keep_the_stock_pipeline(blip):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BlipConfig(
+        text_config={**sizes, "vocab_size": 8, "encoder_hidden_size": 16, "bos_token_id": 2, "sep_token_id": 3},
+        vision_config={**sizes, "image_size": 32, "patch_size": 16},
+        projection_dim=16,
+    )
+    torch.manual_seed(0)
+    model = BlipForConditionalGeneration(config).eval()
+    image = Image.fromarray(np.zeros((32, 32, 3), np.uint8))
+    for task in ("image-text-to-text", "image-to-text"):
+        pipe = pipeline(task, model=model, processor=blip)
+        assert type(pipe) is StockPipeline
+        assert pipe(image, text="a red", max_new_tokens=3)[0]["generated_text"].startswith("a red")
+
+
+def test_names_of_types_and_classes_that_we_do_not_have():
+    with pytest.raises(ValueError, match=r"'bert' is not a model type of this package; it has .*ngsan"):
+        auto.model_class("bert", "AutoModel")
+    with pytest.raises(AttributeError, match="module 'hf_ngsan' has no attribute 'NoSuchModel'"):
+        hf_ngsan.NoSuchModel  # noqa: B018
+
+
+def test_all_public_names_can_be_imported():
+    for name in hf_ngsan.__all__:
+        assert getattr(hf_ngsan, name) is not None
+    assert set(hf_ngsan.__all__) <= set(dir(hf_ngsan))
+
+
+def test_our_captions_do_not_change_with_the_way_of_loading(checkpoints):
+    images = random_images([4, 2])
+    expected = tiny_captioner().generate(**images)
+    for folder in checkpoints.values():
+        assert torch.equal(AutoModelForImageTextToText.from_pretrained(folder).generate(**images), expected)
+
+
+def test_import_is_light(tmp_path):
+    """`import hf_ngsan` alone loads no torch, no transformers, no figures, nor any class of its own."""
+    code = """
+import json, sys
+import hf_ngsan
+heavy = ("torch", "transformers", "datasets", "matplotlib", "evaluate", "accelerate", "PIL", "numpy")
+print(json.dumps([name for name in sys.modules if name.split(".")[0] in heavy or name.startswith("hf_ngsan.")]))
+"""
+    assert result_of(code, tmp_path) == ["hf_ngsan.auto"]

@@ -1,0 +1,162 @@
+"""Checkpoints that carry code: read, run and saved again by processes that do not have this package."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from hf_ngsan import NGSANConfig, NGSANProcessor, save_for_hub
+from tests.models.tiny import random_images, tiny_captioner, tiny_processor
+
+REPOSITORY = Path(__file__).parents[1]
+CODE = {
+    "attention.py",
+    "captioning.py",
+    "configuration_hub.py",
+    "configuration_ngsan.py",
+    "geometry.py",
+    "modeling_ngsan.py",
+    "pipeline_image_to_text.py",
+    "processing_ngsan.py",
+    "visual_inputs.py",
+}
+
+
+def run_python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+    """Run code in a fresh process, in another folder and with its own cache of modules."""
+    environment = {
+        **os.environ,
+        "HF_HOME": str(folder / "home"),
+        "HF_MODULES_CACHE": str(folder / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(REPOSITORY),
+        **variables,
+    }
+    command = [sys.executable, "-W", "error::UserWarning", "-c", code]
+    return subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+    )
+
+
+def result_of(code: str, folder: Path, **variables: str) -> dict:
+    """What code prints as JSON in its last line."""
+    process = run_python(code, folder, **variables)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    """A captioner saved with its code, and `images.pt` with input for it."""
+    folder = tmp_path_factory.mktemp("hub") / "captioner"
+    save_for_hub(tiny_captioner(), tiny_processor(), folder)
+    torch.save(random_images([5, 5]), folder / "images.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def captions() -> list[str]:
+    sequences = tiny_captioner().generate(**random_images([5, 5]), num_beams=3)
+    captions = tiny_processor().batch_decode(sequences, skip_special_tokens=True)
+    assert captions[0] != captions[1]
+    return captions
+
+
+def test_checkpoint_has_weights_words_and_code(checkpoint):
+    weights = {"config.json", "generation_config.json", "model.safetensors"}
+    words = {"processor_config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in checkpoint.iterdir()} - {"images.pt"} == weights | words | CODE
+    config = json.loads((checkpoint / "config.json").read_text())
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForImageTextToText", "AutoProcessor"}
+    assert config["custom_pipelines"]["image-to-text"]["impl"] == "pipeline_image_to_text.ImageToTextPipeline"
+    for reference in config["auto_map"].values():
+        file, name = reference.split(".")
+        assert f"class {name}(" in (checkpoint / f"{file}.py").read_text()
+
+
+def test_saving_with_code_is_a_choice_each_time(checkpoint, tmp_path):
+    tiny_captioner().save_pretrained(tmp_path)
+    tiny_processor().save_pretrained(tmp_path)
+    assert not list(tmp_path.glob("*.py"))
+    for file in ("config.json", "processor_config.json"):
+        assert not {"auto_map", "custom_pipelines"} & set(json.loads((tmp_path / file).read_text()))
+
+
+def test_the_base_model_can_be_saved_with_code(tmp_path):
+    assert save_for_hub(tiny_captioner().model, tiny_processor(), str(tmp_path / "base")) == tmp_path / "base"
+    assert json.loads((tmp_path / "base" / "config.json").read_text())["architectures"] == ["NGSANModel"]
+
+
+def test_models_of_others_are_refused(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    with pytest.raises(ValueError, match="saves models of this package; BertModel is not one"):
+        save_for_hub(BertModel(BertConfig(vocab_size=9, **sizes)), tiny_processor(), tmp_path / "bert")
+    assert not (tmp_path / "bert").exists()
+
+
+def test_with_the_package_a_checkpoint_with_code_needs_no_trust(checkpoint):
+    assert type(NGSANConfig.from_pretrained(checkpoint)).__module__ == "hf_ngsan.models.configuration_ngsan"
+    assert type(NGSANProcessor.from_pretrained(checkpoint)).__module__ == "hf_ngsan.models.processing_ngsan"
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["hf_ngsan"] = None  # import hf_ngsan now raises ImportError
+import torch
+from transformers import (
+    AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, pipeline
+)
+
+folder, target = {folder!r}, {target!r}
+config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+base = AutoModel.from_pretrained(folder, trust_remote_code=True)
+model = AutoModelForImageTextToText.from_pretrained(folder, trust_remote_code=True)
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+pipe = pipeline("image-to-text", model=folder, trust_remote_code=True)
+
+images = torch.load({images!r}, weights_only=True)
+rows = [dict(zip(("visual_features", "visual_boxes"), pair)) for pair in zip(*list(images.values())[:2])]
+batch = processor(**{{name: [row[name] for row in rows] for name in rows[0]}})
+sequences = model.generate(**batch, num_beams=3)
+try:
+    pipeline("image-to-text", model=folder, trust_remote_code=False)
+    refused = False
+except ValueError as error:
+    refused = "trust_remote_code" in str(error)
+model.save_pretrained(target)
+processor.save_pretrained(target)
+print(json.dumps({{
+    "types": [type(one).__name__ for one in (config, base, model, processor, pipe)],
+    "modules": sorted({{type(one).__module__.split(".")[0] for one in (config, base, model, processor, pipe)}}),
+    "words": len(tokenizer),
+    "generated": tokenizer.batch_decode(sequences, skip_special_tokens=True),
+    "piped": [answers[0]["generated_text"] for answers in pipe(rows, batch_size=2, num_beams=3)],
+    "refused": refused,
+}}))
+"""
+
+
+def test_a_process_without_the_package_reads_runs_and_saves_again(checkpoint, captions, tmp_path):
+    source = checkpoint
+    for copy in ("once", "twice"):
+        target = tmp_path / copy
+        code = WITHOUT_THE_PACKAGE.format(folder=str(source), target=str(target), images=str(checkpoint / "images.pt"))
+        result = result_of(code, tmp_path)
+        names = ["NGSANConfig", "NGSANModel", "NGSANForConditionalGeneration", "NGSANProcessor", "ImageToTextPipeline"]
+        assert result == {
+            "types": names,
+            "modules": ["transformers_modules"],
+            "words": tiny_captioner().config.vocab_size,
+            "generated": captions,
+            "piped": captions,
+            "refused": True,
+        }
+        assert {path.name for path in target.iterdir()} == {path.name for path in checkpoint.iterdir()} - {"images.pt"}
+        source = target
