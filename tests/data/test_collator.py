@@ -69,7 +69,8 @@ def test_another_process_chooses_the_same():
         "from hf_ngsan.data import CaptionCollator\n"
         "collator = CaptionCollator(lambda **inputs: inputs, seed=2)\n"
         "collator.set_epoch(4)\n"
-        "rows = [{'image_id': i, 'visual_features': [], 'captions': [f'{i}-{n}' for n in range(5)]} for i in range(9)]\n"
+        "texts = [[f'{i}-{n}' for n in range(5)] for i in range(9)]\n"
+        "rows = [{'image_id': i, 'visual_features': [], 'captions': text} for i, text in enumerate(texts)]\n"
         "print(collator(rows)['captions'])\n"
     )
     environment = os.environ | {"PYTHONHASHSEED": "99"}
