@@ -139,7 +139,7 @@ def check_dataset(dataset, *, name):
 def drop_empty_columns(dataset):
     """The data set without the optional columns that hold no value at all."""
     optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
-    empty = [column for column in optional if dataset.data.column(column).null_count == len(dataset.data)]
+    empty = [column for column in optional if all(part.null_count == len(part) for part in _parts(dataset, column))]
     return dataset.remove_columns(empty)
 
 
@@ -148,15 +148,13 @@ def widen_boxes(dataset, *, name):
 
     The other columns stay as they are, memory-mapped; nothing is done where no box is without area.
     """
-    if "visual_boxes" not in dataset.column_names:
+    if "visual_boxes" not in dataset.column_names or not any(map(_some_are_flat, _parts(dataset, "visual_boxes"))):
         return dataset
     changed, boxes = 0, []
     for row in _rows(dataset.select_columns(["visual_boxes"]), name):
         row_boxes, number = clamp_boxes(row["visual_boxes"])
         boxes.append(row_boxes)
         changed += number
-    if not changed:
-        return dataset
     warnings.warn(widening_note(name, changed), stacklevel=2)
     column = Dataset.from_dict({"visual_boxes": boxes}, features=Features({"visual_boxes": _vectors(4, "float32")}))
     return concatenate_datasets([dataset.remove_columns("visual_boxes"), column], axis=1)
@@ -170,6 +168,19 @@ def widening_note(name, number):
 def is_missing(value):
     """Whether a field is absent: None, or the NaN by which numpy-formatted data sets stand for None."""
     return value is None or (isinstance(value, float | np.floating) and np.isnan(value))
+
+
+def _parts(dataset, column):
+    """A column as Arrow arrays of many rows each."""
+    for table in dataset.select_columns([column]).with_format("arrow").iter(batch_size=1024):
+        yield table.column(column).combine_chunks()
+
+
+def _some_are_flat(boxes):
+    """Whether an Arrow array of lists of boxes has any box without area."""
+    boxes = getattr(boxes, "storage", boxes)  # where the data set has Array2D
+    corners = boxes.flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
+    return bool((corners[:, 2:] == corners[:, :2]).any())
 
 
 def _rows(dataset, name):

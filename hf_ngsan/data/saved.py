@@ -64,7 +64,7 @@ def _choose_split(saved, directory, split):
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
-    column = saved.data.column("split").to_pylist() if saved._indices is None else list(saved["split"])
+    column = list(saved["split"])
     for name in names:
         rows = [index for index, value in enumerate(column) if value == name]
         if rows:

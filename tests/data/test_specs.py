@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Array2D, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import DataError, caption_features, load_data
 
@@ -130,6 +130,26 @@ def test_saved_boxes_without_area_are_widened_with_a_warning_each_time(tmp_path)
             dataset = load_data(f"features:{tmp_path / 'mine'}", "train")
         for row in dataset:
             assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
+
+
+def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them(tmp_path):
+    both = concatenate_datasets([make_dataset(2), make_dataset(2, first=10, captions=None)])
+    both.add_column("split", ["train", "train", "test", "test"]).save_to_disk(tmp_path / "mine")
+    assert "captions" not in load_data(f"features:{tmp_path / 'mine'}", "test").column_names
+    assert "captions" in load_data(f"features:{tmp_path / 'mine'}", "train").column_names
+
+
+@pytest.mark.parametrize("boxes", [Array2D((None, 4), "float32"), List(List(Value("float64")))])
+def test_other_types_of_lists_are_read_too(tmp_path, boxes):
+    flat = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]])
+    features = Features(
+        {**caption_features(4), "visual_features": Array2D((None, 4), "float32"), "visual_boxes": boxes}
+    )
+    rows = [dict(row) for row in make_dataset(visual_boxes=flat)]
+    DatasetDict(train=Dataset.from_list(rows, features=features)).save_to_disk(tmp_path / "mine")
+    with pytest.warns(UserWarning, match="3 boxes without area"):
+        row = load_data(f"features:{tmp_path / 'mine'}", "train")[2]
+    assert row["visual_boxes"].shape == row["visual_features"].shape == (2, 4)
 
 
 def test_video_has_no_boxes(tmp_path):
