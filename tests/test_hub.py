@@ -11,6 +11,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from hf_ngsan import NGSANConfig, NGSANProcessor, save_for_hub
+from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
+from tests.hub_stub import hub
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 
 REPOSITORY = Path(__file__).parents[1]
@@ -160,3 +162,28 @@ def test_a_process_without_the_package_reads_runs_and_saves_again(checkpoint, ca
         }
         assert {path.name for path in target.iterdir()} == {path.name for path in checkpoint.iterdir()} - {"images.pt"}
         source = target
+
+
+UPLOAD = """
+import json
+from huggingface_hub import HfApi
+api = HfApi(token="hf_stub")
+api.create_repo({repository!r})
+api.upload_folder(folder_path={folder!r}, repo_id={repository!r}, ignore_patterns=["images.pt"])
+print(json.dumps(sorted(api.list_repo_files({repository!r}))))
+"""
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_up_to_a_hub_and_comes_down_without_the_package(checkpoint, captions, tmp_path):
+    files = sorted(path.name for path in checkpoint.iterdir() if path.name != "images.pt")
+    with hub() as server:
+        online = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        assert result_of(UPLOAD.format(folder=str(checkpoint), repository=HUB_REPOSITORY), tmp_path, **online) == files
+        code = WITHOUT_THE_PACKAGE.format(
+            folder=HUB_REPOSITORY, target=str(tmp_path / "copy"), images=str(checkpoint / "images.pt")
+        )
+        result = result_of(code, tmp_path, **online)
+    assert result["generated"] == result["piped"] == captions
+    assert result["modules"] == ["transformers_modules"]
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == files

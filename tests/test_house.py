@@ -1,0 +1,150 @@
+"""The rules of the house: what may import what, and what an import may do."""
+
+import ast
+import graphlib
+import sys
+from pathlib import Path
+
+import pytest
+from transformers.dynamic_module_utils import get_imports, get_relative_imports
+
+import hf_ngsan
+from tests.test_hub import result_of
+
+ROOT = Path(hf_ngsan.__file__).parent
+FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
+MODEL_FILES = [name for name in FILES if name.startswith("models/")]
+PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
+# What stands on the pillars, from the ground up: a room imports the pillars and the rooms named before it.
+STOREYS = ["auto", "pipelines", "hub", "training", "demo", "cli"]
+MODELS_MAY_IMPORT = {"torch", "transformers", "numpy", "PIL", "huggingface_hub", *sys.stdlib_module_names}
+
+
+def module_name(file: str) -> str:
+    """`data/scenes/__init__.py` is `hf_ngsan.data.scenes`."""
+    parts = Path("hf_ngsan", file).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file) for file in FILES}
+
+
+def type_checking_blocks(tree: ast.AST) -> set[ast.AST]:
+    """Statements that only a type checker runs."""
+    blocks = [n.body for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return {inner for body in blocks for statement in body for inner in ast.walk(statement)}
+
+
+def imported_modules(file: str) -> set[str]:
+    """Full names of everything that a file imports, at its top or in its functions."""
+    tree = ast.parse(FILES[file].read_text())
+    package = module_name(file).split(".") if file.endswith("__init__.py") else module_name(file).split(".")[:-1]
+    skipped, found = type_checking_blocks(tree), set()
+    for node in set(ast.walk(tree)) - skipped:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            # `from .folder import file` imports the file, `from .file import name` the file named first.
+            found |= {f"{source}.{a.name}" if f"{source}.{a.name}" in MODULES else source for a in node.names}
+    return found
+
+
+def imported_rooms(file: str) -> set[str]:
+    """First-level parts of this package that a file imports; "" is the package itself."""
+    own = {name for name in imported_modules(file) if name.split(".")[0] == "hf_ngsan"}
+    return {name.split(".")[1] if "." in name else "" for name in own}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_room_imports_only_what_it_stands_on(file):
+    room = Path(file).with_suffix("").parts[0]
+    if room == "__init__":
+        allowed = {"auto"}
+    elif room in PILLARS:
+        allowed = {room}
+    else:
+        assert room in STOREYS, f"{room} is a new room: say in this test what it stands on"
+        allowed = PILLARS | set(STOREYS[: STOREYS.index(room) + 1])
+        if room in STOREYS[STOREYS.index("training") :]:
+            allowed.add("")
+    assert imported_rooms(file) <= allowed
+
+
+def test_there_is_no_cycle():
+    imports = {
+        module_name(file): {name for name in imported_modules(file) if name in MODULES and name != "hf_ngsan"}
+        for file in FILES
+    }
+    for module, names in imports.items():
+        names.discard(module)
+    graphlib.TopologicalSorter(imports).prepare()
+
+
+@pytest.mark.parametrize("file", MODEL_FILES)
+def test_models_can_travel_with_a_checkpoint(file):
+    assert file.count("/") == 1, "the folder is flat"
+    tree = ast.parse(FILES[file].read_text())
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert all(node.level == 1 and node.module and "." not in node.module for node in relative)
+    siblings = {node.module for node in relative}
+    assert all((ROOT / "models" / f"{name}.py").is_file() for name in siblings)
+    assert set(get_relative_imports(FILES[file])) == siblings, "transformers takes a line of text for an import"
+    assert {name.split(".")[0] for name in get_imports(FILES[file])} <= MODELS_MAY_IMPORT
+    absolute = {name.split(".")[0] for name in imported_modules(file)} - {"hf_ngsan"}
+    assert absolute <= MODELS_MAY_IMPORT
+    assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_files_have_one_subject():
+    assert not [file for file in FILES if Path(file).stem in {"utils", "util", "helpers", "misc", "common"}]
+    assert not [file for file in FILES if len(FILES[file].read_text().splitlines()) > 600]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_strangers_files_are_not_unpickled(file):
+    assert not {"dill", "joblib", "cloudpickle"} & imported_modules(file)
+    for node in ast.walk(ast.parse(FILES[file].read_text())):
+        if isinstance(node, ast.Call):
+            function, options = (
+                ast.unparse(node.func),
+                {option.arg: ast.unparse(option.value) for option in node.keywords},
+            )
+            assert not function.startswith(("pickle.", "_pickle.")), f"line {node.lineno}"
+            assert function != "torch.load" or options.get("weights_only") == "True", f"line {node.lineno}"
+            assert options.get("allow_pickle", "False") == "False", f"line {node.lineno}"
+
+
+def test_import_is_light(tmp_path):
+    """`import hf_ngsan` alone loads no torch, no transformers, no figures, nor any class of its own."""
+    code = """
+import json, sys
+import hf_ngsan
+heavy = ("torch", "transformers", "datasets", "matplotlib", "evaluate", "accelerate", "PIL", "numpy")
+print(json.dumps([name for name in sys.modules if name.split(".")[0] in heavy or name.startswith("hf_ngsan.")]))
+"""
+    assert result_of(code, tmp_path) == ["hf_ngsan.auto"]
+
+
+def test_no_import_opens_a_connection_or_starts_a_process(tmp_path):
+    code = """
+import importlib, json, pkgutil, socket, subprocess, sys
+
+import torch, transformers, datasets, accelerate  # what these do at import is theirs
+
+def refuse(*arguments, **options):
+    raise AssertionError(f"an import reached for {arguments}")
+
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+subprocess.Popen.__init__ = refuse
+import hf_ngsan
+names = [module.name for module in pkgutil.walk_packages(hf_ngsan.__path__, "hf_ngsan.")]
+for name in names:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(json.dumps([len(names), "matplotlib" in sys.modules]))
+"""
+    count, has_matplotlib = result_of(code, tmp_path)
+    assert count > 20
+    assert not has_matplotlib
