@@ -3,13 +3,14 @@
 `simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with
 small character classes. ASCII stands for itself. The kinds are those of Unicode 6.2, from which the tables of Stanford
 CoreNLP 3.4.1 were made; whatever came later, and everything beyond the Basic Multilingual Plane (emoji, rare
-ideographs), is unknown to it.
+ideographs), is unknown to it. A character of the latter kind counts as two, since Java counts UTF-16 code units:
+`split_pairs` and `join_pairs` lead there and back.
 """
 
 import unicodedata
 
 SMALL_LETTER, CAPITAL_LETTER, MARK, DIGIT, SYMBOL = "\u00df", "\u00c0", "\u0301", "\u0660", "\u00b0"
-CIRCLED_CAPITAL, ROMAN_CAPITAL, UNKNOWN, SUPPLEMENTARY = "\u24b6", "\u2160", "\ue000", "\U00010000"
+CIRCLED_CAPITAL, ROMAN_CAPITAL, UNKNOWN = "\u24b6", "\u2160", "\ue000"
 WIDE_SPACE, ZERO_WIDTH, DASH, HYPHEN, SEPARATOR = "\u2000", "\u200b", "\u2013", "\u2010", "\u066b"
 SUPERSCRIPT, SUBSCRIPT, RAISED_SIGN, FRACTION, CURRENCY = "\u00b2", "\u2082", "\u207a", "\u00bc", "\u00a3"
 APOSTROPHE, OPENING_QUOTE, OTHER_QUOTE = "\u2019", "\u2018", "\u201c"
@@ -81,8 +82,6 @@ class _Kinds(dict):
         return kind
 
     def _find(self, code):
-        if code > 0xFFFF:
-            return SUPPLEMENTARY
         category = unicodedata.category(chr(code))
         if category == "Lu":
             return CAPITAL_LETTER
@@ -94,6 +93,21 @@ class _Kinds(dict):
 
 
 _kinds = _Kinds()
+
+
+def split_pairs(text):
+    """The text with each character beyond the Basic Multilingual Plane as two surrogates, one UTF-16 code unit each."""
+    if text.isascii() or max(text) <= "\uffff":
+        return text
+    units = text.encode("utf-16-le", "surrogatepass")
+    return "".join(map(chr, memoryview(units).cast("H")))
+
+
+def join_pairs(text):
+    """Undoes `split_pairs`; a lone surrogate becomes the replacement character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def simplify(text):

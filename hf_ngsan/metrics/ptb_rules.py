@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from .ptb_characters import simplify
+from .ptb_characters import join_pairs, simplify
 
 # Insides of character classes.
 _LETTERS = "A-Za-z\u00df\u00c0\u017f\u0131\u0130\u212a"
@@ -248,7 +248,7 @@ RULES = [
     Rule("A-Za-z", "[A-Za-z]", ahead=rf"\.{_NEW_SENTENCE}"),
     Rule("CPcp", r"(?i:co|pt[ey])\.", ahead=f"[{_BLANKS}](?i:ltd|lim)"),
     Rule("A-Za-z", _BEFORE_LOWER, ahead=_NEW_SENTENCE_OR_CAPITAL, again=1),
-    Rule("A-Za-z", _BEFORE_LOWER, ahead="(?s:..)|\U00010000"),
+    Rule("A-Za-z", _BEFORE_LOWER, ahead="(?s:..)"),
     Rule("A-Za-z", _BEFORE_LOWER, again=1),
     Rule("A-Za-z", _ANYWHERE),
     Rule("A-Za-z", _BEFORE_NUMBER, ahead=f"[{_BLANKS_AND_ENDS}]?[{_DIGITS}]"),
@@ -298,6 +298,10 @@ RULES = [
 ]
 
 
+# How many characters a rule sees at first. Without a bound, text such as "<!a<!a<!a" would take quadratic time.
+_WINDOW = 400
+
+
 @cache
 def _rules_starting_with(character):
     return tuple(
@@ -307,7 +311,7 @@ def _rules_starting_with(character):
     )
 
 
-# A stretch of plain words, with commas after some and perhaps a full stop at the end of the line, needs no rules, unless
+# A stretch of plain words, with commas after some and perhaps a full stop at the end of the line, needs no rules unless
 # one of the words is two or an abbreviation.
 _PLAIN = re.compile(
     rf"(?:[A-Za-z]++[,;]?+(?: ++(?![{_BLANKS}])|(?=\n)|\Z))*+"
@@ -324,7 +328,7 @@ def scan(text, simple=None, start=0, end=None):
     """Tokens of a line of text, in lower case.
 
     Args:
-        text: the text; its lines end with a line feed, and no other control character ends one.
+        text: the text after `split_pairs`; its lines end with a line feed, and no other control character ends one.
         simple: `simplify(text)`, if it is known already.
         start, end: the bounds of the line; what follows is looked at, because abbreviations may depend on it.
     """
@@ -337,18 +341,26 @@ def scan(text, simple=None, start=0, end=None):
             tokens += words
             position = plain.end()
             continue
-        reach, best, rule = position, None, None
-        for pattern, candidate in _rules_starting_with(simple[position]):
-            match = pattern.match(simple, position)
-            if match and match.end() > reach:
-                reach, best, rule = match.end(), match, candidate
+        best, rule = _longest(simple, position)
         if best is None:
             position += 1
             continue
         if rule.write is not None:
-            tokens.append(rule.write(text[position : best.end(1)]).lower())
+            tokens.append(join_pairs(rule.write(text[position : best.end(1)])).lower())
         position = best.end(1) - rule.again
     return tokens
+
+
+def _longest(simple, position, window=_WINDOW):
+    """The match that reaches furthest from `position`, and its rule; `(None, None)` where no rule fits."""
+    reach, best, rule = position, None, None
+    for pattern, candidate in _rules_starting_with(simple[position]):
+        match = pattern.match(simple, position, position + window)
+        if match and match.end() > reach:
+            reach, best, rule = match.end(), match, candidate
+    if reach == position + window and reach < len(simple):
+        return _longest(simple, position, 2 * window)
+    return best, rule
 
 
 def _plain_words(stretch):

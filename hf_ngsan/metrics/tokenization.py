@@ -2,7 +2,7 @@
 
 import re
 
-from .ptb_characters import simplify
+from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
 
 _PUNCTUATION = frozenset(
@@ -32,7 +32,10 @@ class PTBTokenizer:
     - Unicode of different versions: the original knows the letters of Unicode 6.2, like the table here, but lower case
       comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital sigma after a
       hyphen at the end of a word.
-    - A lone surrogate (half a character, possible in Python strings only) is dropped as an unknown character.
+    - A lone surrogate (half a character, possible in Python strings only) is an unknown character: dropped, or replaced
+      by U+FFFD within an address.
+    - A rule looks 400 characters far, which keeps the time linear: a tag or an address that is longer may fall apart,
+      and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
 
     Args:
         joined (`bool`): tokenize the captions of a call as one text, a caption a line, as the evaluation does.
@@ -70,7 +73,7 @@ class PTBTokenizer:
         for index, caption in enumerate(captions):
             if not isinstance(caption, str):
                 raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
-            lines.append(_LINE_ENDS.sub(" ", caption))
+            lines.append(split_pairs(_LINE_ENDS.sub(" ", caption)))
         return self._tokenize_joined(lines) if self.joined else [self._write(scan(line)) for line in lines]
 
     def _tokenize_joined(self, lines):

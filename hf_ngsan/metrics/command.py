@@ -1,0 +1,94 @@
+"""The command `hf-ngsan score`: metrics of a COCO result file."""
+
+from .coco_files import (
+    check_server_format,
+    match_results,
+    read_image_ids,
+    read_references,
+    read_results,
+    write_json,
+)
+
+_CHOICES = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
+_DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
+EPILOG = """examples:
+  hf-ngsan score --predictions results.json --references captions_val.json
+  hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
+  hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
+  hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
+
+cider_d is the number that the COCO evaluation calls "CIDEr"; cider is the plain formula of the paper. meteor needs Java
+and pip install 'hf-ngsan[eval]', spice the models of Stanford CoreNLP too."""
+
+
+def add_score_arguments(parser):
+    """Adds the arguments of `hf-ngsan score` to an `argparse` parser."""
+    parser.add_argument(
+        "--predictions", required=True, metavar="RESULTS.json", help='COCO results: [{"image_id": 1, "caption": "..."}]'
+    )
+    parser.add_argument("--references", metavar="CAPTIONS.json", help="COCO captions file of the same split")
+    parser.add_argument(
+        "--metrics", nargs="+", choices=_CHOICES, default=list(_DEFAULT), help="default: %(default)s", metavar="METRIC"
+    )
+    parser.add_argument(
+        "--document-frequency",
+        metavar="FILE.npz",
+        help="document frequencies for CIDEr (DocumentFrequency.save); default: those of the references",
+    )
+    parser.add_argument("--per-image", metavar="FILE.json", help="also write the values of each image")
+    parser.add_argument(
+        "--check-server-format",
+        action="store_true",
+        help="only check that the COCO server would take the file; --references then names a file with all images",
+    )
+
+
+def run_score(args):
+    """Runs `hf-ngsan score`.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        FileNotFoundError, ValueError: bad input, with one sentence that says what is wrong.
+    """
+    if args.check_server_format:
+        return _check(args)
+    if args.references is None:
+        raise ValueError("score needs --references CAPTIONS.json, the captions to compare with.")
+    results, references = read_results(args.predictions), read_references(args.references)
+    images, predictions, matched = match_results(results, references, args.predictions, args.references)
+
+    from .document_frequency import DocumentFrequency
+    from .evaluation import CaptionMetrics
+
+    frequency = None if args.document_frequency is None else DocumentFrequency.load(args.document_frequency)
+    scores = CaptionMetrics(frequency, metrics=args.metrics).compute(
+        predictions=predictions, references=matched, per_image=args.per_image is not None
+    )
+    per_image = scores.pop("per_image", None)
+    if per_image is not None:
+        rows = zip(*per_image.values(), strict=True)
+        write_json(
+            args.per_image,
+            [
+                {"image_id": image, **dict(zip(per_image, row, strict=True))}
+                for image, row in zip(images, rows, strict=True)
+            ],
+        )
+    for name, value in scores.items():
+        print(f"{name:<8} {value:.4f}")
+    left_out = len(references) - len(images)
+    note = f"; {left_out} image(s) of {args.references} have no prediction" if left_out else ""
+    print(f"{len(images)} images{note}")
+    return 0
+
+
+def _check(args):
+    image_ids = None if args.references is None else read_image_ids(args.references)
+    number, notes = check_server_format(args.predictions, image_ids)
+    coverage = "" if image_ids is None else ", one for every image of the split"
+    print(f"{args.predictions}: {number} results in the format of the COCO server{coverage}.")
+    for note in notes:
+        print(f"Note: {note}")
+    return 0

@@ -1,0 +1,79 @@
+"""What tells a broken captioner from a working one without any reference."""
+
+from collections import Counter
+
+import numpy as np
+
+from .ngrams import count_ngrams
+from .text import encode_words, tokenize
+
+# Words a caption does not end with, unless it was cut off: articles, prepositions, conjunctions, forms of "to be" and
+# the like.
+BAD_ENDINGS = frozenset(
+    """
+    a about above across after against along amid among an and are as at atop because before behind below beneath beside
+    between but by during each every for from if in into is its near of on onto or other over than that the their these
+    this those through to toward towards under underneath until upon very was were where which while who with within
+    without your
+    """.split()  # noqa: SIM905
+)
+
+
+def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
+    """Measures a set of captions for the marks of broken generation.
+
+    Args:
+        captions (`list[str]`): the generated captions.
+        tokenizer: "ptb", an object with `tokenize(list of strings)`, or `None` for tokenized text.
+        vocabulary (iterable of `str`, *optional*): the words the model can say.
+
+    Returns:
+        `dict`, shares between 0 and 1:
+
+        - `num_captions`; `empty`, the share of captions without a word; `distinct_captions`, the share of different
+          ones
+        - `bad_endings`: the share of captions that end with a word like "a", "with" or "of" (`BAD_ENDINGS`)
+        - `stutter`: the share with one word twice in a row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`: the share
+          in which some n-gram of that length occurs twice
+        - `distinct_1`, `distinct_2`: different words and bigrams divided by all (Li et al., 2016)
+        - `mean_length`, `length_histogram` (`{words: captions}`)
+        - `vocabulary_size`: number of different words used; with `vocabulary` also `vocabulary_used`, the share of it
+
+    Raises:
+        ValueError: no captions, or something that is not a string.
+    """
+    if isinstance(captions, str) or not len(captions):
+        raise ValueError("Diagnostics need a list of at least one caption.")
+    for index, caption in enumerate(captions):
+        if not isinstance(caption, str):
+            raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
+    tokenized = tokenize(list(captions), tokenizer)
+    words = [caption.split() for caption in tokenized]
+    lengths = [len(caption) for caption in words]
+    sequences, used = encode_words(tokenized)
+    levels = count_ngrams(sequences)
+    result = {
+        "num_captions": len(words),
+        "empty": _share(not caption for caption in words),
+        "distinct_captions": len(set(map(tuple, words))) / len(words),
+        "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
+        "stutter": _share(any(map(str.__eq__, caption, caption[1:])) for caption in words),
+    }
+    for n in (2, 3, 4):
+        level = levels[n - 1]
+        result[f"repeated_{n}_grams"] = len(np.unique(level.sequences[level.counts > 1])) / len(words)
+    for n in (1, 2):
+        level = levels[n - 1]
+        result[f"distinct_{n}"] = len(level.words) / max(int(level.counts.sum()), 1)
+    result["mean_length"] = sum(lengths) / len(lengths)
+    result["length_histogram"] = dict(sorted(Counter(lengths).items()))
+    result["vocabulary_size"] = len(used)
+    if vocabulary is not None:
+        vocabulary = set(vocabulary)
+        result["vocabulary_used"] = len(vocabulary.intersection(used)) / max(len(vocabulary), 1)
+    return result
+
+
+def _share(conditions):
+    conditions = list(conditions)
+    return sum(conditions) / len(conditions)

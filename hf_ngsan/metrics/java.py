@@ -1,0 +1,152 @@
+"""METEOR and SPICE through their official Java programs, which the `eval` extra (pycocoevalcap) brings along."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from .evaluation import CaptionMetric
+
+
+class JavaMetricUnavailable(FileNotFoundError):
+    """Something a Java metric needs is not on this machine; the message says what and how to get it."""
+
+
+class JavaMetric(CaptionMetric):
+    """A metric that runs a jar of pycocoevalcap. The preflight runs when the metric is made.
+
+    Raises:
+        JavaMetricUnavailable: Java, pycocoevalcap or one of the files in `needed_files` is missing.
+    """
+
+    name_for_people = ""
+    needed_files = {}
+
+    def __init__(self, **kwargs):
+        self.folder = self.preflight()
+        super().__init__(**kwargs)
+
+    @classmethod
+    def preflight(cls):
+        """Checks that the metric can run.
+
+        Returns:
+            The folder of pycocoevalcap.
+        """
+        if shutil.which("java") is None:
+            raise JavaMetricUnavailable(
+                f"{cls.name_for_people} runs on Java, and there is no `java` on the PATH: install a Java runtime "
+                "(version 8 or later)."
+            )
+        package = importlib.util.find_spec("pycocoevalcap")
+        if package is None:
+            raise JavaMetricUnavailable(
+                f"{cls.name_for_people} needs the package pycocoevalcap: pip install 'hf-ngsan[eval]'."
+            )
+        folder = Path(next(iter(package.submodule_search_locations)))
+        for file, remedy in cls.needed_files.items():
+            if not (folder / file).is_file():
+                raise JavaMetricUnavailable(f"{cls.name_for_people} needs {folder / file}, which is missing: {remedy}")
+        return folder
+
+
+class Meteor(JavaMetric):
+    """METEOR 1.5 (Denkowski and Lavie, 2014): `meteor`, from the official program, as the COCO evaluation runs it.
+
+    The corpus value comes from summed statistics; it is not the mean of the images' values.
+
+    Raises:
+        JavaMetricUnavailable: Java or pycocoevalcap is missing.
+    """
+
+    name_for_people = "METEOR"
+    description = "METEOR 1.5 (Denkowski and Lavie, 2014), equal to the COCO evaluation; needs Java."
+    needed_files = dict.fromkeys(
+        ["meteor/meteor-1.5.jar", "meteor/data/paraphrase-en.gz"], "install pycocoevalcap again."
+    )
+
+    def score_corpus(self, corpus):
+        command = ["java", "-jar", "-Xmx2G", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
+        with (
+            tempfile.TemporaryFile() as log,
+            subprocess.Popen(
+                command, cwd=self.folder / "meteor", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            ) as process,
+        ):
+            try:
+                statistics = [
+                    _ask(process, " ||| ".join(["SCORE", *map(_clean, references), _clean(prediction)]))
+                    for prediction, references in zip(corpus.predictions, corpus.references, strict=True)
+                ]
+                first = _ask(process, " ||| ".join(["EVAL", *statistics]))
+                images = [first, *(_read(process) for _ in range(len(corpus) - 1))]
+                total = _read(process)
+            except OSError:
+                log.seek(0)
+                reason = log.read().decode(errors="replace").strip().splitlines()
+                raise RuntimeError(f"METEOR's Java program stopped: {(reason or ['no reason given'])[-1]}") from None
+            finally:
+                process.kill()
+        return {"meteor": float(total)}, {"meteor": np.array(images, dtype=float)}
+
+
+def _clean(caption):
+    # The program divides its input at this mark.
+    return caption.replace("|||", "").replace("  ", " ")
+
+
+def _ask(process, line):
+    process.stdin.write(f"{line}\n".encode())
+    process.stdin.flush()
+    return _read(process)
+
+
+def _read(process):
+    answer = process.stdout.readline()
+    if not answer:
+        raise BrokenPipeError
+    return answer.decode().strip()
+
+
+class Spice(JavaMetric):
+    """SPICE (Anderson et al., ECCV 2016): `spice`, the F-score over all tuples, from the official program.
+
+    pycocoevalcap does not bring the parser's models: the files of Stanford CoreNLP 3.6.0 belong into its `spice/lib`.
+
+    Raises:
+        JavaMetricUnavailable: Java, pycocoevalcap or the models are missing.
+    """
+
+    name_for_people = "SPICE"
+    description = "SPICE (Anderson et al., 2016); needs Java and the models of Stanford CoreNLP 3.6.0."
+    needed_files = {
+        "spice/spice-1.0.jar": "install pycocoevalcap again.",
+        **dict.fromkeys(
+            ["spice/lib/stanford-corenlp-3.6.0.jar", "spice/lib/stanford-corenlp-3.6.0-models.jar"],
+            "take it from stanford-corenlp-full-2015-12-09.zip at nlp.stanford.edu/software.",
+        ),
+    }
+
+    def score_corpus(self, corpus):
+        rows = [
+            {"image_id": row, "test": prediction, "refs": references}
+            for row, (prediction, references) in enumerate(zip(corpus.predictions, corpus.references, strict=True))
+        ]
+        with tempfile.TemporaryDirectory() as directory:
+            source, target = Path(directory, "captions.json"), Path(directory, "scores.json")
+            source.write_text(json.dumps(rows))
+            command = ["java", "-jar", "-Xmx8G", "spice-1.0.jar", source, "-out", target, "-subset", "-silent"]
+            done = subprocess.run(command, cwd=self.folder / "spice", capture_output=True, text=True)
+            if done.returncode or not target.is_file():
+                reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+                raise RuntimeError(f"SPICE's Java program stopped: {reason}")
+            scored = json.loads(target.read_text())
+        images = np.zeros(len(corpus))
+        for item in scored:
+            images[item["image_id"]] = item["scores"]["All"]["f"] or 0.0
+        images = np.nan_to_num(images)
+        return {"spice": images.mean()}, {"spice": images}

@@ -1,0 +1,161 @@
+"""Recall@K and median rank of image-text retrieval, by counting instead of sorting.
+
+The rank of an item is one more than the number of items that come before it. To count those takes one comparison an
+item, where the usual argsort of every row orders all of them only to look one up.
+"""
+
+import numpy as np
+
+RECALL_AT = (1, 5, 10)
+_TIES = ("index", "pessimistic", "optimistic")
+
+
+def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL_AT, ties="index"):
+    """Recall@K and median rank in both directions.
+
+    Image to text: a query image has found its text when any of its captions is among the first K. Text to image: every
+    caption is a query with one right image.
+
+    Args:
+        similarity: array or tensor `(images, captions)`, larger is more similar.
+        caption_images: `(captions,)`, the image of each caption; by default each image has the same number of captions,
+            next to each other and in the order of images.
+        folds: average over so many parts of equal size, each a run of images with their captions. On the 5,000 images
+            of the COCO test split 1 is the 5K protocol and 5 the 1K protocol.
+        recall_at: the numbers K.
+        ties: see `retrieval_ranks`.
+
+    Returns:
+        `dict`: `image_to_text_r1`, `..._r5`, `..._r10` and `text_to_image_r1`, ... in percent,
+        `image_to_text_median_rank` and `text_to_image_median_rank` (1 is best), and `rsum`, the sum of all recalls.
+
+    Raises:
+        ValueError: shapes that do not fit, images without captions, values that are not numbers, or images that cannot
+            be divided into `folds` equal parts.
+    """
+    similarity, caption_images = _check(similarity, caption_images)
+    images = len(similarity)
+    if not isinstance(folds, int) or folds < 1 or images % folds:
+        raise ValueError(f"{images} images cannot be divided into {folds} equal folds.")
+    size = images // folds
+    results = []
+    for fold in range(folds):
+        captions = np.flatnonzero(caption_images // size == fold)
+        columns = similarity[fold * size : (fold + 1) * size]
+        if folds > 1:
+            columns = np.ascontiguousarray(columns[:, captions])
+        results.append(_summary(columns, caption_images[captions] - fold * size, recall_at, ties))
+    return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
+
+
+def _summary(similarity, caption_images, recall_at, ties):
+    image_ranks, text_ranks = retrieval_ranks(similarity, caption_images, ties)
+    result = {}
+    for direction, ranks in (("image_to_text", image_ranks), ("text_to_image", text_ranks)):
+        for k in recall_at:
+            result[f"{direction}_r{k}"] = 100.0 * np.mean(ranks <= k)
+    result["rsum"] = sum(result.values())
+    result["image_to_text_median_rank"] = np.median(image_ranks)
+    result["text_to_image_median_rank"] = np.median(text_ranks)
+    return result
+
+
+def retrieval_ranks(similarity, caption_images=None, ties="index"):
+    """The rank of the right answer for each query; 1 is the first place.
+
+    Args:
+        similarity: array or tensor `(images, captions)`, larger is more similar.
+        caption_images: `(captions,)`, the image of each caption; see `retrieval_metrics`.
+        ties: who comes first among equal similarities. "index" is the order of a stable descending sort: the item with
+            the smaller index. "pessimistic" puts the right answer behind every wrong one equal to it, "optimistic"
+            before. A model that finds everything equally similar has 100% recall with "optimistic" only.
+
+    Returns:
+        `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
+        its captions.
+
+    Raises:
+        ValueError: see `retrieval_metrics`.
+    """
+    similarity, caption_images = _check(similarity, caption_images)
+    if ties not in _TIES:
+        raise ValueError(f"ties must be one of {', '.join(_TIES)}, not {ties!r}.")
+    return _image_ranks(similarity, caption_images, ties), _text_ranks(similarity, caption_images, ties)
+
+
+def _image_ranks(similarity, caption_images, ties):
+    by_image = np.argsort(caption_images, kind="stable")
+    numbers = np.bincount(caption_images, minlength=len(similarity))
+    ends = np.cumsum(numbers)
+    ranks = np.empty(len(similarity), dtype=np.int64)
+    for image, row in enumerate(similarity):
+        own = by_image[ends[image] - numbers[image] : ends[image]]
+        own_values = row[own]
+        best = own_values.max()
+        not_worse = np.count_nonzero(row >= best)
+        own_best = own[own_values == best]
+        ranks[image] = 1 + not_worse - len(own_best)
+        if not_worse > len(own_best) and ties != "pessimistic":
+            ranks[image] = 1 + np.count_nonzero(row > best)
+            if ties == "index":
+                ranks[image] += np.count_nonzero(row[: own_best[0]] == best)
+    return ranks
+
+
+def _text_ranks(similarity, caption_images, ties):
+    by_image = np.argsort(caption_images, kind="stable")
+    in_order = bool((np.diff(by_image) == 1).all())
+    ends = np.cumsum(np.bincount(caption_images, minlength=len(similarity)))
+    own = similarity[caption_images, np.arange(len(caption_images))][by_image]
+    before = np.zeros(len(own), dtype=np.int32)
+    for row, end in zip(similarity, ends.tolist(), strict=True):
+        if not in_order:
+            row = row[by_image]
+        # Captions from `end` on belong to a later image, so by index this one precedes its equals there.
+        strict = {"index": end, "optimistic": len(own), "pessimistic": 0}[ties]
+        before[:strict] += row[:strict] > own[:strict]
+        before[strict:] += row[strict:] >= own[strict:]
+    ranks = np.empty(len(own), dtype=np.int64)
+    ranks[by_image] = before
+    return ranks + (ties != "pessimistic")  # with >= everywhere the right image has counted itself
+
+
+def _check(similarity, caption_images):
+    similarity = _as_array(similarity)
+    if similarity.ndim != 2 or 0 in similarity.shape:
+        raise ValueError(f"similarity must have the shape (images, captions), not {similarity.shape}.")
+    if similarity.dtype.kind != "f":
+        similarity = similarity.astype(np.float64)
+    if similarity.dtype == np.float16:
+        similarity = similarity.astype(np.float32)
+    images, captions = similarity.shape
+    if np.isnan(similarity.sum(dtype=np.float64)) and np.isnan(similarity).any():
+        row, column = np.argwhere(np.isnan(similarity))[0]
+        raise ValueError(f"similarity holds a value that is not a number, at image {row}, caption {column}.")
+    if caption_images is None:
+        if captions % images:
+            raise ValueError(
+                f"{captions} captions cannot belong to {images} images in equal numbers; pass caption_images."
+            )
+        return similarity, np.repeat(np.arange(images), captions // images)
+    caption_images = _as_array(caption_images)
+    if caption_images.shape != (captions,) or caption_images.dtype.kind not in "iu":
+        raise ValueError(
+            f"caption_images must hold the image number of each of the {captions} captions, but is "
+            f"{caption_images.dtype} of shape {caption_images.shape}."
+        )
+    caption_images = caption_images.astype(np.int64)
+    if caption_images.min() < 0 or caption_images.max() >= images:
+        raise ValueError(f"caption_images must lie between 0 and {images - 1}, the rows of similarity.")
+    without = np.flatnonzero(np.bincount(caption_images, minlength=images) == 0)
+    if len(without):
+        raise ValueError(f"Image {without[0]} has no caption; leave images without captions out.")
+    return similarity, caption_images
+
+
+def _as_array(values):
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()
+    return np.asarray(values)
