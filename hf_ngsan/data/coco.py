@@ -204,8 +204,6 @@ def _load_json(path):
             f"{path} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg});"
             " it may have been cut, get it again."
         ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
     if not isinstance(content, dict):
         raise DataError(
             f"{path} holds a JSON {type(content).__name__}; a COCO annotation file is one object with lists in it."

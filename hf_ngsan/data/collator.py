@@ -99,7 +99,7 @@ def _digest(*parts):
 
 
 def _is_array(boxes):
-    """False for None, and for the NaN by which numpy-formatted data sets stand for None."""
+    """False for None, and for the NaN that stands for None in data sets with `Array2D`."""
     return boxes is not None and np.ndim(boxes) > 0
 
 

@@ -166,7 +166,7 @@ def widening_note(name, number):
 
 
 def is_missing(value):
-    """Whether a field is absent: None, or the NaN by which numpy-formatted data sets stand for None."""
+    """Whether a field is absent: None, or the NaN that stands for None in data sets with `Array2D`."""
     return value is None or (isinstance(value, float | np.floating) and np.isnan(value))
 
 

@@ -15,10 +15,15 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from .contract import with_arrays
+from .errors import DataError
 
 
 def fingerprint(*parts):
-    """A key of JSON values and of files (`Path`: their content), and of the code that prepares data."""
+    """A key of JSON values and of files (`Path`: their content), and of the code that prepares data.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
     digest = hashlib.sha256(_code())
     for part in parts:
         digest.update(_file_digest(part) if isinstance(part, Path) else json.dumps(part).encode() + b"\0")
@@ -43,8 +48,8 @@ def cache_directory():
 def prepare(kind, key, split, make):
     """Load a prepared data set, or write it first.
 
-    When several processes ask at once, one
-    writes and the others wait; a process that is killed leaves nothing that could be taken for a data set.
+    When several processes ask at once, one writes and the others wait; a process that is killed leaves nothing that
+    could be taken for a data set.
 
     Args:
         kind: what the data are, for the folder's name.
@@ -82,8 +87,11 @@ def _write(directory, content, description):
 
 
 def _file_digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _code():

@@ -1,5 +1,6 @@
 """One short string names a data set everywhere: in Python, in configuration files and on the command line."""
 
+import os
 from inspect import signature
 
 from .errors import DataError
@@ -37,13 +38,14 @@ def load_data(spec, split):
     if kind in ("coco-layout", "features"):
         if not argument:
             raise DataError(f"The data spec {spec!r} names no folder; write {kind}:DIR.")
+        directory = os.path.expanduser(argument)
         if kind == "coco-layout":
             from .coco import load_coco_layout
 
-            return load_coco_layout(argument, split)
+            return load_coco_layout(directory, split)
         from .saved import load_saved
 
-        return load_saved(argument, split)
+        return load_saved(directory, split)
     raise DataError(f"Unknown data spec {spec!r}; a spec is one of {_SPECS}.")
 
 

@@ -158,6 +158,14 @@ def test_a_file_that_is_no_json_object_is_named(coco_folder, content, message):
     assert str(path) in str(error.value)
 
 
+def test_a_file_that_cannot_be_read_is_named(coco_folder):
+    path = coco_folder.write() / "captions_train.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"captions_train\.json cannot be read: Is a directory"):
+        load_coco_layout(coco_folder.directory, "train")
+
+
 def test_a_failed_reading_leaves_nothing_behind(coco_folder, cache):
     coco_folder.captions["annotations"][0]["caption"] = None
     with pytest.raises(DataError):
