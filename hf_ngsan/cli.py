@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .metrics.command import EPILOG as SCORE_EPILOG
 from .metrics.command import add_score_arguments, run_score
+from .visualization import MissingPlotsError
 
 DESCRIPTION = "Geometry-aware image captioning: train, evaluate and use captioners. Every command has --help."
 EXAMPLES = """examples:
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as head, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MissingPlotsError) as error:
         if options.debug:
             raise
         print(f"hf-ngsan: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -79,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="of scenes and weights (%(default)s)")
+    demo.add_argument("--retrain", action="store_true", help="train again what is trained already")
 
     train = add_command(
         commands,
@@ -178,7 +180,7 @@ def positive_int(text: str) -> int:
 def run_demo(options):
     from .demo import main as demo
 
-    return demo(output_dir=options.output, seed=options.seed)
+    return demo(output=options.output, seed=options.seed, retrain=options.retrain)
 
 
 def run_train(options):

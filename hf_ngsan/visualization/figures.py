@@ -10,6 +10,7 @@ from .plots import ACCENT, INK, QUIET, new_figure
 
 CHARACTERS_PER_LINE = 48
 COLUMNS = 4
+PANEL_INCHES = 3.8
 
 
 def plot_caption(image, boxes, attention: WordAttention, word: str | int, names: Sequence[str] | None = None):
@@ -42,8 +43,9 @@ def plot_caption(image, boxes, attention: WordAttention, word: str | int, names:
     ).values()
     write_caption(caption_panel, attention.words, position)
     show_image(picture, image)
-    for box, name in zip(to_pixels(boxes, image), names, strict=True):
-        draw_box(picture, box, QUIET, label=name)
+    for box in to_pixels(boxes, image):
+        draw_box(picture, box, QUIET)
+    draw_labels(picture, to_pixels(boxes, image), names)
     show_image(attended, image, faded=True)
     draw_weights(attended, to_pixels(boxes, image), weights, show_values=True)
     picture.set_title("regions", fontsize=10, color=QUIET)
@@ -105,36 +107,51 @@ def show_image(panel, image, faded: bool = False):
 def draw_weights(panel, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False):
     """Boxes filled the more, the more weight they have; `boxes` in pixels."""
     largest = max(float(weights.max()), 1e-12)
-    for index in np.argsort(weights):
+    order = np.argsort(weights)
+    for index in order:
         share = float(weights[index]) / largest
-        label = f"{weights[index]:.0%}" if show_values else None
-        draw_box(
-            panel, boxes[index], ACCENT if share > 0.5 else QUIET, label, fill=0.5 * share, width=0.6 + 1.6 * share
-        )
+        draw_box(panel, boxes[index], ACCENT if share > 0.5 else QUIET, fill=0.5 * share, width=0.6 + 1.6 * share)
+    if show_values:
+        draw_labels(panel, boxes[order], [f"{weight:.0%}" for weight in weights[order]])
 
 
-def draw_box(panel, box, colour: str, label: str | None = None, fill: float = 0.0, width: float = 1.0):
+def draw_box(panel, box: np.ndarray, colour: str, fill: float = 0.0, width: float = 1.0):
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    left, top, right, bottom = box
-    face = to_rgba(ACCENT, fill)
-    panel.add_patch(
-        Rectangle((left, top), right - left, bottom - top, facecolor=face, edgecolor=colour, linewidth=width)
-    )
-    if label is not None:
-        near_top = top < 0.06 * panel.get_ylim()[0]
-        panel.annotate(
+    size = box[2:] - box[:2]
+    style = {"facecolor": to_rgba(ACCENT, fill), "edgecolor": colour, "linewidth": width}
+    panel.add_patch(Rectangle(tuple(box[:2]), *size, **style))
+
+
+def draw_labels(panel, boxes: np.ndarray, labels: Sequence[str]):
+    """A label at each box: above it, below it or beside it, wherever it first meets no other label."""
+    width, height = panel.get_xlim()[1], panel.get_ylim()[0]
+    taken = []
+    for (left, top, right, bottom), label in zip(boxes, labels, strict=True):
+        # rough size of the text, as the picture is PANEL_INCHES wide
+        half_x, half_y = width / PANEL_INCHES * np.array([0.034 * len(label) + 0.03, 0.075])
+        x, y = (left + right) / 2, (top + bottom) / 2
+        places = [(x, top - half_y), (x, bottom + half_y), (right + half_x, y), (left - half_x, y)]
+        areas = [(x - half_x, y - half_y, x + half_x, y + half_y) for x, y in places]
+        inside = [area for area in areas if min(area[:2]) >= 0 and area[2] <= width and area[3] <= height]
+        free = [area for area in inside if not any(overlap(area, other) for other in taken)]
+        area = (free or inside or areas)[0]
+        taken.append(area)
+        panel.text(
+            (area[0] + area[2]) / 2,
+            (area[1] + area[3]) / 2,
             label,
-            ((left + right) / 2, bottom if near_top else top),
-            xytext=(0, -3 if near_top else 3),
-            textcoords="offset points",
             ha="center",
-            va="top" if near_top else "bottom",
+            va="center",
             fontsize=8,
             color=INK,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
         )
+
+
+def overlap(area: Sequence[float], other: Sequence[float]) -> bool:
+    return area[0] < other[2] and other[0] < area[2] and area[1] < other[3] and other[1] < area[3]
 
 
 def write_caption(panel, words: Sequence[str], highlighted: int):

@@ -1,0 +1,171 @@
+"""The demo: its recipe, a journey of seconds, and (slow) the numbers that it reaches at full size."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from transformers.utils import logging as transformers_logging
+
+from hf_ngsan.cli import main as command
+from hf_ngsan.data.scenes import Statement
+from hf_ngsan.demo import COMPARED, SCENES, main, scenes_recipe
+from hf_ngsan.training import Recipe, RecipeError, load_recipe
+
+CONFIGS = Path(__file__).parents[1] / "examples" / "configs" / "ngsan"
+TINY = {
+    "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
+    "data": {"spec": "scenes:size=24,validation=4,test=6"},
+    "training": {"epochs": 1, "num_threads": 1, "tracker": None},
+}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The folder of a tiny demo, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo") / "new" / "demo"
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr("builtins.print", lambda *values, **_: printed.append(" ".join(map(str, values))))
+        assert main(folder, changes=TINY) == 0
+    return folder, "\n".join(printed)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_the_example_config_is_the_recipe_of_the_demo():
+    example = load_recipe(CONFIGS / "scenes.yaml").to_dict()
+    recipe = scenes_recipe("NG-SAN", Path("anywhere"), seed=0).to_dict()
+    for sections in (example, recipe):
+        del sections["training"]["output_dir"]
+    # the file also spells out what the configuration has by default
+    assert {key: example["model"][key] for key in recipe["model"]} == recipe["model"]
+    for section in ("data", "training", "evaluation"):
+        assert example[section] == recipe[section]
+
+
+def test_variants_differ_in_their_model_alone():
+    recipes = [scenes_recipe(name, Path("run")).to_dict() for name in COMPARED]
+    models = [recipe.pop("model") for recipe in recipes]
+    assert recipes[0] == recipes[1] == recipes[2]
+    assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
+    assert models[2] == {**models[1], "geometry_features": "signed"}
+    assert not {"query_norm", "geometric_bias", "geometry_features"} & SCENES["model"].keys()  # the paper's NG-SAN
+    assert scenes_recipe("SAN", Path("run"), seed=3).data.spec.endswith(",seed=3")
+    assert isinstance(scenes_recipe("SAN", Path("run")), Recipe)
+
+
+def test_the_table_has_the_scores_of_the_runs(demo):
+    folder, printed = demo
+    for name in COMPARED:
+        scores = json.loads((folder / name.lower().replace(" ", "-") / "scores.json").read_text())
+        [line] = [line for line in printed.splitlines() if line.startswith(f"{name}  ")]
+        numbers = line[len(name) :].split()
+        expected = [f"{scores['cider_d']:.2f}", f"{scores['bleu_4']:.3f}"]
+        assert numbers == [*expected, *(f"{scores[group]:.1%}" for group in ("symmetric", "directional"))]
+    assert [line.split() for line in printed.splitlines() if line.startswith("chance")] == [
+        ["chance", "50.0%", "50.0%"]
+    ]
+    assert "SAN: trained in" in printed
+    assert "left" in printed
+
+
+def test_the_saved_model_captions_and_explains(demo):
+    folder, printed = demo
+    entries = json.loads((folder / "captions.json").read_text())
+    assert len(entries) == 6
+    assert all(len(entry["references"]) == 5 and isinstance(entry["caption"], str) for entry in entries)
+    assert all(f"{entry['image_id']}: {entry['caption']}" in printed for entry in entries[:3])
+    of_the_run = json.loads((folder / "ng-san-signed" / "captions.json").read_text())
+    assert [entry["caption"] for entry in entries] == [entry["caption"] for entry in of_the_run]
+    with Image.open(folder / "figure.png") as figure:
+        assert figure.width > 1000
+    assert (folder / "model" / "modeling_ngsan.py").is_file()
+    config = json.loads((folder / "model" / "config.json").read_text())
+    assert config["geometry_features"] == "signed"
+
+
+def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capsys):
+    folder, _ = demo
+    before = read(folder)
+    (folder / "figure.png").unlink()
+    assert main(folder, changes=TINY) == 0
+    assert read(folder) == before
+    output = capsys.readouterr().out
+    assert "trained already" in output
+    assert "trained in" not in output
+
+
+def test_only_what_is_missing_is_trained(demo, capsys):
+    folder, _ = demo
+    before = read(folder)
+    (folder / "ng-san" / "scores.json").unlink()
+    assert main(folder, changes=TINY) == 0
+    output = capsys.readouterr().out
+    assert "Training NG-SAN on" in output
+    assert "NG-SAN: trained in" in output
+    assert "SAN: trained in" not in output.replace("NG-SAN: trained in", "")
+    assert json.loads(read(folder)["ng-san/scores.json"]) == json.loads(before["ng-san/scores.json"])
+
+
+def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
+    folder, _ = demo
+    before = read(folder)
+    with pytest.raises(RecipeError, match="another seed or recipe; add --retrain"):
+        main(folder, seed=1, changes=TINY)
+    capsys.readouterr()
+    assert command(["demo", "--output", str(folder)]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1
+    assert error[0].startswith(f"hf-ngsan: error: {folder} holds a demo")
+    assert read(folder) == before
+
+
+def test_retraining_with_another_seed(demo, tmp_path):
+    folder, _ = demo
+    main(tmp_path / "demo", changes=TINY)
+    weights = "ng-san/last/model.safetensors"
+    first = read(tmp_path / "demo")
+    assert first[weights] == read(folder)[weights]
+    main(tmp_path / "demo", seed=5, retrain=True, changes=TINY)
+    assert read(tmp_path / "demo")[weights] != first[weights]
+    assert load_recipe(tmp_path / "demo" / "san" / "recipe.yaml").training.seed == 5
+
+
+def test_no_noise_and_no_trace_in_the_settings_of_transformers(demo, capfd):
+    folder, _ = demo
+    verbosity = transformers_logging.get_verbosity()
+    main(folder, changes=TINY)
+    assert capfd.readouterr().err == ""
+    assert transformers_logging.get_verbosity() == verbosity
+    assert transformers_logging.is_progress_bar_enabled()
+
+
+def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert command(["demo", "--output", str(tmp_path / "demo")]) == 2
+    assert (
+        capsys.readouterr().err
+        == 'hf-ngsan: error: Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.\n'
+    )
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_only_geometry_tells_relations(tmp_path, capsys):
+    """The demo at full size, with scenes and weights of a seed that nothing was tuned on."""
+    main(tmp_path, seed=7)
+    scores = {
+        name: json.loads((tmp_path / name.lower().replace(" ", "-") / "scores.json").read_text()) for name in COMPARED
+    }
+    for group in ("symmetric", "directional"):
+        assert abs(scores["SAN"][group] - 0.5) < 0.05
+        assert scores["NG-SAN signed"][group] >= 0.95
+    assert scores["NG-SAN"]["symmetric"] >= 0.95
+    assert abs(scores["NG-SAN"]["directional"] - 0.5) < 0.05
+    captions = json.loads((tmp_path / "captions.json").read_text())
+    assert all(Statement.parse(entry["caption"]) for entry in captions)
