@@ -3,10 +3,10 @@
 Importing the package registers its models with transformers' Auto classes; the classes are imported when used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from .auto import register
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .hub import save_for_hub
@@ -17,33 +17,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-LOCATIONS = {
-    "ImageToTextPipeline": "models.pipeline_image_to_text",
-    "NGSANConfig": "models.configuration_ngsan",
-    "NGSANForConditionalGeneration": "models.modeling_ngsan",
-    "NGSANModel": "models.modeling_ngsan",
-    "NGSANProcessor": "models.processing_ngsan",
-    "save_for_hub": "hub",
-}
-
-
-def __getattr__(name: str):
-    if name not in LOCATIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{LOCATIONS[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *LOCATIONS])
-
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "hub": ["save_for_hub"],
+        "models.configuration_ngsan": ["NGSANConfig"],
+        "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
+        "models.pipeline_image_to_text": ["ImageToTextPipeline"],
+        "models.processing_ngsan": ["NGSANProcessor"],
+    },
+)
 
 register()
-
-__all__ = [
-    "ImageToTextPipeline",
-    "NGSANConfig",
-    "NGSANForConditionalGeneration",
-    "NGSANModel",
-    "NGSANProcessor",
-    "save_for_hub",
-]

@@ -3,29 +3,9 @@
 The names below are imported when first used, so that importing this package loads neither torch nor datasets.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-_HOMES = {
-    "errors": ["DataError"],
-    "contract": ["caption_features", "check_dataset", "check_row", "clamp_boxes"],
-    "specs": ["load_data"],
-    "coco": ["load_coco_layout"],
-    "scenes": [
-        "draw_scene",
-        "load_scenes",
-        "make_scene",
-        "relation_prompts",
-        "score_relation_completions",
-        "score_relations",
-    ],
-    "vocabulary": ["build_tokenizer"],
-    "collator": ["CaptionCollator"],
-    "sampler": ["EpochSampler"],
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME_OF)
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .coco import load_coco_layout as load_coco_layout
@@ -45,14 +25,23 @@ if TYPE_CHECKING:
     from .specs import load_data as load_data
     from .vocabulary import build_tokenizer as build_tokenizer
 
-
-def __getattr__(name):
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "errors": ["DataError"],
+        "contract": ["caption_features", "check_dataset", "check_row", "clamp_boxes"],
+        "specs": ["load_data"],
+        "coco": ["load_coco_layout"],
+        "scenes": [
+            "draw_scene",
+            "load_scenes",
+            "make_scene",
+            "relation_prompts",
+            "score_relation_completions",
+            "score_relations",
+        ],
+        "vocabulary": ["build_tokenizer"],
+        "collator": ["CaptionCollator"],
+        "sampler": ["EpochSampler"],
+    },
+)

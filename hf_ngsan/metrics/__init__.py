@@ -3,35 +3,16 @@
 Importing this package imports nothing heavy; each name is loaded when it is first used.
 """
 
-import importlib
+from ..lazy import lazy_names
 
-_HOMES = {
-    "PTBTokenizer": "tokenization",
-    "Bleu": "evaluation",
-    "RougeL": "evaluation",
-    "Cider": "evaluation",
-    "CiderD": "evaluation",
-    "CaptionMetrics": "evaluation",
-    "DocumentFrequency": "document_frequency",
-    "CiderDReward": "reward",
-    "Meteor": "java",
-    "Spice": "java",
-}
-_SUBMODULES = ("coco_files", "command", "diagnostics", "retrieval")
-
-__all__ = [*_HOMES, *_SUBMODULES]
-
-
-def __getattr__(name):
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif name in _SUBMODULES:
-        value = importlib.import_module(f"{__name__}.{name}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "document_frequency": ["DocumentFrequency"],
+        "evaluation": ["Bleu", "RougeL", "Cider", "CiderD", "CaptionMetrics"],
+        "java": ["Meteor", "Spice"],
+        "reward": ["CiderDReward"],
+        "tokenization": ["PTBTokenizer"],
+    },
+    submodules=("coco_files", "command", "diagnostics", "retrieval"),
+)

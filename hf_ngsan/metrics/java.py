@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .evaluation import CaptionMetric
+from .metric import CaptionMetric
 
 
 class JavaMetricUnavailable(FileNotFoundError):

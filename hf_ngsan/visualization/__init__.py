@@ -3,8 +3,9 @@
 Nothing heavy is imported before it is used; figures need matplotlib (the extra `plots`).
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention
@@ -12,37 +13,12 @@ if TYPE_CHECKING:
     from .geometry import geometric_weights, plot_geometric_weights
     from .plots import MissingPlotsError, check_matplotlib, save_figure
 
-LOCATIONS = {
-    "MissingPlotsError": "plots",
-    "WordAttention": "attention",
-    "check_matplotlib": "plots",
-    "geometric_weights": "geometry",
-    "plot_caption": "figures",
-    "plot_geometric_weights": "geometry",
-    "plot_words": "figures",
-    "save_figure": "plots",
-    "word_attention": "attention",
-}
-
-
-def __getattr__(name: str):
-    if name not in LOCATIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{LOCATIONS[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *LOCATIONS])
-
-
-__all__ = [
-    "MissingPlotsError",
-    "WordAttention",
-    "check_matplotlib",
-    "geometric_weights",
-    "plot_caption",
-    "plot_geometric_weights",
-    "plot_words",
-    "save_figure",
-    "word_attention",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "attention": ["WordAttention", "word_attention"],
+        "figures": ["plot_caption", "plot_words"],
+        "geometry": ["geometric_weights", "plot_geometric_weights"],
+        "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],
+    },
+)
