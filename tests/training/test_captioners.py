@@ -1,0 +1,86 @@
+import pytest
+import torch
+
+from hf_ngsan.training import RecipeError, find_model_folder, load_captioner, train
+from hf_ngsan.training.captioners import ModelFolderError, build_config
+from hf_ngsan.training.rows import load_rows
+
+from .tiny import DATA, MODEL, tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captioners") / "run"
+    train(tiny_recipe(folder, training={"epochs": 1}))
+    return folder
+
+
+def test_special_tokens_and_sizes_follow_from_the_data(run):
+    model, processor = load_captioner(run)
+    tokenizer = processor.tokenizer
+    words = {
+        word for captions in load_rows(DATA["spec"], "train")["captions"] for text in captions for word in text.split()
+    }
+    assert model.config.vocab_size == len(tokenizer) == len(words) + 4
+    assert model.config.visual_feature_size == 10
+    ids = (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+    assert (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id) == ids
+    assert model.config.decoder_start_token_id == tokenizer.bos_token_id
+    assert not model.training
+
+
+def test_a_saved_model_generates_as_it_was_evaluated(run):
+    defaults = load_captioner(run)[0].generation_config
+    assert (defaults.num_beams, defaults.max_new_tokens, defaults.length_penalty) == (2, 14, 1.0)
+    assert defaults.suppress_tokens == [3]
+
+
+def test_fine_tuning_keeps_vocabulary_and_weights_and_changes_fields(run, tmp_path):
+    recipe = tiny_recipe(
+        tmp_path / "tuned",
+        model={"init_from": str(run)},
+        data={"spec": "scenes:size=20,seed=8"},
+        training={"epochs": 1, "learning_rate": 0.0},
+    )
+    recipe = type(recipe).from_dict({**recipe.to_dict(), "model": {"init_from": str(run), "dropout": 0.4}})
+    result = train(recipe)
+    first, first_processor = load_captioner(run)
+    tuned, tuned_processor = load_captioner(result.best_dir)
+    assert tuned.config.dropout == 0.4
+    assert tuned_processor.tokenizer.get_vocab() == first_processor.tokenizer.get_vocab()
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tuned.state_dict()[name], tensor)
+
+
+def test_a_runs_folder_stands_for_its_best_or_else_its_last_model(run, tmp_path):
+    assert find_model_folder(run) == str(run / "best")
+    assert find_model_folder(run / "last") == str(run / "last")
+    (tmp_path / "last").symlink_to(run / "last")
+    assert find_model_folder(tmp_path) == str(tmp_path / "last")
+
+
+def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(tmp_path):
+    assert find_model_folder("someone/captioner") == "someone/captioner"
+    for wrong in (tmp_path / "absent", "absent", "./absent", "tests/absent"):
+        with pytest.raises(FileNotFoundError, match="absent"):
+            find_model_folder(wrong)
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelFolderError, match="holds a bert model"):
+        load_captioner(tmp_path)
+
+
+def test_a_configuration_is_checked_field_by_field():
+    assert build_config({"model_type": "ngsan", **MODEL}, vocab_size=9).hidden_size == 16
+    for fields, words in [
+        ({"hidden_sise": 3}, "did you mean model.hidden_size"),
+        ({"hidden_size": 2.5}, "hidden_size"),
+        ({"geometric_bias": ["queri"]}, "geometric_bias"),
+        ({"use_bfloat16": True}, "unknown key model.use_bfloat16"),
+        ({"bos_token_id": 5}, "follows from the vocabulary"),
+    ]:
+        with pytest.raises(RecipeError, match=words) as error:
+            build_config({"model_type": "ngsan", **fields}, vocab_size=9)
+        assert "\n" not in str(error.value)
