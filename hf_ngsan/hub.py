@@ -19,15 +19,15 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
         The directory.
 
     Raises:
-        ValueError: a model of another package.
+        ValueError: a model or processor of another package, or a part of a model.
+        NotADirectoryError: `directory` is a file.
     """
-    if not hasattr(model.config, "remote_classes"):
-        raise ValueError(f"save_for_hub() saves models of this package; {type(model).__name__} is not one of them.")
-    auto_class = next(
-        auto
-        for auto, name in reversed(model.config.remote_classes.items())
-        if auto.startswith("AutoModel") and name.split(".")[-1] == type(model).__name__
-    )
+    classes = getattr(model.config, "remote_classes", {})
+    auto_class = auto_class_of(model, "AutoModel", classes)
+    auto_class_of(processor, "AutoProcessor", classes)
+    directory = Path(directory)
+    if directory.is_file():
+        raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
     registered = [(type(model.config), "AutoConfig"), (type(model), auto_class), (type(processor), "AutoProcessor")]
     before = [cls._auto_class for cls, _ in registered]
     try:
@@ -38,4 +38,13 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
     finally:
         for (cls, _), auto in zip(registered, before, strict=True):
             cls._auto_class = auto
-    return Path(directory)
+    return directory
+
+
+def auto_class_of(saved, prefix: str, classes: dict[str, str]) -> str:
+    """The auto class, of those whose name begins with the prefix, that stands for the class of an object."""
+    name = type(saved).__name__
+    for auto, location in classes.items():
+        if auto.startswith(prefix) and location.split(".")[-1] == name:
+            return auto
+    raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")
