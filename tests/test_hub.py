@@ -95,11 +95,20 @@ def test_the_base_model_can_be_saved_with_code(tmp_path):
     assert json.loads((tmp_path / "base" / "config.json").read_text())["architectures"] == ["NGSANModel"]
 
 
-def test_models_of_others_are_refused(tmp_path):
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    with pytest.raises(ValueError, match="saves models of this package; BertModel is not one"):
-        save_for_hub(BertModel(BertConfig(vocab_size=9, **sizes)), tiny_processor(), tmp_path / "bert")
-    assert not (tmp_path / "bert").exists()
+    bert, ours = BertModel(BertConfig(vocab_size=9, **sizes)), tiny_captioner()
+    for model, processor, name in (
+        (bert, tiny_processor(), "BertModel"),
+        (ours.model.encoder, tiny_processor(), "NGSANEncoder"),
+        (ours, tiny_processor().tokenizer, "TokenizersBackend"),
+    ):
+        with pytest.raises(ValueError, match=f"and its processor; {name} is not one of them"):
+            save_for_hub(model, processor, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file is a file"):
+        save_for_hub(ours, tiny_processor(), tmp_path / "file")
 
 
 def test_with_the_package_a_checkpoint_with_code_needs_no_trust(checkpoint):
