@@ -80,7 +80,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="of scenes and weights (%(default)s)")
-    demo.add_argument("--retrain", action="store_true", help="train again although there are trained captioners")
     demo.add_argument("--retrain", action="store_true", help="train again what is trained already")
 
     train = add_command(
