@@ -43,11 +43,15 @@ def cider_scores(groups, log_frequencies, num_documents, variant="cider_d"):
     if variant == "cider_d":
         candidate_weight = np.minimum(candidate_weight, reference_weight)
     pair = pair_base[groups.sequences[candidate_entry]] + groups.sequences[reference_entry]
-    dots = np.bincount(
-        pair * ORDER + groups.orders[candidate_entry],
-        weights=candidate_weight * reference_weight,
-        minlength=len(pair_candidate) * ORDER,
-    ).reshape(-1, ORDER).astype(float)
+    dots = (
+        np.bincount(
+            pair * ORDER + groups.orders[candidate_entry],
+            weights=candidate_weight * reference_weight,
+            minlength=len(pair_candidate) * ORDER,
+        )
+        .reshape(-1, ORDER)
+        .astype(float)
+    )
     scale = norms[pair_candidate_sequence] * norms[pair_reference_sequence]
     similarity = np.divide(dots, scale, out=dots, where=scale != 0).mean(axis=1)
     if variant == "cider_d":

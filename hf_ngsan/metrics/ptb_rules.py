@@ -11,7 +11,7 @@ is an abbreviation in any case and "mtg." is not when it is written "MTG.".
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from .ptb_characters import join_pairs, simplify
 
@@ -311,12 +311,14 @@ def _rules_starting_with(character):
     )
 
 
-# A stretch of plain words, with commas after some and perhaps a full stop at the end of the line, needs no rules unless
-# one of the words is two or an abbreviation.
+# Most text needs no rules each time. A stretch of plain words, with commas after some and perhaps a full stop at the
+# end of the line, is just split, unless one of the words is two or an abbreviation. And letters with quotes, hyphens
+# and the like before a blank make the same tokens wherever they stand, so these are remembered.
 _PLAIN = re.compile(
     rf"(?:[A-Za-z]++[,;]?+(?: ++(?![{_BLANKS}])|(?=\n)|\Z))*+"
     r"(?:[A-Za-z]{2,}+\.(?= *+(?:\n|\Z)))?+"
 )
+_SELF_CONTAINED = re.compile(rf"([A-Za-z'\"!?,)-]++)(?: ++(?![{_BLANKS}])|(?=\n))")
 _ABBREVIATIONS = f"{_BEFORE_LOWER_WORDS} {_STATES_WITH_CAPITAL} {_ANYWHERE_WORDS} {_BEFORE_NUMBER_WORDS}"
 _ABBREVIATIONS += " mfg mtg ppte pptes ppty pptys pte ptes pty ptys"
 _NOT_PLAIN = frozenset(
@@ -340,33 +342,48 @@ def scan(text, simple=None, start=0, end=None):
         if plain.end() > position and (words := _plain_words(plain[0])):
             tokens += words
             position = plain.end()
-            continue
-        best, rule = _longest(simple, position)
-        if best is None:
-            position += 1
-            continue
-        if rule.write is not None:
-            tokens.append(join_pairs(rule.write(text[position : best.end(1)])).lower())
-        position = best.end(1) - rule.again
+        elif chunk := _SELF_CONTAINED.match(simple, position):
+            tokens += _chunk_tokens(chunk[1])
+            position = chunk.end()
+        else:
+            token, position = _next_token(text, simple, position)
+            if token:
+                tokens.append(token)
     return tokens
-
-
-def _longest(simple, position, window=_WINDOW):
-    """The match that reaches furthest from `position`, and its rule; `(None, None)` where no rule fits."""
-    reach, best, rule = position, None, None
-    for pattern, candidate in _rules_starting_with(simple[position]):
-        match = pattern.match(simple, position, position + window)
-        if match and match.end() > reach:
-            reach, best, rule = match.end(), match, candidate
-    if reach == position + window and reach < len(simple):
-        return _longest(simple, position, 2 * window)
-    return best, rule
 
 
 def _plain_words(stretch):
     words = stretch.lower().replace(",", " ,").replace(";", " ;").split()
     if words[-1][-1] == "." and words[-1] not in _NOT_PLAIN:
         words[-1:] = [words[-1][:-1], "."]
-    if not _NOT_PLAIN.isdisjoint(words):
-        return None
-    return words
+    return words if _NOT_PLAIN.isdisjoint(words) else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _chunk_tokens(chunk):
+    text, tokens, position = f"{chunk} ", [], 0
+    while position < len(chunk):
+        token, position = _next_token(text, text, position)
+        tokens.append(token)
+    return tokens
+
+
+def _next_token(text, simple, position):
+    """The token at `position`, or `None` where there is none, and the place to go on from."""
+    match, rule = _longest_match(simple, position)
+    if match is None:
+        return None, position + 1
+    end = match.end(1)
+    token = None if rule.write is None else join_pairs(rule.write(text[position:end])).lower()
+    return token, end - rule.again
+
+
+def _longest_match(simple, position, window=_WINDOW):
+    reach, longest, rule = position, None, None
+    for pattern, candidate in _rules_starting_with(simple[position]):
+        match = pattern.match(simple, position, position + window)
+        if match and match.end() > reach:
+            reach, longest, rule = match.end(), match, candidate
+    if reach == position + window and reach < len(simple):
+        return _longest_match(simple, position, 2 * window)
+    return longest, rule

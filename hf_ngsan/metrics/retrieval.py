@@ -107,16 +107,21 @@ def _text_ranks(similarity, caption_images, ties):
     in_order = bool((np.diff(by_image) == 1).all())
     ends = np.cumsum(np.bincount(caption_images, minlength=len(similarity)))
     own = similarity[caption_images, np.arange(len(caption_images))][by_image]
-    before = np.zeros(len(own), dtype=np.int32)
-    for row, end in zip(similarity, ends.tolist(), strict=True):
+    before = np.zeros(len(own), dtype=np.int64)
+    better, block = np.empty(len(own), dtype=bool), np.zeros(len(own), dtype=np.uint8)
+    for image, (row, end) in enumerate(zip(similarity, ends.tolist(), strict=True), 1):
         if not in_order:
             row = row[by_image]
         # Captions from `end` on belong to a later image, so by index this one precedes its equals there.
         strict = {"index": end, "optimistic": len(own), "pessimistic": 0}[ties]
-        before[:strict] += row[:strict] > own[:strict]
-        before[strict:] += row[strict:] >= own[strict:]
+        np.greater(row[:strict], own[:strict], out=better[:strict])
+        np.greater_equal(row[strict:], own[strict:], out=better[strict:])
+        block += better.view(np.uint8)
+        if image % 255 == 0:  # one more could be too many for 8 bits
+            before += block
+            block[:] = 0
     ranks = np.empty(len(own), dtype=np.int64)
-    ranks[by_image] = before
+    ranks[by_image] = before + block
     return ranks + (ties != "pessimistic")  # with >= everywhere the right image has counted itself
 
 

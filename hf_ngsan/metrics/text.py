@@ -1,11 +1,11 @@
 """Captions as text: checked, tokenized, and turned into word ids."""
 
-from itertools import chain
-
 import numpy as np
 
 from .ngrams import WordSequences
 from .tokenization import PTBTokenizer
+
+_END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
 def check_captions(predictions, references):
@@ -56,9 +56,11 @@ def encode_words(captions):
     Returns:
         `(sequences, vocabulary)`: `WordSequences`, and the words in the order of their numbers.
     """
-    captions = [caption.split() for caption in captions]
-    words = list(chain.from_iterable(captions))
-    ids = {word: index for index, word in enumerate(dict.fromkeys(words))}
+    # One long text with a mark after each caption: a list for each caption would keep the garbage collector busy.
+    words = "".join([f"{caption} {_END_OF_CAPTION} " for caption in captions]).split()
+    ids = {word: index for index, word in enumerate(dict.fromkeys([_END_OF_CAPTION, *words]), -1)}
     numbers = np.fromiter(map(ids.__getitem__, words), dtype=np.int64, count=len(words))
-    lengths = np.fromiter(map(len, captions), dtype=np.int64, count=len(captions))
-    return WordSequences(numbers, lengths), tuple(ids)
+    inside = numbers >= 0
+    lengths = np.diff(np.flatnonzero(~inside), prepend=-1) - 1
+    del ids[_END_OF_CAPTION]
+    return WordSequences(numbers[inside], lengths), tuple(ids)
