@@ -25,6 +25,9 @@ install: $(VENV)/installed-dev  ## install the package with all that its develop
 demo: $(VENV)/installed-demo  ## train SAN and NG-SAN on drawn scenes, compare them, caption; results in runs/demo
 	$(BIN)/hf-ngsan demo
 
+# Small tensors are no faster on several threads, and far slower on a busy machine.
+test slow: export OMP_NUM_THREADS ?= 1
+
 test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q

@@ -30,14 +30,15 @@ SCENES = {
     },
     "data": {"spec": "scenes:size=8000,validation=200,test=500", "min_word_count": 1},
     "training": {
-        "epochs": 12,
+        "epochs": 10,
         "batch_size": 32,
         "learning_rate": 2e-3,
         "schedule": "cosine",
         "warmup_epochs": 1,
         "max_grad_norm": 1.0,
+        "num_threads": 1,
     },
-    "evaluation": {"every_epochs": 12, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
+    "evaluation": {"every_epochs": 10, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
 }
 """The recipe of NG-SAN on drawn scenes: what differs from the defaults of `Recipe`."""
 
