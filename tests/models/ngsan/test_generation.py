@@ -168,7 +168,12 @@ def test_prefixes_of_any_length_share_a_batch(method, model, images):
 def test_prefixes_work_with_a_static_cache(model, images):
     padded = torch.tensor([[1, 5, 6], [0, 0, 1], [0, 1, 8], [1, 9, 10], [0, 1, 11]])
     given = {**images, "decoder_input_ids": padded, "decoder_attention_mask": (padded != 0).long()}
-    assert torch.equal(model.generate(**given, cache_implementation="static"), model.generate(**given))
+    options = {"output_logits": True, "return_dict_in_generate": True}
+    dynamic, static = (
+        model.generate(**given, **options, **cache) for cache in ({}, {"cache_implementation": "static"})
+    )
+    assert torch.equal(static.sequences, dynamic.sequences)
+    torch.testing.assert_close(static.logits, dynamic.logits, **CLOSE)
 
 
 def test_start_token_is_put_in_front_of_a_prefix_without_one(model, images):

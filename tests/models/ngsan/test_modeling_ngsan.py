@@ -21,17 +21,20 @@ generation = import_suite("generation.test_utils")
 class NGSANModelTester:
     """Sizes and random inputs in the form that the common tests ask for.
 
-    The common tests give the decoder a mask of the encoder's length, hence the two lengths are the same.
+    Given a mask of the regions, the common tests take its length for that of the words: then the two are the same.
     """
 
     batch_size = 3
-    seq_length = encoder_seq_length = 6
+    seq_length = 6
     num_hidden_layers = 2
     num_attention_heads = 4
     hidden_size = 32
     is_training = True
 
-    def __init__(self, **fields):
+    def __init__(self, with_mask: bool, **fields):
+        self.with_mask = with_mask
+        self.encoder_seq_length = self.key_length = self.seq_length if with_mask else self.seq_length - 1
+        self.decoder_key_length = self.seq_length
         self.fields = fields
         self.words_as_input_ids = False
 
@@ -51,15 +54,15 @@ class NGSANModelTester:
         config = self.get_config()
         words = torch.randint(3, config.vocab_size, (self.batch_size, self.seq_length))
         words[:, 0] = config.decoder_start_token_id
-        mask = torch.ones(self.batch_size, self.encoder_seq_length, dtype=torch.long)
-        mask[1, -2:] = 0
         inputs = {
             "visual_features": torch.rand(self.batch_size, self.encoder_seq_length, config.visual_feature_size),
             "visual_boxes": random_boxes(self.batch_size, self.encoder_seq_length),
-            "attention_mask": mask,
             "decoder_input_ids": words,
             "decoder_attention_mask": torch.ones_like(words),
         }
+        if self.with_mask:
+            inputs["attention_mask"] = torch.ones(self.batch_size, self.encoder_seq_length, dtype=torch.long)
+            inputs["attention_mask"][1, -2:] = 0
         return config, {**inputs, "input_ids": words} if self.words_as_input_ids else inputs
 
 
@@ -68,10 +71,10 @@ class NGSANModelTest(common.ModelTesterMixin, generation.GenerationTesterMixin, 
     additional_model_inputs = ("visual_boxes",)
     is_encoder_decoder = True
     test_can_init_all_missing_weights_before_2023 = True
-    config_fields = {}
+    tester_options = {"with_mask": True}
 
     def setUp(self):
-        self.model_tester = NGSANModelTester(**self.config_fields)
+        self.model_tester = NGSANModelTester(**self.tester_options)
         # The common tests tell base model and captioner apart by their names in these tables of built-in models.
         for table, name in (
             (modeling_auto.MODEL_MAPPING_NAMES, "NGSANModel"),
@@ -99,7 +102,8 @@ class NGSANModelTest(common.ModelTesterMixin, generation.GenerationTesterMixin, 
 class EveryOptionModelTest(NGSANModelTest):
     """All kinds of bias, norms with parameters and with running statistics, absolute geometry, one word matrix."""
 
-    config_fields = {
+    tester_options = {
+        "with_mask": False,
         "query_norm": "instance",
         "key_norm": "batch",
         "norm_affine": True,
