@@ -56,7 +56,7 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
         "num_captions": len(words),
         "empty": _share(not caption for caption in words),
         "distinct_captions": len(set(map(tuple, words))) / len(words),
-        "bad_endings": _share(bool(caption) and caption[-1] in BAD_ENDINGS for caption in words),
+        "bad_endings": _share(bool(caption) and _is_bad_ending(caption[-1]) for caption in words),
         "stutter": _share(any(map(str.__eq__, caption, caption[1:])) for caption in words),
     }
     for n in (2, 3, 4):
@@ -72,6 +72,10 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
         vocabulary = set(vocabulary)
         result["vocabulary_used"] = len(vocabulary.intersection(used)) / max(len(vocabulary), 1)
     return result
+
+
+def _is_bad_ending(word):
+    return word.rstrip(".") in BAD_ENDINGS  # "a." passes for an initial in the tokenizer
 
 
 def _share(conditions):

@@ -25,7 +25,7 @@ def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
         ends = tokens == eos_token_id
         ends_before = np.cumsum(ends) - ends
         row_starts = np.cumsum(lengths) - lengths
-        keep &= ends_before == ends_before[np.minimum(row_starts, len(tokens) - 1)][rows]
+        keep &= ends_before == ends_before[row_starts[rows]]
     return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
 
 

@@ -87,7 +87,7 @@ def share_out(
     starts = range(0, num_items, batch_size)[process_index::num_processes]
     silent = process_index > 0 or not sys.stderr.isatty()
     own = []
-    for start in tqdm(starts, desc="captioning", unit="batch", leave=False, disable=silent):
+    for start in tqdm(starts, desc="captioning", unit=" batches", leave=False, disable=silent):
         indices = range(start, min(start + batch_size, num_items))
         own += zip(indices, work(indices), strict=True)
     shared = gather_object(own) if accelerator else own

@@ -291,7 +291,7 @@ class TrainingLoop:
             desc=f"epoch {self.progress.epoch + 1}/{self.settings.epochs}",
             total=len(self.rows),
             initial=min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows)),
-            unit="image",
+            unit=" images",
             leave=False,
             disable=not (self.accelerator.is_main_process and sys.stderr.isatty()),
         )

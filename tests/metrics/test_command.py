@@ -1,102 +1,169 @@
-"""`hf-ngsan score`, and what bad input says."""
+"""`hf-ngsan score` on COCO files, good and bad."""
 
+import argparse
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hf_ngsan.cli import main
-from hf_ngsan.metrics import CaptionMetrics, CiderD, PTBTokenizer
-from hf_ngsan.metrics.diagnostics import caption_diagnostics
+from hf_ngsan.metrics import CaptionMetrics, DocumentFrequency
+from hf_ngsan.metrics.command import add_score_arguments, run_score
 
-RESULTS = [{"image_id": 1, "caption": "a man rides a horse"}, {"image_id": 2, "caption": "two dogs"}]
 REFERENCES = {
-    "images": [{"id": 1}, {"id": 2}],
+    "images": [{"id": 3}, {"id": 7}, {"id": 11}],
     "annotations": [
-        {"id": 1, "image_id": 1, "caption": "A man on a horse."},
-        {"id": 2, "image_id": 2, "caption": "Two dogs in the snow."},
+        {"id": 12, "image_id": 7, "caption": "A dog."},
+        {"id": 11, "image_id": 7, "caption": "Two dogs\nrun"},
+        {"id": 10, "image_id": 3, "caption": "A bird sits on a branch"},
+        {"id": 13, "image_id": 11, "caption": "A man"},
     ],
 }
+RESULTS = [{"image_id": 7, "caption": "a dog runs"}, {"image_id": 3, "caption": "A bird on a branch."}]
 
 
 @pytest.fixture
 def files(tmp_path):
-    results, references = tmp_path / "results.json", tmp_path / "captions.json"
-    results.write_text(json.dumps(RESULTS))
-    references.write_text(json.dumps(REFERENCES))
-    return results, references
+    (tmp_path / "references.json").write_text(json.dumps(REFERENCES))
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    return tmp_path
 
 
-def score(results, references, *more):
-    return main(["score", "--predictions", str(results), "--references", str(references), *map(str, more)])
+def score(folder, *options, results="results.json", references="references.json"):
+    parser = argparse.ArgumentParser()
+    add_score_arguments(parser)
+    with_references = [] if references is None else ["--references", str(folder / references)]
+    return run_score(parser.parse_args(["--predictions", str(folder / results), *with_references, *options]))
 
 
-def test_score_prints_and_writes_what_compute_returns(files, tmp_path, capsys):
-    assert score(*files, "--per-image", tmp_path / "images.json") == 0
+def test_scores_are_printed_and_written(files, capsys):
+    assert score(files, "--per-image", str(files / "scores.json")) == 0
     expected = CaptionMetrics().compute(
-        predictions=[row["caption"] for row in RESULTS],
-        references=[[row["caption"]] for row in REFERENCES["annotations"]],
+        predictions=["A bird on a branch.", "a dog runs"],
+        references=[["A bird sits on a branch"], ["Two dogs run", "A dog."]],
         per_image=True,
     )
-    assert f"cider_d  {expected['cider_d']:.4f}" in capsys.readouterr().out
-    rows = json.loads((tmp_path / "images.json").read_text())
-    assert [row["image_id"] for row in rows] == [1, 2]
-    assert [row["rouge_l"] for row in rows] == pytest.approx(expected["per_image"]["rouge_l"])
+    images = expected.pop("per_image")
+    output = capsys.readouterr().out
+    for name, value in expected.items():
+        assert f"{name:<8} {value:.4f}\n" in output
+    assert "2 images; 1 image(s) of" in output
+    rows = json.loads((files / "scores.json").read_text())
+    assert [row.pop("image_id") for row in rows] == [3, 7]
+    assert rows == [{name: values[i] for name, values in images.items()} for i in range(2)]
+
+
+def test_the_choice_of_metrics_and_frequencies(files, capsys):
+    assert score(files, "--metrics", "rouge_l", "bleu") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [
+        "rouge_l", "bleu_1", "bleu_2", "bleu_3", "bleu_4"
+    ]  # fmt: skip
+    DocumentFrequency.from_captions([["a bird"], ["a dog"], ["the sea"]]).save(files / "df.npz")
+    (files / "one.json").write_text(json.dumps(RESULTS[:1]))
+    assert score(files, "--metrics", "cider_d", "--document-frequency", str(files / "df.npz"), results="one.json") == 0
+    with pytest.raises(ValueError, match="at least two images"):
+        score(files, results="one.json")
+    with pytest.raises(SystemExit):
+        score(files, "--metrics", "CIDEr")
+
+
+def result(**changes):
+    return [RESULTS[0], {**RESULTS[1], **changes}]
 
 
 @pytest.mark.parametrize(
-    ("results", "says"),
+    ("content", "message"),
     [
-        ([*RESULTS, RESULTS[0]], "1"),
-        ([*RESULTS, {"image_id": 9, "caption": "x"}], "9"),
-        ([{"image_id": 1, "caption": 5}], "caption"),
-        ([{"image_id": 1}], "caption"),
-        ({"image_id": 1}, "list"),
+        ("[", r"results\.json is not valid JSON"),
+        ("", r"results\.json is not valid JSON"),
+        ({"annotations": []}, "must hold a JSON list of results, not an object"),
+        ([], "holds no results"),
+        ([3], 'row 0 must be an object with "image_id" and "caption", not 3'),
+        ([{"image_id": 7}], 'row 0 has no "caption"'),
+        ([{"caption": "a"}], 'row 0 has no "image_id"'),
+        (result(image_id="3"), "\"image_id\" of row 1 must be a whole number, not '3'"),
+        (result(image_id=True), '"image_id" of row 1 must be a whole number, not true or false'),
+        (result(caption=None), '"caption" of row 1 must be a string, not null'),
+        (result(caption=["a"]), '"caption" of row 1 must be a string, not a list'),
+        (result(image_id=7), "image 7 has two captions, in rows 0 and 1"),
+        (result(image_id=99), r"has 1 image\(s\) without captions in .*references.json, such as 99"),
     ],
 )
-def test_bad_result_files_are_one_sentence_and_exit_code_2(files, capsys, results, says):
-    files[0].write_text(json.dumps(results))
-    assert score(*files) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("hf-ngsan: error:") and message.count("\n") == 1
-    assert says in message and str(files[0]) in message
+def test_bad_results_are_explained(files, content, message):
+    (files / "results.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        score(files, "--per-image", str(files / "scores.json"))
+    assert not (files / "scores.json").exists()
 
 
-def test_files_that_cannot_be_read(files, tmp_path, capsys):
-    assert score(tmp_path / "absent.json", files[1]) == 2
-    files[1].write_text("{")
-    assert score(*files) == 2
-    assert "Traceback" not in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], 'the list "annotations", not a list'),
+        ({"images": []}, 'the list "annotations", not an object'),
+        ({"annotations": []}, "holds no captions"),
+        (
+            {"annotations": [{"image_id": 3, "id": "x", "caption": "a"}]},
+            'annotation 0 must have a whole number as "id"',
+        ),
+        ({"annotations": [{"image_id": 3, "id": 1}]}, 'annotation 0 has no "caption"'),
+    ],
+)
+def test_bad_references_are_explained(files, content, message):
+    (files / "references.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        score(files)
 
 
-def test_bad_captions_are_refused():
-    metrics = CaptionMetrics()
-    with pytest.raises(ValueError):
-        metrics.compute(predictions=["a", "b"], references=[["a"]])
-    with pytest.raises(ValueError):
-        metrics.compute(predictions=["a", "b"], references=[["a"], []])
-    with pytest.raises(ValueError):
-        metrics.compute(predictions=["a", None], references=[["a"], ["b"]])
-    with pytest.raises(ValueError, match=r"document.frequenc"):
-        CiderD().compute(predictions=["a man"], references=[["a man", "a dog"]])
+def test_missing_files_are_explained(files):
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*nothing\.json"):
+        score(files, results="nothing.json")
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*nothing\.json"):
+        score(files, references="nothing.json")
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .* to write scores\.json to"):
+        score(files, "--per-image", str(files / "missing" / "scores.json"))
+    with pytest.raises(ValueError, match="score needs --references"):
+        score(files, references=None)
 
 
-def test_empty_predictions_score_zero():
-    result = CaptionMetrics().compute(predictions=["", "..."], references=[["a man"], ["two dogs play"]])
-    assert set(result.values()) == {0.0}
+def test_server_format(files, capsys):
+    assert score(files, "--check-server-format", references=None) == 0
+    assert "2 results in the format of the COCO server.\nNote: The server wants files named" in capsys.readouterr().out
+    complete = [*RESULTS, {"image_id": 11, "caption": "a man"}]
+    (files / "captions_val2014_mine_results.json").write_text(json.dumps(complete))
+    assert score(files, "--check-server-format", results="captions_val2014_mine_results.json") == 0
+    output = capsys.readouterr().out
+    assert "3 results in the format of the COCO server, one for every image of the split.\n" in output
+    assert "Note" not in output
 
 
-def test_diagnostics_tell_broken_captions():
-    result = caption_diagnostics(["a man with a", "a dog dog runs", "a cat sleeps"])
-    assert result["bad_endings"] == pytest.approx(1 / 3)
-    assert result["stutter"] == pytest.approx(1 / 3)
-    assert result["length_histogram"] == {3: 1, 4: 2}
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (RESULTS, r"1 image\(s\) of the split have no caption, such as 11"),
+        ([*RESULTS, {"image_id": 5, "caption": "a"}], r"1 image\(s\) are not in the split, such as 5"),
+        (result(id=4), 'row 1 has the key "id"; the server takes image_id and caption only'),
+        (result(caption=" \n"), r"the caption in row 1 \(image 3\) is empty"),
+        (result(image_id=7), "image 7 has two captions"),
+    ],
+)
+def test_what_the_server_would_refuse(files, rows, message):
+    (files / "results.json").write_text(json.dumps(rows))
+    with pytest.raises(ValueError, match=message):
+        score(files, "--check-server-format")
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.text(max_size=60), min_size=1, max_size=5))
-def test_any_text_can_be_tokenized(captions):
-    tokenized = PTBTokenizer().tokenize(captions)
-    assert len(tokenized) == len(captions)
-    assert all(isinstance(caption, str) and "\n" not in caption for caption in tokenized)
+def test_images_of_the_split_must_be_listed(files):
+    (files / "references.json").write_text(json.dumps({"annotations": REFERENCES["annotations"]}))
+    with pytest.raises(ValueError, match='must be a COCO file, a JSON object with the list "images"'):
+        score(files, "--check-server-format")
+
+
+def test_real_files(metric_reference, capsys):
+    folder = metric_reference.folder
+    parser = argparse.ArgumentParser()
+    add_score_arguments(parser)
+    arguments = ["--predictions", str(folder / "predictions_val_noisy.json")]
+    arguments += ["--references", str(metric_reference.captions_path("val")), "--metrics", "cider_d", "rouge_l"]
+    assert run_score(parser.parse_args(arguments)) == 0
+    expected = metric_reference.read("scores_val_noisy")["corpus"]
+    output = capsys.readouterr().out
+    assert f"cider_d  {expected['CIDEr']:.4f}\nrouge_l  {expected['ROUGE_L']:.4f}\n400 images\n" == output

@@ -1,42 +1,108 @@
-"""Ranks by counting against ranks by sorting each row."""
+"""Ranks by counting against ranks by sorting."""
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hf_ngsan.metrics.retrieval import retrieval_metrics, retrieval_ranks
 
 
-def sorted_ranks(similarity, owners):
-    order = np.argsort(-similarity, axis=1, kind="stable")
-    images = [1 + min(np.flatnonzero(owners[row] == image)) for image, row in enumerate(order)]
-    order = np.argsort(-similarity.T, axis=1, kind="stable")
-    texts = [1 + int(np.flatnonzero(row == owners[text])[0]) for text, row in enumerate(order)]
-    return images, texts
+@st.composite
+def similarities(draw, values=5):
+    """Few different values, so that there are many ties; captions in any order, one or more an image."""
+    images = draw(st.integers(1, 6))
+    extra = draw(st.lists(st.integers(0, images - 1), max_size=8))
+    caption_images = np.array(draw(st.permutations([*range(images), *extra])))
+    numbers = draw(st.lists(st.integers(0, values), min_size=images * len(caption_images),
+                            max_size=images * len(caption_images)))  # fmt: skip
+    dtype = draw(st.sampled_from([np.float32, np.float64, np.float16, np.int64]))
+    return np.array(numbers, dtype=dtype).reshape(images, -1), caption_images
 
 
-@pytest.mark.parametrize("with_ties", [False, True])
-def test_ranks_are_those_of_a_stable_sort(with_ties):
+@settings(max_examples=150, deadline=None)
+@given(similarities())
+def test_ties_by_index_are_those_of_a_stable_sort(retrieval_benchmark, case):
+    ranks = retrieval_ranks(*case)
+    expected = retrieval_benchmark.ranks_by_sorting(*case, kind="stable")
+    assert [r.tolist() for r in ranks] == [r.tolist() for r in expected]
+
+
+@settings(max_examples=150, deadline=None)
+@given(similarities())
+def test_other_ties(case):
+    similarity, caption_images = case
+    for ties, before in (("optimistic", np.greater), ("pessimistic", np.greater_equal)):
+        image_ranks, text_ranks = retrieval_ranks(similarity, caption_images, ties)
+        for image, row in enumerate(similarity):
+            best = row[caption_images == image].max()
+            assert image_ranks[image] == 1 + before(row[caption_images != image], best).sum()
+        for caption, image in enumerate(caption_images):
+            others = np.delete(similarity[:, caption], image)
+            assert text_ranks[caption] == 1 + before(others, similarity[image, caption]).sum()
+
+
+def test_many_images():
     generator = np.random.default_rng(0)
-    similarity = generator.random((20, 100)).astype(np.float32)
-    if with_ties:
-        similarity = similarity.round(1)
-    images, texts = retrieval_ranks(similarity)
-    expected_images, expected_texts = sorted_ranks(similarity, np.repeat(np.arange(20), 5))
-    assert list(images) == expected_images
-    assert list(texts) == expected_texts
+    similarity = generator.normal(size=(600, 1200)).astype(np.float32)  # more than 255 rows are before some answer
+    image_ranks, text_ranks = retrieval_ranks(similarity)
+    own = similarity[np.arange(1200) // 2, np.arange(1200)]
+    assert text_ranks.tolist() == (1 + (similarity > own).sum(0)).tolist()
+    assert image_ranks.tolist() == (1 + (similarity > own.reshape(600, 2).max(1, keepdims=True)).sum(1)).tolist()
+    assert text_ranks.max() > 510
 
 
-def test_recalls_of_a_perfect_and_a_folded_matrix():
-    similarity = np.kron(np.eye(10), np.ones((1, 5)))
-    result = retrieval_metrics(similarity)
-    assert result["image_to_text_r1"] == result["text_to_image_r1"] == 100
-    assert result["rsum"] == 600
-    assert result["image_to_text_median_rank"] == 1
-    assert retrieval_metrics(similarity, folds=5)["rsum"] == 600
-    with pytest.raises(ValueError, match="folds"):
-        retrieval_metrics(similarity, folds=3)
+def test_a_model_that_finds_everything_equal_is_not_perfect():
+    same = np.zeros((100, 500))
+    assert retrieval_metrics(same)["text_to_image_r1"] == 1
+    assert retrieval_metrics(same, ties="pessimistic")["rsum"] == 0
+    assert retrieval_metrics(same, ties="optimistic")["rsum"] == 600
 
 
-def test_nan_is_refused():
-    with pytest.raises(ValueError):
-        retrieval_metrics(np.full((2, 10), np.nan))
+def test_metrics():
+    similarity = torch.tensor([[9.0, 1, 8, 7], [3, 6, 2, 5]], dtype=torch.bfloat16)  # image 1 wants captions 2 and 3
+    metrics = retrieval_metrics(similarity, recall_at=(1, 2))
+    assert metrics == {
+        "image_to_text_r1": 50.0,
+        "image_to_text_r2": 100.0,
+        "text_to_image_r1": 25.0,
+        "text_to_image_r2": 100.0,
+        "rsum": 275.0,
+        "image_to_text_median_rank": 1.5,
+        "text_to_image_median_rank": 2.0,
+    }
+    assert set(retrieval_metrics(similarity)) >= {"image_to_text_r10", "text_to_image_r5"}
+
+
+def test_folds_are_the_mean_of_the_parts():
+    generator = np.random.default_rng(1)
+    similarity = generator.normal(size=(10, 30))
+    caption_images = np.repeat(np.arange(10), 3)
+    parts = [retrieval_metrics(similarity[i : i + 2, 3 * i : 3 * i + 6]) for i in range(0, 10, 2)]
+    folded = retrieval_metrics(similarity, folds=5)
+    assert folded == pytest.approx({name: np.mean([part[name] for part in parts]) for name in folded})
+    shuffled = generator.permutation(30)
+    again = retrieval_metrics(similarity[:, shuffled], caption_images[shuffled], folds=5)
+    assert again == pytest.approx(folded)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "options", "message"),
+    [
+        (np.zeros((2, 5)), {}, "5 captions cannot belong to 2 images in equal numbers; pass caption_images"),
+        (np.zeros(5), {}, "must have the shape"),
+        (np.zeros((0, 0)), {}, "must have the shape"),
+        (np.array([[1.0, np.nan]]), {}, "not a number, at image 0, caption 1"),
+        (np.zeros((2, 2)), {"caption_images": [0, 0]}, "Image 1 has no caption"),
+        (np.zeros((2, 2)), {"caption_images": [0, 2]}, "between 0 and 1"),
+        (np.zeros((2, 2)), {"caption_images": [0]}, "image number of each of the 2 captions"),
+        (np.zeros((2, 2)), {"caption_images": [0.0, 1.0]}, "image number of each of the 2 captions"),
+        (np.zeros((3, 3)), {"folds": 2}, "3 images cannot be divided into 2 equal folds"),
+        (np.zeros((3, 3)), {"folds": 0}, "3 images cannot be divided into 0 equal folds"),
+        (np.zeros((3, 3)), {"ties": "random"}, "ties must be one of index, pessimistic, optimistic"),
+    ],
+)
+def test_bad_input_is_explained(similarity, options, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval_metrics(similarity, **options)

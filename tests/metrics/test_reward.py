@@ -1,72 +1,146 @@
-"""The CIDEr-D reward on token ids against a dictionary implementation written with loops."""
+"""The reward on token ids against dictionaries, and what it must not depend on."""
 
-import math
-from collections import Counter
+from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics import CiderDReward, DocumentFrequency
+from hf_ngsan.metrics import CiderD, CiderDReward, DocumentFrequency
 
-END = 2
-caption = st.lists(st.integers(3, 9), min_size=0, max_size=9).map(lambda words: [*words, END])
-images = st.lists(st.lists(caption, min_size=1, max_size=4), min_size=2, max_size=5)
-
-
-def ngrams(words):
-    return [Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for n in range(1, 5)]
+END, PAD = 2, 0
+TRAIN = [[[5, 6, 7, END], [5, 6, END]], [[5, 8, 9, END]], [[6, 9, 4, END], [9, 9, 9, END]]]
 
 
-def slow_cider_d(candidate, references, corpus):
-    """Eq. 4 of Vedantam et al. 2015 as the public code computes it, with dictionaries."""
-    frequency = Counter()
-    for captions in corpus:
-        frequency.update({gram for words in captions for counts in ngrams(words) for gram in counts})
-    log_documents = math.log(len(corpus))
-
-    def vector(words):
-        return [
-            {g: c * (log_documents - math.log(max(1, frequency[g]))) for g, c in counts.items()}
-            for counts in ngrams(words)
-        ]
-
-    own, total = vector(candidate), 0.0
-    for reference in references:
-        other = vector(reference)
-        difference = max(len(candidate) - 1, 0) - max(len(reference) - 1, 0)
-        for mine, theirs in zip(own, other, strict=True):
-            norm = math.sqrt(sum(v * v for v in mine.values())) * math.sqrt(sum(v * v for v in theirs.values()))
-            product = sum(min(v, theirs.get(g, 0.0)) * theirs.get(g, 0.0) for g, v in mine.items())
-            total += (product / norm if norm else 0.0) * math.exp(-(difference**2) / 72)
-    return total / len(references) / 4 * 10
+def cut(tokens):
+    return tokens[: tokens.index(END) + 1] if END in tokens else tokens
 
 
-@settings(max_examples=40, deadline=None)
-@given(images, st.data())
-def test_reward_equals_the_loops(corpus, data):
-    candidates = [[data.draw(caption) for _ in range(2)] for _ in corpus]
-    width = max(len(words) for pair in candidates for words in pair) + 2
-    padded = torch.zeros(2 * len(corpus), width, dtype=torch.long)
-    for row, words in zip(padded, [words for pair in candidates for words in pair], strict=True):
-        row[: len(words)] = torch.tensor(words)
-        row[len(words) :] = 7  # nothing behind the end token counts
-    reward = CiderDReward(DocumentFrequency.from_captions(corpus, eos_token_id=END))
-    result = reward(padded, reward.prepare(corpus))
-    expected = [
-        slow_cider_d(words, references, corpus)
-        for references, pair in zip(corpus, candidates, strict=True)
-        for words in pair
-    ]
-    assert result.tolist() == pytest.approx(expected, abs=1e-10)
+WORDS = st.lists(st.sampled_from([3, 4, 5, 6, END, 30_000]), min_size=0, max_size=9)
+IMAGES = st.lists(st.lists(WORDS, min_size=1, max_size=3), min_size=2, max_size=4)
 
 
-def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="text"):
-        CiderDReward(DocumentFrequency.from_captions([["a man"], ["a dog"]]))
-    reward = CiderDReward(DocumentFrequency.from_captions([[[3, END]], [[4, END]]], eos_token_id=END))
+@settings(max_examples=80, deadline=None)
+@given(IMAGES, IMAGES, st.data())
+def test_rewards_equal_dictionaries(cider_benchmark, train, references, data):
+    frequency = DocumentFrequency.from_captions(train, eos_token_id=END)
+    samples = data.draw(st.integers(1, 3))
+    candidate = st.lists(st.sampled_from([3, 4, 5, END, 30_000, 99]), min_size=6, max_size=6)
+    number = samples * len(references)
+    candidates = data.draw(st.lists(candidate, min_size=number, max_size=number))
+    plain = cider_benchmark.PlainCiderD(frequency.to_dict(), frequency.num_documents)
+    expected = [plain.score(cut(c), [cut(r) for r in references[i // samples]]) for i, c in enumerate(candidates)]
+    rewards = CiderDReward(frequency)(torch.tensor(candidates), references)
+    assert rewards.dtype == torch.float64
+    np.testing.assert_allclose(rewards.numpy(), expected, rtol=0, atol=1e-12)
+
+
+def test_the_same_as_the_metric_on_text():
+    captions = [["a cat on a mat .", "the cat sleeps ."], ["two dogs run ."], ["a man and a dog ."]]
+    predictions = ["a cat on the mat .", "dogs run .", "a man ."]
+    words = {
+        word: i + 10 for i, word in enumerate(" ".join([*chain(*captions), *predictions]).replace(".", "").split())
+    }
+    words["."] = END
+    ids = [[[words[w] for w in caption.split()] for caption in image] for image in captions]
+    text = CiderD(DocumentFrequency.from_captions(captions, tokenizer=None), tokenizer=None)
+    expected = text.compute(predictions=predictions, references=captions, per_image=True)["per_image"]["cider_d"]
+    reward = CiderDReward(DocumentFrequency.from_captions(ids, eos_token_id=END))
+    for row, prediction in enumerate(predictions):
+        candidate = torch.tensor([[words[w] for w in prediction.split()]])
+        assert reward(candidate, [ids[row]]).item() == pytest.approx(expected[row], abs=1e-12)
+
+
+@pytest.fixture
+def reward():
+    return CiderDReward(DocumentFrequency.from_captions(TRAIN, eos_token_id=END))
+
+
+def test_the_end_counts_and_what_follows_does_not(reward):
+    candidates = torch.tensor([[5, 6, 7, END, PAD], [5, 6, 7, END, 9], [5, 6, 7, END, END], [5, 6, 7, END, -100]])
+    assert reward(candidates, TRAIN[:1]).unique().numel() == 1
+    unfinished = torch.tensor([[5, 6, 7, -100]])
+    assert reward(unfinished, TRAIN[:1]) < reward(candidates[:1], TRAIN[:1])
+
+
+def test_ignored_tokens():
+    start = [[[1, *caption] for caption in image] for image in TRAIN]
+    plain = CiderDReward(DocumentFrequency.from_captions(TRAIN, eos_token_id=END))
+    ignoring = CiderDReward(DocumentFrequency.from_captions(start, eos_token_id=END, ignored_token_ids=[1]))
+    candidates = torch.tensor([[1, 5, 6, END], [1, 9, 9, END]])
+    torch.testing.assert_close(ignoring(candidates, start[:1]), plain(candidates[:, 1:], TRAIN[:1]), rtol=0, atol=0)
+
+
+def test_explicit_end_token():
+    captions = [[[*caption[:-1], 3] for caption in image] for image in TRAIN]
+    frequency = DocumentFrequency.from_captions(captions)
+    rewards = CiderDReward(frequency, eos_token_id=3)(torch.tensor([[5, 6, 3, 7], [5, 6, 3, 8]]), captions[:1])
+    assert rewards[0] == rewards[1] > 0
+
+
+def test_references_are_prepared_once_for_a_whole_data_set(reward):
+    references = reward.prepare(TRAIN)
+    assert len(references) == 3
+    candidates = torch.tensor([[9, 9, 9, END], [5, 6, 7, END], [6, 9, 4, END], [5, 6, 7, END]])
+    images = torch.tensor([2, 0, 2, 1])
+    rewards = reward(candidates, references, images)
+    for candidate, image, value in zip(candidates, images, rewards, strict=True):
+        assert reward(candidate[None], [TRAIN[image]]).item() == pytest.approx(value.item(), abs=1e-12)
+    tensors = [[torch.tensor(caption) for caption in image] for image in TRAIN]
+    assert torch.equal(reward(candidates, tensors, images), rewards)
+    assert torch.equal(reward(candidates, references, images.tolist()), rewards)
+
+
+def test_duplicates_are_scored_once(reward, monkeypatch):
+    from hf_ngsan.metrics import reward as module
+
+    scored = []
+    monkeypatch.setattr(module, "cider_scores", lambda g, *a: scored.append(len(g.candidates)) or np.arange(scored[-1]))
+    candidates = torch.tensor([[5, 6, END, 1], [5, 6, END, 0], [9, 9, 9, 9], [5, 6, END, 0]])
+    rewards = reward(candidates, reward.prepare(TRAIN), [0, 0, 0, 1])
+    assert scored == [3]
+    assert rewards[0] == rewards[1] != rewards[2]
+    assert rewards[3] not in rewards[:3]
+
+
+def test_empty_captions_and_batches(reward):
+    references = reward.prepare(TRAIN)
+    assert reward(torch.empty(0, 4, dtype=torch.long), references, torch.empty(0, dtype=torch.long)).shape == (0,)
+    assert reward(torch.empty(3, 0, dtype=torch.long), references).tolist() == [0, 0, 0]
+    assert reward(torch.full((3, 4), -100), references).tolist() == [0, 0, 0]
+    no_words = CiderDReward(reward.document_frequency).prepare([[[]]])
+    assert reward(torch.tensor([[5, 6, 7]]), no_words).tolist() == [0]
+
+
+def test_int32_strided_and_graph_free(reward):
+    candidates = torch.tensor([[5, 0], [6, 0], [7, 0], [END, 0]], dtype=torch.int32)[:, :1].T
+    assert reward(candidates, TRAIN[:1]).item() == reward(torch.tensor([[5, 6, 7, END]]), TRAIN[:1]).item()
+    assert not reward(candidates, TRAIN[:1]).requires_grad
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_device_of_the_input_comes_out(reward):
+    rewards = reward(torch.tensor([[5, 6, 7, END]], device="cuda"), TRAIN[:1])
+    assert rewards.device.type == "cuda"
+
+
+def test_bad_input_is_explained(reward):
+    candidates = torch.tensor([[5, 6, END], [5, 6, END]])
     with pytest.raises(ValueError, match="shape"):
-        reward(torch.tensor([3, END]), [[[3, END]]])
-    with pytest.raises(ValueError, match="evenly"):
-        reward(torch.tensor([[3, END]] * 3), [[[3, END]], [[4, END]]])
+        reward(candidates[0], TRAIN)
+    with pytest.raises(ValueError, match="2 candidates cannot be shared out evenly among the references of 3 images"):
+        reward(candidates, TRAIN)
+    with pytest.raises(ValueError, match="Image 1 has no references"):
+        reward(candidates, [TRAIN[0], []])
+    with pytest.raises(ValueError, match="between 0 and 2"):
+        reward(candidates, TRAIN, [0, 3])
+    with pytest.raises(ValueError, match="must be 2 whole numbers"):
+        reward(candidates, TRAIN, [0])
+    with pytest.raises(ValueError, match="whole numbers, not float32"):
+        reward(candidates.float(), TRAIN[:1])
+    with pytest.raises(ValueError, match="Token ids are wanted, but there is the text 'a cat'"):
+        reward(candidates, [["a cat"]])
+    with pytest.raises(ValueError, match="counted on text"):
+        CiderDReward(DocumentFrequency.from_captions([["a"], ["b"]]))

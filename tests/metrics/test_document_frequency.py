@@ -1,0 +1,135 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.metrics import DocumentFrequency
+
+from .plain import document_frequencies
+
+CAPTIONS = [["A cat, a mat!", "a cat sleeps"], ["two cats"], ["a dog barks at a cat"]]
+TOKENIZED = [["a cat a mat", "a cat sleeps"], ["two cats"], ["a dog barks at a cat"]]
+
+
+def test_counts_images_not_captions():
+    frequency = DocumentFrequency.from_captions(CAPTIONS)
+    table = frequency.to_dict()
+    assert table == document_frequencies([[c.split() for c in image] for image in TOKENIZED])
+    assert table[("a", "cat")] == 2
+    assert (frequency.num_documents, len(frequency)) == (3, len(table))
+    assert DocumentFrequency.from_captions(TOKENIZED, tokenizer=None).to_dict() == table
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_token_ids_end_with_the_end_token(kind):
+    images = [[[1, 5, 6, 2, 0, 0], [1, 5, 2, 9, 9, 2]], [[1, 6, 7, -100, -100]]]
+    frequency = DocumentFrequency.from_captions(
+        [[kind(caption) for caption in image] for image in images], eos_token_id=2, ignored_token_ids=[1]
+    )
+    assert frequency.to_dict() == document_frequencies([[[5, 6, 2], [5, 2]], [[6, 7]]])
+    assert (frequency.eos_token_id, frequency.ignored_token_ids) == (2, (1,))
+
+
+def test_saved_and_loaded(tmp_path):
+    for number, frequency in enumerate(
+        [
+            DocumentFrequency.from_captions([*CAPTIONS, ["caf\u00e9 \u732b"]]),
+            DocumentFrequency.from_captions([[[4, 5, 2]], [[70_000, 2]]], eos_token_id=2, ignored_token_ids=(0, 1)),
+        ]
+    ):
+        path = tmp_path / "new" / f"{number}.npz"
+        frequency.save(path)
+        loaded = DocumentFrequency.load(str(path))
+        assert loaded.to_dict() == frequency.to_dict()
+        for name in ("num_documents", "vocabulary", "eos_token_id", "ignored_token_ids"):
+            assert getattr(loaded, name) == getattr(frequency, name)
+        assert [file.name for file in path.parent.glob("*.tmp")] == []
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "df.npz"
+    frequency = DocumentFrequency.from_captions(CAPTIONS)
+    frequency.save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(np, "savez_compressed", lambda file, **arrays: file.write(b"half") and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        frequency.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def rewrite(path, **changes):
+    with np.load(path) as old:
+        arrays = dict(old)
+    header = json.loads(arrays["header"].tobytes())
+    for name, value in changes.items():
+        if name in header:
+            header[name] = value
+        else:
+            arrays[name] = value
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "something else"},
+        {"num_documents": 1},
+        {"vocabulary": ["a"]},
+        {"counts_1": np.array([1])},
+        {"parents_2": np.full(9, 10**6)},
+        {"words_1": np.arange(20)[::-1].copy()},
+    ],
+)
+def test_contradictions_are_found(tmp_path, changes):
+    path = tmp_path / "df.npz"
+    DocumentFrequency.from_captions(CAPTIONS).save(path)
+    rewrite(path, **changes)
+    with pytest.raises(ValueError, match=r"df\.npz is not a document-frequency file .* build it again"):
+        DocumentFrequency.load(path)
+
+
+def test_files_of_others(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no document-frequency file"):
+        DocumentFrequency.load(tmp_path / "missing.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    pickled = tmp_path / "pickled.npz"
+    np.savez(pickled, header=np.array([object()], dtype=object))
+    truncated = tmp_path / "truncated.npz"
+    DocumentFrequency.from_captions(CAPTIONS).save(truncated)
+    truncated.write_bytes(truncated.read_bytes()[:-200])
+    for path in (tmp_path / "text.npz", pickled, truncated):
+        with pytest.raises(ValueError, match="not a document-frequency file"):
+            DocumentFrequency.load(path)
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        ([], "at least two images, not 0"),
+        ([["a cat"]], "at least two images, not 1"),
+        ([["a cat"], []], "image 1 has no captions"),
+        (["a cat", "a dog"], "image 0 must have a list of captions"),
+        ([["a cat"], [[1, 2]]], "all captions as strings or all as token ids"),
+        ([[[1.5, 2.5]], [[1.0]]], "whole numbers"),
+        ([[[[1]]], [[[2]]]], "one sequence of token ids"),
+        ([[None], [None]], "whole numbers"),
+    ],
+)
+def test_bad_input_is_explained(captions, message):
+    with pytest.raises(ValueError, match=message):
+        DocumentFrequency.from_captions(captions)
+
+
+def test_digest_of_the_training_captions(metric_reference):
+    digest = metric_reference.read("cider_train_df")
+    frequency = DocumentFrequency.from_captions(metric_reference.captions("train").values())
+    assert frequency.num_documents == digest["n_documents"]
+    table = frequency.to_dict()
+    for n, order in digest["orders"].items():
+        counts = {" ".join(ngram): count for ngram, count in table.items() if len(ngram) == int(n)}
+        assert sum(counts.values()) == order["sum_of_df"]
+        assert sum(count == 1 for count in counts.values()) == order["df_equal_1"]
+        assert {ngram: counts[ngram] for ngram, _ in order["top"]} == dict(order["top"])

@@ -1,0 +1,212 @@
+"""The metrics against slow implementations of their definitions, and as `evaluate` modules."""
+
+import math
+from itertools import chain
+
+import evaluate
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ngsan.metrics import Bleu, CaptionMetrics, Cider, CiderD, DocumentFrequency, PTBTokenizer, RougeL
+
+from . import plain
+
+PREDICTIONS = ["a cat on a mat", "Two dogs run.", "a man rides a horse"]
+REFERENCES = [
+    ["A cat sits on a mat.", "there is a cat on the mat"],
+    ["two dogs are running", "Dogs run on grass!", "two dogs run"],
+    ["a woman holding an umbrella"],
+]
+
+CAPTION = st.lists(st.sampled_from(["a", "the", "man", "dog", "rides", "on", "big"]), max_size=9).map(" ".join)
+CORPUS = st.lists(st.tuples(CAPTION, st.lists(CAPTION, min_size=1, max_size=4)), min_size=2, max_size=5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(CORPUS)
+def test_values_equal_slow_implementations(cider_benchmark, corpus):
+    predictions, references = [p for p, _ in corpus], [r for _, r in corpus]
+    scores = CaptionMetrics(tokenizer=None).compute(predictions=predictions, references=references, per_image=True)
+    images = scores.pop("per_image")
+    assert not any(math.isnan(value) for value in chain(scores.values(), *images.values()))
+
+    total, each = plain.bleu(predictions, references)
+    for n in range(4):
+        assert scores[f"bleu_{n + 1}"] == pytest.approx(total[n], abs=1e-12)
+        assert images[f"bleu_{n + 1}"] == pytest.approx([image[n] for image in each], abs=1e-12)
+
+    expected = [plain.rouge_l(p, rs) for p, rs in zip(predictions, references, strict=True)]
+    assert images["rouge_l"] == pytest.approx(expected, abs=1e-12)
+
+    words = [[reference.split() for reference in image] for image in references]
+    frequencies = plain.document_frequencies(words)
+    dictionary = cider_benchmark.PlainCiderD(frequencies, len(words))
+    expected = [dictionary.score(p.split(), rs) for p, rs in zip(predictions, words, strict=True)]
+    assert images["cider_d"] == pytest.approx(expected, abs=1e-12)
+    expected = [plain.cider(p.split(), rs, frequencies, len(words)) for p, rs in zip(predictions, words, strict=True)]
+    assert images["cider"] == pytest.approx(expected, abs=1e-12)
+    for name in ("rouge_l", "cider_d", "cider"):
+        assert scores[name] == pytest.approx(np.mean(images[name]), abs=1e-12)
+
+
+def test_the_two_ciders_are_different_numbers():
+    same = CaptionMetrics(tokenizer=None).compute(
+        predictions=["a b c d", "e f g h"], references=[["a b c d"], ["e f g h"]]
+    )
+    assert same["cider_d"] == pytest.approx(10)  # ten times the mean of four cosines
+    assert same["cider"] == pytest.approx(1)
+    long = "a b c d " * 3
+    longer = CaptionMetrics(tokenizer=None).compute(
+        predictions=[long, "e f g h"], references=[["a b c d"], ["e f g h"]]
+    )
+    assert longer["cider_d"] < 8 < 10 * longer["cider"]  # clipping and the length penalty
+
+
+def test_bleu_is_not_a_mean_and_takes_the_closest_reference():
+    scores = Bleu(tokenizer=None).compute(
+        predictions=["a b c", "d"], references=[["a b c x x x", "y y y y"], ["d"]], per_image=True
+    )
+    assert scores["per_image"]["bleu_1"] == pytest.approx([math.exp(1 - 4 / 3), 1])
+    assert scores["bleu_1"] == pytest.approx(math.exp(1 - 5 / 4))
+
+
+def test_white_space_divides_words_as_in_the_official_scorers():
+    predictions, references = ["1\u00a01/2 cups", "a cat"], [["1 1/2 cups"], ["a cat"]]
+    scores = CaptionMetrics(tokenizer=None).compute(predictions=predictions, references=references, per_image=True)
+    assert scores["per_image"]["bleu_1"] == pytest.approx([1, 1])
+    assert scores["per_image"]["rouge_l"][0] == pytest.approx(plain.rouge_l("x cups", ["1 1/2 cups"]))
+
+
+@pytest.mark.parametrize("empty", ["", "   ", "...", "\U0001f600", "\n"])
+def test_empty_predictions_score_zero(empty):
+    scores = CaptionMetrics().compute(predictions=[empty, empty], references=[["a cat", "."], ["..."]], per_image=True)
+    images = scores.pop("per_image")
+    assert set(scores.values()) == {0}
+    assert all(values == [0, 0] for values in images.values())
+
+
+def test_one_image_needs_document_frequencies():
+    one = {"predictions": ["a cat"], "references": [["a cat", "a dog"]]}
+    for metric in (CaptionMetrics(), CiderD(), Cider()):
+        with pytest.raises(ValueError, match=r"at least two images.*pass document_frequency=DocumentFrequency"):
+            metric.compute(**one)
+    frequency = DocumentFrequency.from_captions([["a cat"], ["a dog"], ["the sea"]])
+    assert CiderD(frequency).compute(**one)["cider_d"] > 0
+    assert Bleu().compute(**one)["bleu_1"] == pytest.approx(1)
+
+
+def test_other_document_frequencies_change_cider_only():
+    frequency = DocumentFrequency.from_captions([["a cat on a mat", "a cat"], ["two dogs"], ["a mat"], ["the sea"]])
+    other = CaptionMetrics(frequency).compute(predictions=PREDICTIONS, references=REFERENCES)
+    own = CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
+    assert {name for name in own if own[name] != other[name]} == {"cider_d", "cider"}
+    with pytest.raises(ValueError, match="counted on token ids"):
+        CiderD(DocumentFrequency.from_captions([[[1, 2]], [[3]]])).compute(
+            predictions=PREDICTIONS, references=REFERENCES
+        )
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider, CiderD, CaptionMetrics])
+def test_they_are_evaluate_modules(metric):
+    scores = metric().compute(predictions=PREDICTIONS, references=REFERENCES, per_image=True)
+    assert set(scores["per_image"]) == set(scores) - {"per_image"}
+    assert all(len(values) == 3 for values in scores["per_image"].values())
+
+    batches = metric()
+    assert isinstance(batches, evaluate.Metric)
+    batches.add_batch(predictions=PREDICTIONS[:2], references=REFERENCES[:2])
+    batches.add(prediction=PREDICTIONS[2], reference=REFERENCES[2])
+    assert batches.compute(per_image=True) == scores
+    batches.add(predictions=PREDICTIONS[2], references=REFERENCES[2])  # the next round starts from nothing
+    batches.add_batch(predictions=PREDICTIONS[:2], references=REFERENCES[:2])
+    total = batches.compute()
+    assert total == pytest.approx({name: value for name, value in scores.items() if name != "per_image"}, abs=1e-12)
+
+
+def test_they_combine_and_work_on_disk(tmp_path):
+    combined = evaluate.combine([Bleu(), CiderD()]).compute(predictions=PREDICTIONS, references=REFERENCES)
+    expected = CaptionMetrics(metrics=["bleu", "cider_d"]).compute(predictions=PREDICTIONS, references=REFERENCES)
+    assert combined == expected
+    on_disk = CaptionMetrics(metrics=["bleu", "cider_d"], keep_in_memory=False, cache_dir=str(tmp_path))
+    on_disk.add_batch(predictions=PREDICTIONS, references=REFERENCES)
+    assert on_disk.compute() == expected
+
+
+def test_the_choice_of_metrics():
+    assert set(CaptionMetrics(metrics=["rouge_l"]).compute(predictions=["a"], references=[["a"]])) == {"rouge_l"}
+    with pytest.raises(ValueError, match=r"Unknown metric 'CIDEr'; choose from bleu, rouge_l, cider_d, cider, meteor"):
+        CaptionMetrics(metrics=["CIDEr"])
+    with pytest.raises(ValueError, match="Unknown tokenizer"):
+        CaptionMetrics(tokenizer="moses").compute(predictions=PREDICTIONS, references=REFERENCES)
+
+
+def test_any_tokenizer_will_do():
+    class Letters:
+        def tokenize(self, captions):
+            return [" ".join(caption) for caption in captions]
+
+    scores = Bleu(tokenizer=Letters()).compute(predictions=["abc"], references=[["abd"]])
+    assert scores["bleu_1"] == pytest.approx(2 / 3)
+    official = CaptionMetrics(tokenizer=PTBTokenizer(joined=True)).compute(
+        predictions=PREDICTIONS, references=REFERENCES
+    )
+    assert official == CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "message"),
+    [
+        (["a"], [["a"], ["b"]], "There are 1 predictions but 2 lists of references"),
+        (["a", "b"], [["a"], []], "Image 1 has no references"),
+        (["a", None], [["a"], ["b"]], "Prediction 1 must be a string, not NoneType"),
+        (["a", 5], [["a"], ["b"]], r"Prediction 1 must be a string, not int \(5\)"),
+        (["a", ["b"]], [["a"], ["b"]], "Prediction 1 must be a string, not list"),
+        (["a", "b"], [["a"], ["b", 3.5]], "Reference 1 of image 1 must be a string, not float"),
+        (["a", "b"], [["a"], "b"], "references of image 1 must be a list of strings, not one string"),
+        ("a", [["a"]], "predictions must be a list of strings"),
+        (["a"], "a", "predictions must be a list of strings"),
+        ([], [], "list of predictions is empty"),
+    ],
+)
+@pytest.mark.parametrize("metric", [CaptionMetrics, RougeL])
+def test_bad_input_is_explained(metric, predictions, references, message):
+    with pytest.raises(ValueError, match=message):
+        metric().compute(predictions=predictions, references=references)
+
+
+def test_bad_batches_leave_the_good_ones_alone():
+    metric = Bleu()
+    metric.add_batch(predictions=PREDICTIONS, references=REFERENCES)
+    with pytest.raises(ValueError, match="Prediction 0 must be a string"):
+        metric.add_batch(predictions=[1], references=[["a"]])
+    with pytest.raises(ValueError, match="Image 0 has no references"):
+        metric.add(prediction="a", reference=[])
+    assert metric.compute() == Bleu().compute(predictions=PREDICTIONS, references=REFERENCES)
+
+
+@pytest.mark.parametrize("name", ["human", "shuffled", "noisy"])
+def test_reference_values(metric_reference, cider_benchmark, name):
+    expected = metric_reference.read(f"scores_val_{name}")
+    references = metric_reference.captions("val_human_refs" if name == "human" else "val")
+    results = {row["image_id"]: row["caption"] for row in metric_reference.read(f"predictions_val_{name}")}
+    train = DocumentFrequency.from_captions(metric_reference.captions("train").values())
+    batch = {"predictions": [results[i] for i in references], "references": list(references.values())}
+    own = CaptionMetrics().compute(**batch, per_image=True)
+    other = CiderD(train).compute(**batch, per_image=True)
+    names = {f"Bleu_{n}": f"bleu_{n}" for n in range(1, 5)}
+    names |= {"ROUGE_L": "rouge_l", "CIDEr": "cider_d", "CIDErD_refs_df": "cider_d", "CIDErD_train_df": "cider_d"}
+    for official, ours in names.items():
+        scores = other if official == "CIDErD_train_df" else own
+        assert scores[ours] == pytest.approx(expected["corpus"][official], abs=1e-9)
+        values = [expected["per_image"][str(image)][official] for image in references]
+        assert scores["per_image"][ours] == pytest.approx(values, abs=1e-9)
+
+    # The benchmark's dictionary implementation gives the same, so its ratio compares like with like.
+    dictionary = cider_benchmark.PlainCiderD(train.to_dict(), train.num_documents)
+    tokenizer = PTBTokenizer(joined=True)
+    for image, caption in list(results.items())[:40]:
+        words = [text.split() for text in tokenizer.tokenize([caption, *references[image]])]
+        value = expected["per_image"][str(image)]["CIDErD_train_df"]
+        assert dictionary.score(words[0], words[1:]) == pytest.approx(value, abs=1e-9)

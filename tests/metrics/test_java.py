@@ -1,0 +1,93 @@
+"""METEOR and SPICE: what is missing is said, and METEOR is the official one where Java is there."""
+
+import pytest
+
+from hf_ngsan.metrics import CaptionMetrics, Meteor, Spice
+from hf_ngsan.metrics import java as module
+
+
+@pytest.mark.parametrize("metric", [Meteor, Spice])
+def test_java_is_missing(metric, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"(METEOR|SPICE) runs on Java, and there is no `java` on the PATH"):
+        metric()
+    assert set(CaptionMetrics().compute(predictions=["a", "b"], references=[["a"], ["b"]])) >= {"cider_d"}
+    with pytest.raises(module.JavaMetricUnavailable):
+        CaptionMetrics(metrics=["bleu", metric.__name__.lower()])
+
+
+@pytest.fixture
+def pretend_java(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+
+def test_the_package_is_missing(pretend_java, monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match=r"needs the package pycocoevalcap: pip install 'hf-ngsan\[eval\]'"):
+        Meteor()
+
+
+@pytest.mark.parametrize(
+    ("metric", "present", "missing"),
+    [
+        (Meteor, [], r"meteor-1\.5\.jar, which is missing: install pycocoevalcap again"),
+        (Spice, ["spice/spice-1.0.jar"], r"corenlp-3\.6\.0\.jar, which is missing: take it from stanford-corenlp-full"),
+    ],
+)
+def test_a_file_is_missing(pretend_java, monkeypatch, tmp_path, metric, present, missing):
+    for name in present:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+
+    class Package:
+        submodule_search_locations = [str(tmp_path)]
+
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: Package)
+    with pytest.raises(FileNotFoundError, match=missing):
+        metric()
+
+
+def test_spice_lacks_its_models(java):
+    try:
+        Spice()
+    except module.JavaMetricUnavailable as error:
+        assert "stanford-corenlp-3.6.0" in str(error)
+    else:
+        pytest.skip("the models of SPICE are installed")
+
+
+def test_meteor(java):
+    scores = CaptionMetrics(metrics=["meteor", "bleu"]).compute(
+        predictions=["a cat sits on a mat", "", "||| a b", "1 1/2 cups"],
+        references=[["a cat sits on a mat"], ["two dogs"], ["a b"], ["1 1/2 cups", "a cup"]],
+        per_image=True,
+    )
+    images = scores["per_image"]["meteor"]
+    assert images[0] == pytest.approx(1)
+    assert images[1] == 0
+    assert 0 < images[2] <= 1
+    assert len(images) == 4
+    assert 0 < scores["meteor"] < 1
+
+
+@pytest.mark.parametrize("name", ["noisy", pytest.param("human", marks=pytest.mark.slow)])
+def test_meteor_is_exact(java, metric_reference, name):
+    expected = metric_reference.read(f"scores_val_{name}")
+    references = metric_reference.captions("val_human_refs" if name == "human" else "val")
+    results = {row["image_id"]: row["caption"] for row in metric_reference.read(f"predictions_val_{name}")}
+    scores = Meteor().compute(
+        predictions=[results[i] for i in references], references=list(references.values()), per_image=True
+    )
+    assert scores["meteor"] == expected["corpus"]["METEOR"]
+    assert scores["per_image"]["meteor"] == [expected["per_image"][str(i)]["METEOR"] for i in references]
+
+
+def test_a_program_that_stops_is_reported(pretend_java, monkeypatch, tmp_path):
+    fake = tmp_path / "java"
+    fake.write_text("#!/bin/sh\necho 'Error: could not find the moon' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    (tmp_path / "meteor").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(Meteor, "preflight", classmethod(lambda cls: tmp_path))
+    with pytest.raises(RuntimeError, match="METEOR's Java program stopped: Error: could not find the moon"):
+        Meteor().compute(predictions=["a"], references=[["a"]])

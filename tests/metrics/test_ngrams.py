@@ -1,0 +1,78 @@
+"""Counting n-grams with arrays against counting with dictionaries."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ngsan.metrics.ngrams import NGramTable, WordSequences, count_ngrams, expand_ranges, stable_order
+
+from .plain import ngrams
+
+# Few words make n-grams meet; very large ids show that keys do not overflow.
+WORD = st.one_of(st.integers(0, 3), st.sampled_from([70_000, 250_000, 2**31]))
+SEQUENCES = st.lists(st.lists(WORD, max_size=8), max_size=6)
+
+
+def as_sequences(lists):
+    lengths = np.array([len(words) for words in lists], dtype=np.int64)
+    return WordSequences(np.array([w for words in lists for w in words], dtype=np.int64), lengths)
+
+
+def spelled_out(levels):
+    """For each level its distinct n-grams as tuples."""
+    above, spelled = [()], []
+    for level in levels:
+        above = [(*above[p], w) for p, w in zip(level.parents.tolist(), level.words.tolist(), strict=True)]
+        spelled.append(above)
+    return spelled
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEQUENCES)
+def test_counts(lists):
+    levels = count_ngrams(as_sequences(lists))
+    for n, (level, spelled) in enumerate(zip(levels, spelled_out(levels), strict=True), 1):
+        entries = zip(level.sequences.tolist(), level.ngrams.tolist(), level.counts.tolist(), strict=True)
+        counted = {(sequence, spelled[ngram]): count for sequence, ngram, count in entries}
+        expected = {(i, g): c for i, words in enumerate(lists) for g, c in Counter(ngrams(words, n)).items()}
+        assert counted == expected
+        assert len(counted) == len(level.ngrams)
+        order = list(zip(level.ngrams.tolist(), level.sequences.tolist(), strict=True))
+        assert order == sorted(order)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEQUENCES, SEQUENCES)
+def test_look_ups(lists, others):
+    known, asked = count_ngrams(as_sequences(lists)), count_ngrams(as_sequences(others))
+    table = NGramTable([level.parents for level in known], [level.words for level in known])
+    assert table.is_sound()
+    for located, spelled, query in zip(table.locate(asked), spelled_out(known), spelled_out(asked), strict=True):
+        expected = [spelled.index(ngram) if ngram in spelled else -1 for ngram in query]
+        assert located.tolist() == expected
+
+
+def test_look_ups_with_other_word_numbers():
+    known, asked = count_ngrams(as_sequences([[0, 1, 2]])), count_ngrams(as_sequences([[5, 3], [4, 5]]))
+    table = NGramTable([level.parents for level in known], [level.words for level in known])
+    located = table.locate(asked, np.array([-1, -1, -1, 1, -1, 0]))
+    assert [level.tolist() for level in located] == [[1, -1, 0], [-1, 0], [], []]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**62), max_size=50))
+def test_stable_order(keys):
+    keys = np.array(keys, dtype=np.int64)
+    keys = np.concatenate([keys, keys[: len(keys) // 2]])
+    assert stable_order(keys).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+def test_take_and_expand():
+    sequences = as_sequences([[1, 2], [], [3]])
+    taken = sequences.take(np.array([2, 0, 0]))
+    assert taken.words.tolist() == [3, 1, 2, 1, 2]
+    assert taken.lengths.tolist() == [1, 2, 2]
+    owner, index = expand_ranges(np.array([5, 0, 9]), np.array([2, 0, 1]))
+    assert (owner.tolist(), index.tolist()) == ([0, 0, 2], [5, 6, 9])
