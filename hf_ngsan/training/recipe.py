@@ -283,8 +283,8 @@ def section_of(key: str) -> str:
 
 def save_recipe(recipe: Recipe, path: str | os.PathLike):
     """Write a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
-    lines = ["# The recipe of this run: hf-ngsan train --config THIS-FILE repeats it.", "model:"]
-    lines += [f"  {key}: {flow_yaml(value)}" for key, value in recipe.model.items()]
+    lines = ["# The recipe of this run: hf-ngsan train --config THIS-FILE repeats it."]
+    lines.append(yaml.safe_dump({"model": recipe.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
     for section, kind in SECTIONS.items():
         lines += ["", f"{section}:"]
         for entry in dataclasses.fields(kind):
