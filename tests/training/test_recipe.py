@@ -1,4 +1,6 @@
 import dataclasses
+import types
+import typing
 
 import pytest
 import yaml
@@ -114,30 +116,50 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
         load_recipe(tmp_path)
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "seed": st.integers(0, 2**40),
-            "learning_rate": st.floats(0, 10, allow_nan=False),
-            "max_grad_norm": st.none() | st.floats(0, 1e6),
-            "mixed_precision": st.sampled_from([None, "fp16", "bf16"]),
-            "adam_betas": st.tuples(st.floats(0, 1), st.floats(0, 1)),
-            "output_dir": st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),
-        },
-    ),
-    st.dictionaries(
-        st.from_regex("[a-z_]{1,9}", fullmatch=True), st.none() | st.booleans() | st.lists(st.text(max_size=3))
-    ),
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
+    max_leaves=5,
 )
-def test_a_saved_recipe_is_read_back_as_it_was(tmp_path_factory, training, model):
-    recipe = Recipe.from_dict({"model": model, "training": training})
+
+
+def valid_values(entry, annotation):
+    """Whatever a typed setting accepts."""
+    if isinstance(annotation, types.UnionType):
+        return st.one_of(valid_values(entry, kind) for kind in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        return st.tuples(*(valid_values(entry, kind) for kind in typing.get_args(annotation)))
+    if annotation is types.NoneType:
+        return st.none()
+    minimum, below, choices = (entry.metadata[bound] for bound in ("minimum", "below", "choices"))
+    if choices:
+        return st.sampled_from(choices)
+    if annotation is float:
+        return st.floats(minimum, below, exclude_max=below is not None, allow_nan=False)
+    return {int: st.integers(minimum), str: st.text()}[annotation]
+
+
+def sections(kind):
+    annotations = typing.get_type_hints(kind)
+    return st.builds(
+        kind, **{entry.name: valid_values(entry, annotations[entry.name]) for entry in dataclasses.fields(kind)}
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.builds(
+        Recipe,
+        model=st.dictionaries(st.text(), VALUES, max_size=4).map(lambda model: {"model_type": "ngsan", **model}),
+        **{section: sections(kind) for section, kind in SECTIONS.items()},
+    )
+)
+def test_a_saved_recipe_is_read_back_as_it_was(tmp_path_factory, recipe):
     file = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
     save_recipe(recipe, file)
-    read = load_recipe(file)
-    expected = recipe.training.output_dir or "runs/recipe"
-    assert read == dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, output_dir=expected))
+    folder = "runs/recipe" if recipe.training.output_dir is None else recipe.training.output_dir
+    training = dataclasses.replace(recipe.training, output_dir=folder)
+    assert load_recipe(file) == dataclasses.replace(recipe, training=training)
 
 
 def test_a_saved_recipe_explains_every_key(tmp_path):
