@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def test_several_processes_do_what_one_does(tmp_path, num_processes):
     """30 images in batches of 29 and 1: with 3 processes shares differ, and two of the last one are empty."""
     sections = {
         "model": NO_DROPOUT,
-        "training": {"batch_size": 29, "adam_epsilon": 1e-4, "max_grad_norm": 1.0, "epochs": 3},
+        "training": {"batch_size": 29, "adam_epsilon": 1e-4, "max_grad_norm": 1.0, "epochs": 3, "save_every_steps": 1},
     }
     folders = [tmp_path / "one", tmp_path / "several"]
     for folder in folders:
@@ -103,6 +104,14 @@ def test_several_processes_do_what_one_does(tmp_path, num_processes):
     histories = [history_of(folder / "run") for folder in folders]
     for ours, theirs in zip(*histories, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
+
+    shutil.copytree(folders[1] / "run", tmp_path / "killed")
+    newest = max((tmp_path / "killed" / "checkpoints").iterdir())
+    shutil.rmtree(newest)  # as if the run had died within its last epoch
+    killed = ["--config", several, f"output_dir={tmp_path / 'killed'}", "--resume", "--num-processes", num_processes]
+    succeed("-m", "hf_ngsan.cli", "train", *killed)
+    for name in ("last", f"checkpoints/{newest.name}"):
+        assert same_weights(tmp_path / "killed" / name, folders[1] / "run" / name)
 
     outputs = []
     for folder, extra in zip(folders, ([], ["--num-processes", num_processes]), strict=True):
