@@ -186,7 +186,8 @@ def _some_are_flat(boxes):
 def _rows(dataset, name):
     """The rows of a data set as arrays, read a batch at a time."""
     batches = with_arrays(dataset).iter(batch_size=128)
-    for batch in tqdm(batches, total=-(-len(dataset) // 128), desc=f"checking {name}", delay=5, leave=False):
+    total = -(-len(dataset) // 128)
+    for batch in tqdm(batches, total=total, desc=f"checking {name}", delay=5, leave=False, disable=None):
         for i in range(len(next(iter(batch.values())))):
             yield {column: values[i] for column, values in batch.items()}
 

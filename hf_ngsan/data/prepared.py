@@ -77,7 +77,7 @@ def _write(directory, content, description):
     incomplete.mkdir()
     try:
         with ArrowWriter(path=str(incomplete / "data.arrow"), features=content.features) as writer:
-            for row in tqdm(content.rows, total=content.number, desc=description, delay=2, leave=False):
+            for row in tqdm(content.rows, total=content.number, desc=description, delay=2, leave=False, disable=None):
                 writer.write(row)
             writer.finalize()
         (incomplete / "notes.json").write_text(json.dumps(list(content.notes)), encoding="utf-8")

@@ -1,6 +1,5 @@
 """Captions for rows of the feature contract, on one process or several."""
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
@@ -85,9 +84,8 @@ def share_out(
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0
     starts = range(0, num_items, batch_size)[process_index::num_processes]
-    silent = process_index > 0 or not sys.stderr.isatty()
     own = []
-    for start in tqdm(starts, desc="captioning", unit=" batches", leave=False, disable=silent):
+    for start in tqdm(starts, desc="captioning", unit=" batches", leave=False, disable=process_index > 0 or None):
         indices = range(start, min(start + batch_size, num_items))
         own += zip(indices, work(indices), strict=True)
     shared = gather_object(own) if accelerator else own

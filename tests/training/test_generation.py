@@ -1,3 +1,4 @@
+import io
 import json
 from types import SimpleNamespace
 
@@ -78,6 +79,16 @@ def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch
     everything = [pair for share in shares for pair in share]
     monkeypatch.setattr(generation_module, "gather_object", lambda own: everything)
     assert share_out(work, num_items, 4, accelerator) == [index * 10 for index in range(num_items)]
+
+
+@pytest.mark.parametrize(("terminal", "process_index", "shown"), [(True, 0, True), (True, 1, False), (False, 0, False)])
+def test_only_the_main_process_shows_a_bar_and_only_in_a_terminal(monkeypatch, terminal, process_index, shown):
+    screen = io.StringIO()
+    screen.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(generation_module, "gather_object", lambda own: own)
+    share_out(list, 4, 2, SimpleNamespace(num_processes=2, process_index=process_index))
+    assert ("captioning" in screen.getvalue()) == shown
 
 
 def test_an_evaluation_is_saved_in_the_coco_result_format(tmp_path):
