@@ -1,0 +1,322 @@
+"""What a sampled caption is worth in self-critical training: CIDEr-D, BLEU-4 and functions of the user, weighted."""
+
+import difflib
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..metrics import CiderDReward, DocumentFrequency
+from ..metrics.bleu import bleu_scores
+from ..metrics.groups import ScoredGroups
+from ..metrics.ngrams import WordSequences, count_ngrams, expand_ranges
+from ..metrics.reward import PreparedReferences
+from ..metrics.token_ids import cut_sequences
+
+RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
+
+
+class RewardError(ValueError):
+    """A reward that cannot be computed: the message says which, where, and what to do."""
+
+
+class CaptionRewards:
+    """The weighted sum of rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
+
+    A caption is everything up to and including its first end token; what follows does not count. The end token is a
+    word like the others in CIDEr-D and BLEU-4, so that a caption that breaks off loses the n-grams of a proper end.
+    Start and padding tokens are left out everywhere, and an unknown word of a sample matches nothing, not even an
+    unknown word of a reference.
+
+    - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10 (see [`~hf_ngsan.metrics.CiderDReward`]);
+    - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1.
+
+    Both are 0 for an empty caption, one without any word before its end.
+
+    Args:
+        references: for each training row its reference captions, as text. Tokenized once, whole, and ended by the end
+            token; captions that have no word left are passed over.
+        tokenizer: the captioner's, with an end token.
+        weights: the weights of `cider_d` and `bleu_4`; what weighs 0 is not computed.
+        functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
+            special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
+            a list, an array or a tensor.
+        document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token; by default that
+            of `references`.
+
+    Raises:
+        RewardError: a row without references, unknown names, nothing that has a weight, or document frequencies that
+            do not fit.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.data import build_tokenizer
+    >>> from hf_ngsan.training.rewards import CaptionRewards
+    >>> references = [["a cat on a mat"], ["two dogs run"]]
+    >>> tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
+    >>> rewards = CaptionRewards(references, tokenizer, {"cider_d": 1.0})
+    >>> samples = torch.tensor(tokenizer(["two dogs run", "a cat run"], padding=True)["input_ids"])
+    >>> rewards(samples, torch.tensor([1, 1])).round(decimals=2)
+    tensor([10.0000,  1.6700])
+
+    ```
+    """
+
+    NAMES = ("cider_d", "bleu_4")
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[str]],
+        tokenizer: PreTrainedTokenizerBase,
+        weights: Mapping[str, float],
+        functions: Mapping[str, tuple[RewardFunction, float]] | None = None,
+        document_frequency: DocumentFrequency | None = None,
+    ):
+        functions = functions or {}
+        _check_weights(weights, functions)
+        if tokenizer.eos_token_id is None:
+            raise RewardError("The tokenizer has no end token, without which no caption ends; set tokenizer.eos_token.")
+        self.weights = {name: float(weight) for name, weight in weights.items() if weight}
+        self.functions = {name: (function, float(weight)) for name, (function, weight) in functions.items() if weight}
+        self.tokenizer = tokenizer
+        self._eos = tokenizer.eos_token_id
+        self._ignored = tuple({tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self._eos})
+        self._texts = _check_references(references)
+        self._references = self._prepare()
+        if "cider_d" in self.weights:
+            self._cider_d = self._make_cider_d(document_frequency)
+
+    def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
+        """Reward captions.
+
+        Args:
+            token_ids: `(R, T)` long, the samples.
+            image_indices: `(R,)` long, the row in `references` of each.
+
+        Returns:
+            `(R,)` float32 on the device of `token_ids`.
+
+        Raises:
+            RewardError: shapes or indices that do not fit, or a function of the user that fails or returns anything but
+                R finite numbers.
+        """
+        parts = self.parts(token_ids, image_indices)
+        weights = self.weights | {name: weight for name, (_, weight) in self.functions.items()}
+        total = sum(weights[name] * values for name, values in parts.items())
+        return total.to(token_ids.device, torch.float32)
+
+    def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
+        ids, images = self._check_samples(token_ids, image_indices)
+        words = cut_sequences(ids, self._eos, (*self._ignored, self._eos))
+        known = ids
+        if self.tokenizer.unk_token_id is not None:
+            known = ids.masked_fill(ids == self.tokenizer.unk_token_id, len(self.tokenizer))
+        parts = {}
+        if "cider_d" in self.weights:
+            parts["cider_d"] = self._cider_d(known, self._references, images)
+        if "bleu_4" in self.weights:
+            parts["bleu_4"] = self._bleu_4(known, images)
+        has_words = torch.from_numpy(words.lengths > 0)
+        parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
+        if self.functions:
+            captions = self._detokenize(words)
+            for name, (function, _) in self.functions.items():
+                parts[name] = _call(name, function, list(captions), [list(self._texts[image]) for image in images])
+        return parts
+
+    def _prepare(self) -> PreparedReferences:
+        flat = [text for texts in self._texts for text in texts]
+        ids = self.tokenizer(flat, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        rows = np.repeat(np.arange(len(self._texts)), [len(texts) for texts in self._texts])
+        has_words = np.fromiter(map(bool, ids), dtype=bool, count=len(ids))
+        number = np.bincount(rows[has_words], minlength=len(self._texts))
+        if not number.all():
+            raise RewardError(
+                f"Row {number.argmin()} of the training data has no word in its captions; "
+                "give it a reference caption or leave it out of self-critical training."
+            )
+        captions = cut_sequences([[*words, self._eos] for words in ids if words], self._eos, self._ignored)
+        return PreparedReferences(captions, np.cumsum(number) - number, number)
+
+    def _make_cider_d(self, frequency: DocumentFrequency | None) -> CiderDReward:
+        try:
+            if frequency is None:
+                rows = np.repeat(np.arange(len(self._references)), self._references.number)
+                levels = count_ngrams(self._references.captions)
+                frequency = DocumentFrequency.from_sequences(levels, rows, None, self._eos, self._ignored)
+            reward = CiderDReward(frequency, self._eos, self._ignored)
+        except ValueError as error:
+            raise RewardError(str(error)) from error
+        if frequency.eos_token_id != self._eos:
+            raise RewardError(
+                f"The document frequencies were counted with the end token {frequency.eos_token_id}, but that of the "
+                f"tokenizer is {self._eos}; count them with this tokenizer and eos_token_id={self._eos}."
+            )
+        return reward
+
+    def _check_samples(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+        ids, images = token_ids.detach().cpu(), image_indices.detach().cpu()
+        for name, tensor in (("token_ids", ids), ("image_indices", images)):
+            if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+                raise RewardError(f"{name} must be whole numbers, not {tensor.dtype}.")
+        if ids.ndim != 2 or images.shape != ids.shape[:1]:
+            raise RewardError(
+                "token_ids must have the shape (R, T) and image_indices the shape (R,), not "
+                f"{tuple(ids.shape)} and {tuple(images.shape)}."
+            )
+        if len(images) and not 0 <= int(images.min()) <= int(images.max()) < len(self._texts):
+            raise RewardError(
+                f"image_indices must lie between 0 and {len(self._texts) - 1}, the rows with references, but go from "
+                f"{images.min()} to {images.max()}."
+            )
+        return ids, images.numpy()
+
+    def _bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
+        # Each candidate stands as an image of its own, with a copy of the references.
+        references = self._references
+        owners, captions = expand_ranges(references.first[images], references.number[images])
+        candidates = cut_sequences(token_ids, self._eos, self._ignored)
+        groups = ScoredGroups(references.captions.take(captions), owners, candidates, np.arange(len(images)))
+        _, scores = bleu_scores(groups)
+        return torch.from_numpy(scores[:, 3])
+
+    def _detokenize(self, words: WordSequences) -> list[str]:
+        captions = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
+        return self.tokenizer.batch_decode([ids.tolist() for ids in captions], skip_special_tokens=True)
+
+
+def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
+    """Read document frequencies for `cider_d` that `DocumentFrequency.save` wrote.
+
+    Raises:
+        RewardError: no such file, a file of another kind, or frequencies of text.
+    """
+    try:
+        frequency = DocumentFrequency.load(path)
+    except (OSError, ValueError) as error:
+        raise RewardError(str(error)) from error
+    if frequency.vocabulary is not None:
+        raise RewardError(
+            f"{os.fspath(path)} was counted on text; count it on the token ids of the training captions, with "
+            "eos_token_id, or leave it out to use those of the training split."
+        )
+    return frequency
+
+
+def load_reward_function(name: str) -> RewardFunction:
+    """Import a reward function of the user.
+
+    Args:
+        name: `package.module:function`. Modules are also looked for in the current folder, after all other places.
+
+    Raises:
+        RewardError: a name of another form, no such module or function, a module that fails, or nothing callable.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (colon and attribute.isidentifier() and all(map(str.isidentifier, module_name.split(".")))):
+        raise RewardError(f"{name!r} is no reward function; write package.module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise RewardError(
+                f"Reward function {name}: there is no module {missing}; install it, start from the folder it lies in, "
+                "or add that folder to PYTHONPATH."
+            ) from None
+        raise RewardError(
+            f"Reward function {name}: importing {module_name} failed ({_describe(error)}); correct it."
+        ) from error
+    if not hasattr(module, attribute):
+        close = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f"did you mean {module_name}:{close[0]}?" if close else "define it there or correct the name."
+        raise RewardError(f"Reward function {name}: {module_name} has no {attribute}; {hint}")
+    function = getattr(module, attribute)
+    if not callable(function):
+        raise RewardError(
+            f"Reward function {name} is {type(function).__name__}, which cannot be called; name a function that takes "
+            "captions and references."
+        )
+    return function
+
+
+def _check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]):
+    for name in weights:
+        if name not in CaptionRewards.NAMES:
+            raise RewardError(
+                f"Unknown reward {name!r}; valid are {', '.join(CaptionRewards.NAMES)}, and functions of your own as "
+                "package.module:function."
+            )
+    clash = next((name for name in functions if name in CaptionRewards.NAMES), None)
+    if clash:
+        raise RewardError(f"The reward function {clash!r} has the name of a built-in reward; give it another name.")
+    numbers = dict(weights) | {name: weight for name, (_, weight) in functions.items()}
+    for name, weight in numbers.items():
+        if not isinstance(weight, Real) or not math.isfinite(weight):
+            raise RewardError(f"The weight of the reward {name} must be a finite number, not {weight!r}.")
+    if not any(numbers.values()):
+        raise RewardError("No reward has a weight other than 0; give one, for example cider_d: 1.0.")
+
+
+def _check_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
+    checked = []
+    for row, captions in enumerate(references):
+        if isinstance(captions, str):
+            raise RewardError(f"The references of row {row} must be a list of captions, not one string.")
+        if captions is None or not len(captions):
+            raise RewardError(
+                f"Row {row} of the training data has no reference captions; "
+                "give it one or leave it out of self-critical training."
+            )
+        for index, caption in enumerate(captions):
+            if not isinstance(caption, str):
+                raise RewardError(f"Reference {index} of row {row} must be a string, not {type(caption).__name__}.")
+        checked.append(list(captions))
+    if not checked:
+        raise RewardError("There are no references; self-critical training needs the captions of its training rows.")
+    return checked
+
+
+def _call(name: str, function: RewardFunction, captions: list[str], references: list[list[str]]) -> torch.Tensor:
+    number, first = len(captions), list(captions)
+    try:
+        values = function(captions, references)
+    except Exception as error:
+        raise RewardError(f"Reward function {name} failed on {number} captions ({_describe(error)}).") from error
+    advice = f"return {number} finite numbers, one for each caption"
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+    try:
+        values = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RewardError(
+            f"Reward function {name} returned no plain list of numbers ({_describe(error)}); {advice}."
+        ) from error
+    if values.shape != (number,):
+        raise RewardError(f"Reward function {name} returned the shape {values.shape} instead of ({number},); {advice}.")
+    if values.dtype.kind not in "biuf" and number:
+        raise RewardError(f"Reward function {name} returned {values.dtype} instead of numbers; {advice}.")
+    values = values.astype(np.float64)
+    bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
+    if len(bad):
+        raise RewardError(
+            f"Reward function {name} returned {values[bad[0]]} for caption {bad[0]}, {first[bad[0]]!r}; {advice}."
+        )
+    return torch.from_numpy(values)
+
+
+def _describe(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

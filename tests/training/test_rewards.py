@@ -1,0 +1,416 @@
+"""Rewards on token ids against the metrics on text, what they must not depend on, and every complaint."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ngsan.data import build_tokenizer
+from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency
+from hf_ngsan.training.rewards import CaptionRewards, RewardError, load_document_frequency, load_reward_function
+
+REFERENCES = [
+    ["a cat sits on a red mat", "the cat sleeps on a mat"],
+    ["two dogs run on the grass", "two brown dogs play", "dogs run"],
+    ["a man rides a brown horse"],
+    ["a cat and a dog on the grass", "a dog sits on the red grass"],
+]
+TOKENIZER = build_tokenizer([text for texts in REFERENCES for text in texts], min_count=1)
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+SAMPLES = [
+    (0, "a cat sits on a mat"),
+    (3, "a dog sits on the red grass"),
+    (1, "two dogs run"),
+    (0, "a cat sits on a mat"),
+    (2, "grass"),
+    (1, "two brown dogs run on the red grass and a mat"),
+]
+
+
+def encode(captions, after=PAD):
+    ids = [[*words, END] for words in TOKENIZER(captions, add_special_tokens=False)["input_ids"]]
+    width = max(map(len, ids)) + 1
+    return torch.tensor([words + [after] * (width - len(words)) for words in ids])
+
+
+def ended(captions):
+    return [f"{caption} </s>" for caption in captions]
+
+
+def text_scores(metric, samples=SAMPLES):
+    """Per-caption scores of a metric on text in which the end is written out as a word."""
+    predictions = ended(caption for _, caption in samples)
+    references = [ended(REFERENCES[row]) for row, _ in samples]
+    (scores,) = [
+        values
+        for name, values in metric.compute(predictions=predictions, references=references, per_image=True)[
+            "per_image"
+        ].items()
+        if name in ("cider_d", "bleu_4")
+    ]
+    return scores
+
+
+def cider_d_on_text():
+    frequency = DocumentFrequency.from_captions([ended(texts) for texts in REFERENCES], tokenizer=None)
+    return CiderD(frequency, tokenizer=None)
+
+
+def brevity(captions, references):
+    return [1 / (1 + len(caption.split())) for caption in captions]
+
+
+def sample_batch(samples=SAMPLES):
+    return encode([caption for _, caption in samples]), torch.tensor([row for row, _ in samples])
+
+
+def test_cider_d_is_the_metric_on_text_with_the_end_as_a_word():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0})
+    total = rewards(*sample_batch())
+    assert total.dtype == torch.float32
+    np.testing.assert_allclose(total.numpy(), text_scores(cider_d_on_text()), rtol=1e-6)
+    assert total[0] == total[3] and total[1] > total[2] > 0
+
+
+def test_bleu_4_is_the_metric_on_text_with_the_end_as_a_word():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 0.0, "bleu_4": 1.0})
+    total = rewards(*sample_batch())
+    np.testing.assert_allclose(total.numpy(), text_scores(Bleu(tokenizer=None)), rtol=1e-6)
+    assert total[1] == pytest.approx(1.0)
+
+
+def test_the_total_is_the_weighted_sum_of_the_parts():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 0.5, "bleu_4": -2.0}, {"mine:brevity": (brevity, 0.3)})
+    parts = rewards.parts(*sample_batch())
+    assert list(parts) == ["cider_d", "bleu_4", "mine:brevity"]
+    expected = 0.5 * parts["cider_d"] - 2 * parts["bleu_4"] + 0.3 * parts["mine:brevity"]
+    torch.testing.assert_close(rewards(*sample_batch()), expected.float())
+    assert parts["mine:brevity"].tolist() == [1 / (1 + len(caption.split())) for _, caption in SAMPLES]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.lists(st.integers(UNKNOWN, len(TOKENIZER) - 1), max_size=9)), min_size=1, max_size=6
+)
+
+
+WORDS = [word for word in TOKENIZER.get_vocab() if word not in TOKENIZER.all_special_tokens]
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.one_of(TEXTS, st.sampled_from([text for texts in REFERENCES for text in texts]))
+        ),
+        min_size=1,
+    )
+)
+def test_any_captions_score_as_on_text(samples):
+    parts = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0}).parts(*sample_batch(samples))
+    np.testing.assert_allclose(parts["cider_d"].numpy(), text_scores(cider_d_on_text(), samples), atol=1e-9)
+    np.testing.assert_allclose(parts["bleu_4"].numpy(), text_scores(Bleu(tokenizer=None), samples), atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.data())
+def test_nothing_after_the_end_matters_nor_the_company_of_other_captions(samples, data):
+    rewards = CaptionRewards(
+        REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0}, {"length": (lambda c, r: [len(t) for t in c], 0.1)}
+    )
+    width = max(len(words) for _, words in samples) + 3
+    anything = st.one_of(st.integers(0, len(TOKENIZER) - 1), st.just(-100))
+    images = torch.tensor([row for row, _ in samples])
+
+    def batch(fill):
+        return torch.tensor([[*words, END, *fill(width - len(words) - 1)] for _, words in samples])
+
+    plain = rewards(batch(lambda n: [PAD] * n), images)
+    noisy = rewards(batch(lambda n: data.draw(st.lists(anything, min_size=n, max_size=n))), images)
+    torch.testing.assert_close(noisy, plain, rtol=0, atol=0)
+    order = torch.tensor(data.draw(st.permutations(range(len(samples)))))
+    torch.testing.assert_close(rewards(batch(lambda n: [PAD] * n)[order], images[order]), plain[order])
+    alone = torch.cat([rewards(torch.tensor([[*words, END]]), torch.tensor([row])) for row, words in samples])
+    torch.testing.assert_close(alone, plain)
+
+
+def test_a_caption_that_breaks_off_is_worth_less():
+    ids = encode(REFERENCES[2])
+    for name in ("cider_d", "bleu_4"):
+        rewards = CaptionRewards(REFERENCES, TOKENIZER, {name: 1.0})
+        assert rewards(ids.masked_fill(ids == END, PAD), torch.tensor([2])) < rewards(ids, torch.tensor([2]))
+
+
+@pytest.mark.parametrize("row", [[END, PAD, PAD], [END, 5, 6], [PAD, PAD, PAD], [START, END, 7]])
+def test_an_empty_sample_is_worth_nothing(row):
+    # With these frequencies the end token has a weight, so that only the rule keeps the reward at 0.
+    unrelated = DocumentFrequency.from_captions([[[7, 8]], [[9]], [[10]]], eos_token_id=END)
+    seen = []
+    rewards = CaptionRewards(
+        REFERENCES,
+        TOKENIZER,
+        {"cider_d": 1.0, "bleu_4": 1.0},
+        {"mine": (lambda captions, references: seen.extend(captions) or [0.5] * len(captions), 1.0)},
+        document_frequency=unrelated,
+    )
+    parts = rewards.parts(torch.tensor([row, [END, 9, 9]]), torch.tensor([0, 1]))
+    assert {name: values.tolist() for name, values in parts.items()} == {
+        "cider_d": [0, 0],
+        "bleu_4": [0, 0],
+        "mine": [0.5, 0.5],
+    }
+    assert seen == ["", ""]
+
+
+def test_no_captions_at_all():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0}, {"mine": (brevity, 1.0)})
+    total = rewards(torch.empty(0, 5, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    assert total.shape == (0,) and total.dtype == torch.float32
+
+
+def test_an_unknown_word_matches_nothing():
+    tokenizer = build_tokenizer([text for texts in REFERENCES for text in texts], min_count=2)
+    unknown = tokenizer.unk_token_id
+    ids = torch.tensor([[*tokenizer("two", add_special_tokens=False)["input_ids"], unknown, END]])
+    (reference,) = tokenizer(["two zebras"], add_special_tokens=False)["input_ids"]
+    assert reference == ids[0, :-1].tolist()
+    rewards = CaptionRewards([["two zebras"], *REFERENCES], tokenizer, {"bleu_4": 1.0, "cider_d": 1.0})
+    parts = rewards.parts(ids, torch.tensor([0]))
+    assert parts["bleu_4"] < 0.01 and parts["cider_d"] < 5
+    assert parts["cider_d"] > 0  # "two" does match
+
+
+def test_the_start_token_does_not_count():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0}, {"mine": (brevity, 1.0)})
+    ids, images = sample_batch()
+    started = torch.cat([torch.full((len(ids), 1), START), ids], dim=1)
+    torch.testing.assert_close(rewards(started, images), rewards(ids, images), rtol=0, atol=0)
+
+
+def test_long_references_are_not_cut_and_blank_ones_passed_over():
+    long = " ".join(["a cat on a mat"] * 20)
+    rewards = CaptionRewards([[long, "", " ... "], *REFERENCES], TOKENIZER, {"cider_d": 1.0})
+    assert rewards(encode([long]), torch.tensor([0])).item() == pytest.approx(10)
+
+
+def test_the_frequencies_of_the_references_are_the_default(tmp_path):
+    ids = [[[*words, END] for words in TOKENIZER(texts, add_special_tokens=False)["input_ids"]] for texts in REFERENCES]
+    frequency = DocumentFrequency.from_captions(ids, eos_token_id=END)
+    frequency.save(tmp_path / "df.npz")
+    default, given_, loaded = (
+        CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, document_frequency=source)(*sample_batch())
+        for source in (None, frequency, load_document_frequency(tmp_path / "df.npz"))
+    )
+    assert torch.equal(default, given_) and torch.equal(default, loaded)
+    other = DocumentFrequency.from_captions([*ids, *ids[:1], *ids[:1]], eos_token_id=END)
+    changed = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, document_frequency=other)(*sample_batch())
+    assert not torch.allclose(default, changed)
+
+
+def test_references_are_tokenized_once_and_what_weighs_nothing_is_not_computed(monkeypatch):
+    calls = []
+    tokenize = type(TOKENIZER).__call__
+    monkeypatch.setattr(type(TOKENIZER), "__call__", lambda *a, **k: calls.append("tokenize") or tokenize(*a, **k))
+    monkeypatch.setattr(type(TOKENIZER), "batch_decode", lambda *a, **k: pytest.fail("detokenized"))
+    batch = sample_batch()
+    calls.clear()
+    refuse = (lambda captions, references: pytest.fail("called"), 0)
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 0.0}, {"mine": refuse})
+    monkeypatch.setattr(CaptionRewards, "_bleu_4", lambda *a: pytest.fail("BLEU computed"))
+    for _ in range(3):
+        assert list(rewards.parts(*batch)) == ["cider_d"]
+    assert calls == ["tokenize"]
+
+
+def test_functions_get_text_and_the_references_of_each_caption():
+    got = {}
+
+    def keep(captions, references):
+        got.update(captions=list(captions), references=[list(texts) for texts in references])
+        captions.clear()
+        references[0].clear()  # what a function does to its lists stays with it
+        return [1.0] * len(SAMPLES)
+
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"one": (keep, 1.0), "two": (brevity, 1.0)})
+    for _ in range(2):
+        parts = rewards.parts(encode([caption for _, caption in SAMPLES], after=7), sample_batch()[1])
+        assert got["captions"] == [caption for _, caption in SAMPLES]
+        assert got["references"] == [REFERENCES[row] for row, _ in SAMPLES]
+        assert parts["two"].shape == (len(SAMPLES),)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        (1.0, 2.0),
+        np.array([1, 2], dtype=np.float16),
+        torch.tensor([1, 2], dtype=torch.bfloat16, requires_grad=False),
+        torch.tensor([1.0, 2.0], requires_grad=True),
+        [torch.tensor(1.0), torch.tensor(2.0)],
+        [np.float32(1), 2],
+    ],
+    ids=str,
+)
+def test_functions_may_return_lists_arrays_or_tensors(values):
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"mine": (lambda c, r: values, 2.0)})
+    total = rewards(encode(["a cat", "two dogs"]), torch.tensor([0, 1]))
+    assert total.tolist() == [2, 4] and not total.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, math.nan], r"mine:f returned nan for caption 1, 'two dogs'; return 2 finite numbers, one for each"),
+        (torch.tensor([-math.inf, 0]), r"mine:f returned -inf for caption 0, 'a cat'"),
+        ([1e300, 0], r"1e\+300 for caption 0"),
+        ([1.0], r"the shape \(1,\) instead of \(2,\); return 2"),
+        (torch.zeros(2, 1), r"the shape \(2, 1\) instead of \(2,\)"),
+        (0.5, r"the shape \(\) instead of \(2,\)"),
+        (None, r"the shape \(\) instead of \(2,\)"),
+        ([[1.0], [1.0, 2.0]], "no plain list of numbers"),
+        (["1", "2"], r"returned <U1 instead of numbers"),
+        ([None, 1.0], r"returned object instead of numbers"),
+        ([1j, 1.0], r"returned complex128 instead of numbers"),
+    ],
+    ids=str,
+)
+def test_what_a_function_must_not_return(values, message):
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, {"mine:f": (lambda c, r: values, 1.0)})
+    with pytest.raises(RewardError, match=message) as caught:
+        rewards(encode(["a cat", "two dogs"]), torch.tensor([0, 1]))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_fails_is_named():
+    def broken(captions, references):
+        raise KeyError("colour\nof the cat")
+
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"mine:broken": (broken, 1.0)})
+    with pytest.raises(RewardError, match=r"mine:broken failed on 6 captions \(KeyError: .*colour") as caught:
+        rewards(*sample_batch())
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("weights", "functions", "message"),
+    [
+        ({}, None, "No reward has a weight other than 0"),
+        ({"cider_d": 0.0}, {"mine": (brevity, 0)}, "No reward has a weight other than 0"),
+        ({"cider": 1.0}, None, "Unknown reward 'cider'; valid are cider_d, bleu_4"),
+        ({"cider_d": math.nan}, None, "weight of the reward cider_d must be a finite number, not nan"),
+        ({"cider_d": "1"}, None, "must be a finite number, not '1'"),
+        ({}, {"mine": (brevity, math.inf)}, "weight of the reward mine must be a finite number"),
+        ({}, {"bleu_4": (brevity, 1.0)}, "'bleu_4' has the name of a built-in reward"),
+    ],
+)
+def test_weights_that_make_no_sense(weights, functions, message):
+    with pytest.raises(RewardError, match=message):
+        CaptionRewards(REFERENCES, TOKENIZER, weights, functions)
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        ([["a cat"], []], r"Row 1 of the training data has no reference captions; give it one or leave it out"),
+        ([["a cat"], None], r"Row 1 .* has no reference captions"),
+        ([["a cat"], ["a dog"], ["...", ""]], r"Row 2 of the training data has no word in its captions"),
+        ([["a cat"], "a dog"], r"references of row 1 must be a list of captions, not one string"),
+        ([["a cat"], ["a dog", None]], r"Reference 1 of row 1 must be a string, not NoneType"),
+        ([], r"There are no references"),
+        ([["a cat"]], r"at least two images"),
+    ],
+)
+def test_references_that_cannot_be_used(references, message):
+    with pytest.raises(RewardError, match=message):
+        CaptionRewards(references, TOKENIZER, {"cider_d": 1.0})
+
+
+def test_frequencies_that_cannot_be_used():
+    text = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
+    other_end = DocumentFrequency.from_captions([[[5, 6]], [[7, 6]]], eos_token_id=6)
+    for frequency, message in [
+        (text, "counted on text"),
+        (other_end, "with the end token 6, but that of the tokenizer is 2; count them with this tokenizer"),
+        (DocumentFrequency.from_captions([[[5, 2]], [[7, 2]]]), "with the end token None"),
+    ]:
+        with pytest.raises(RewardError, match=message):
+            CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, document_frequency=frequency)
+
+
+def test_files_of_frequencies_that_cannot_be_used(tmp_path):
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    DocumentFrequency.from_captions(REFERENCES, tokenizer=None).save(tmp_path / "text.npz")
+    for name, message in [("none", "no document-frequency file at .*none.npz"), ("broken", "damaged")]:
+        with pytest.raises(RewardError, match=message):
+            load_document_frequency(tmp_path / f"{name}.npz")
+    with pytest.raises(RewardError, match="text.npz was counted on text; .*eos_token_id"):
+        load_document_frequency(tmp_path / "text.npz")
+
+
+def test_a_tokenizer_without_an_end():
+    tokenizer = build_tokenizer(["a cat"], min_count=1)
+    tokenizer.eos_token = None
+    with pytest.raises(RewardError, match="no end token"):
+        CaptionRewards(REFERENCES, tokenizer, {"cider_d": 1.0})
+
+
+def test_samples_that_do_not_fit():
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0})
+    ids, images = sample_batch()
+    for token_ids, rows, message in [
+        (ids[0], images, r"must have the shape \(R, T\) .* not \(\d+,\) and \(6,\)"),
+        (ids, images[:2], r"and \(2,\)"),
+        (ids.float(), images, "token_ids must be whole numbers, not torch.float32"),
+        (ids, images.float(), "image_indices must be whole numbers"),
+        (ids, images + 1, "between 0 and 3, the rows with references, but go from 1 to 4"),
+        (ids, images - 1, "but go from -1 to 2"),
+    ]:
+        with pytest.raises(RewardError, match=message):
+            rewards(token_ids, rows)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A current folder with modules of a user."""
+    (tmp_path / "my_rewards.py").write_text("LIMIT = 3\n\n\ndef brevity(captions, references):\n    return [1.0]\n")
+    (tmp_path / "needs_more.py").write_text("import a_package_nobody_has\n")
+    (tmp_path / "typo.py").write_text("def brevity(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield tmp_path
+    for name in ("my_rewards", "needs_more", "typo"):
+        sys.modules.pop(name, None)
+
+
+def test_a_function_of_the_current_folder_is_found(project):
+    assert load_reward_function("my_rewards:brevity")(["a"], [["b"]]) == [1.0]
+    assert load_reward_function("os.path:join").__name__ == "join"
+    assert sys.path.count(str(project)) == 1 and sys.path[0] != str(project)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my_rewards", "'my_rewards' is no reward function; write package.module:function"),
+        ("my_rewards:", "write package.module:function"),
+        (":brevity", "write package.module:function"),
+        ("./my_rewards.py:brevity", "write package.module:function"),
+        ("no_such_module:brevity", "there is no module no_such_module; install it"),
+        ("no_such.module:brevity", "there is no module no_such; install it"),
+        ("os.no_such:brevity", "there is no module os.no_such"),
+        ("needs_more:f", "importing needs_more failed .*a_package_nobody_has"),
+        ("typo:f", r"importing typo failed \(SyntaxError"),
+        ("my_rewards:brevty", "my_rewards has no brevty; did you mean my_rewards:brevity"),
+        ("my_rewards:zzz", "my_rewards has no zzz; define it there"),
+        ("my_rewards:LIMIT", "my_rewards:LIMIT is int, which cannot be called"),
+    ],
+)
+def test_functions_that_cannot_be_loaded(project, name, message):
+    with pytest.raises(RewardError, match=message) as caught:
+        load_reward_function(name)
+    assert "\n" not in str(caught.value)
