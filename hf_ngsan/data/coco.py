@@ -1,7 +1,7 @@
 """The COCO layout: `instances_NAME.json` and `captions_NAME.json`."""
 
 import json
-import math
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 from .errors import DataError
 
 _ALIASES = {"validation": "val", "val": "validation"}
+_LARGEST_INTEGER = 2**63 - 1
 _ROUNDING = 1.0  # pixels by which COCO's own boxes may reach beyond their image
 
 
@@ -114,10 +115,8 @@ def _read_sizes(content, path):
         if image_id in sizes:
             raise DataError(f"{where}: image id {image_id} is there twice; image ids must be unique.")
         sizes[image_id] = _integer(image, "width", where), _integer(image, "height", where)
-        if min(sizes[image_id]) < 1:
-            raise DataError(
-                f"{where}: width and height are {sizes[image_id]}; they must be positive numbers of pixels."
-            )
+        if not all(1 <= side < 2**31 for side in sizes[image_id]):
+            raise DataError(f"{where}: width and height are {sizes[image_id]}; they must be numbers of pixels.")
     return sizes
 
 
@@ -157,9 +156,9 @@ def _read_regions(content, path, sizes, indices):
 def _corners(annotation, size, where):
     """The box as shares of the image, clipped to it, and whether more than rounding was clipped."""
     box = annotation.get("bbox")
-    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)):
+    if not (isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)):
         raise DataError(f"{where}: bbox is {box!r}; it must be four numbers x, y, width, height in pixels.")
-    if not all(math.isfinite(side) for side in box):
+    if not all(abs(side) <= sys.float_info.max for side in box):
         raise DataError(f"{where}: bbox is {box}, which is not finite; correct or remove the box.")
     left, top, width, height = box
     if width < 0 or height < 0:
@@ -184,6 +183,8 @@ def _read_captions(content, path, sizes):
         if not isinstance(caption, str):
             raise DataError(f"{where}: caption is {caption!r}; it must be a string.")
         caption = " ".join(caption.split())
+        if any("\ud800" <= character <= "\udfff" for character in caption):
+            raise DataError(f"{where}: caption is {caption!r}, which holds half of a character; correct it.")
         if caption:
             captions[image_id].append((caption_id, caption))
         else:
@@ -196,18 +197,19 @@ def _read_captions(content, path, sizes):
 
 def _load_json(path):
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); it must be a COCO annotation file.") from None
+    except RecursionError:
+        raise DataError(f"{path} holds lists within lists without end; it must be a COCO annotation file.") from None
     except json.JSONDecodeError as error:
         raise DataError(
             f"{path} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg});"
             " it may have been cut, get it again."
         ) from None
     if not isinstance(content, dict):
-        raise DataError(
-            f"{path} holds a JSON {type(content).__name__}; a COCO annotation file is one object with lists in it."
-        )
+        kind = "null" if content is None else f"a JSON {type(content).__name__}"
+        raise DataError(f"{path} holds {kind}; a COCO annotation file is one object with lists in it.")
     return content
 
 
@@ -227,6 +229,8 @@ def _integer(record, field, where):
     if isinstance(value, bool) or not isinstance(value, int):
         problem = f"is {value!r}" if field in record else "is missing"
         raise DataError(f"{where}: {field} {problem}; it must be an integer.")
+    if not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+        raise DataError(f"{where}: {field} is {value}, which is beyond 64 bits; give a smaller one.")
     return value
 
 

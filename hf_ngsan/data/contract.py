@@ -116,18 +116,21 @@ def check_dataset(dataset, *, name):
     Raises:
         DataError: naming the first wrong row and its field.
     """
-    if "visual_features" not in dataset.column_names:
-        raise DataError(
-            f"{name}: there is no column 'visual_features' among {', '.join(dataset.column_names) or 'no columns'};"
-            " hf_ngsan.data.caption_features says which columns a data set has."
-        )
+    for column in ("image_id", "visual_features"):
+        if column not in dataset.column_names:
+            raise DataError(
+                f"{name}: there is no column {column!r} among {', '.join(dataset.column_names) or 'no columns'};"
+                " hf_ngsan.data.caption_features says which columns a data set has."
+            )
     if not len(dataset):
         raise DataError(f"{name}: the data set has no rows.")
     dataset = drop_empty_columns(dataset)
     checked = [column for column in ("image_id", *ARRAY_COLUMNS, "captions") if column in dataset.column_names]
     feature_size = None
     for index, row in enumerate(_rows(dataset.select_columns(checked), name)):
-        where = f"{name}, row {index}" + (f" (image_id {row['image_id']})" if "image_id" in row else "")
+        where = f"{name}, row {index} (image_id {row['image_id']})"
+        if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
+            raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
         if "visual_boxes" in checked and is_missing(row["visual_boxes"]):
             raise DataError(
                 f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or to none."
@@ -196,10 +199,10 @@ def _check_features(features, where, feature_size):
     if is_missing(features):
         raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
     features = _as_array(features, "visual_features", where)
+    if features.shape[:1] == (0,):
+        raise DataError(f"{where}: visual_features has no regions; leave the row out.")
     if features.ndim != 2 or features.shape[1] == 0:
         raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, feature width).")
-    if len(features) == 0:
-        raise DataError(f"{where}: visual_features has no regions; leave the row out.")
     if feature_size is not None and features.shape[1] != feature_size:
         raise DataError(
             f"{where}: visual_features has width {features.shape[1]}, but the rows before have {feature_size};"
@@ -217,7 +220,7 @@ def _check_features(features, where, feature_size):
 
 def _check_boxes(boxes, regions, where):
     boxes = _as_array(boxes, "visual_boxes", where).astype(np.float32, copy=False)
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
+    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
         raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
     if len(boxes) != regions:
         raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {regions} regions of visual_features.")
@@ -239,6 +242,8 @@ def _check_boxes(boxes, regions, where):
 def _check_captions(captions, where):
     if is_missing(captions) or len(captions) == 0:
         raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")
+    if isinstance(captions, str):
+        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")
@@ -247,7 +252,7 @@ def _check_captions(captions, where):
 def _as_array(values, field, where):
     try:
         array = np.asarray(values)
-        if array.dtype.kind not in "fiu":
+        if array.size and array.dtype.kind not in "fiu":
             raise ValueError
         return array
     except ValueError:

@@ -47,6 +47,8 @@ def _open(directory):
         raise DataError(
             f"{directory} is not a saved data set; give a folder written by save_to_disk of the datasets library."
         ) from None
+    except IndexError:  # what the datasets library says of a split without rows
+        raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{directory} cannot be loaded as a saved data set: {reason}; save it again.") from error

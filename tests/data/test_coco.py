@@ -115,7 +115,9 @@ CAPTION = ("captions", "annotations", 2)
         (put("captions", "annotations", value={}), r"captions_train\.json has no list 'annotations'"),
         (put("instances", "categories", value=[]), "'categories' is empty"),
         (put("instances", "images", 1, "width", value=0), r"images\[1\]: width and height are \(0, 100\)"),
+        (put("instances", "images", 1, "width", value=2**31), r"images\[1\]: width and height are \(2147483648, 100\)"),
         (put("instances", "images", 1, "height", value=REMOVED), r"images\[1\]: height is missing"),
+        (put("instances", "images", 1, "id", value=2**63), r"images\[1\]: id is 9223372036854775808, .*64 bits"),
         (put("instances", "images", 1, "id", value=7), r"images\[1\]: image id 7 is there twice"),
         (put("instances", "categories", 2, "id", value=5), r"categories\[2\]: category id 5 is there twice"),
         (put(*BOX, "image_id", value=4), r"instances_train\.json, annotations\[1\]: image_id 4 is not among"),
@@ -125,10 +127,13 @@ CAPTION = ("captions", "annotations", 2)
         (put(*BOX, "bbox", value=REMOVED), r"annotations\[1\]: bbox is None"),
         (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), r"annotations\[1\]: bbox .*not finite"),
         (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), r"annotations\[1\]: bbox .*not finite"),
+        (put(*BOX, "bbox", value=[1, 2, 10**400, 4]), r"annotations\[1\]: bbox .*not finite"),
+        (put(*BOX, "bbox", value=[True, 2, 3, 4]), r"annotations\[1\]: bbox is \[True, .*must be four numbers"),
         (put(*BOX, "bbox", value=[50, 50, -10, 10]), r"annotations\[1\]: bbox .*inverted"),
         (put(*BOX, "bbox", value=[150, 50, 10, 10]), r"annotations\[1\]: bbox .*outside its image of 100 x 100"),
         (put(*BOX, value=3), r"annotations\[1\] is 3; it must be an object"),
         (put(*CAPTION, "caption", value=7), r"captions_train\.json, annotations\[2\]: caption is 7"),
+        (put(*CAPTION, "caption", value="a \ud83d cat"), r"annotations\[2\]: caption is 'a \\ud83d cat', .*half of a"),
         (put(*CAPTION, "image_id", value=4), r"captions_train\.json, annotations\[2\]: image_id 4 is not among"),
         (put(*CAPTION, "id", value=REMOVED), r"annotations\[2\]: id is missing"),
         (put("captions", "annotations", value=[]), "No image has both a box .* and a caption"),
@@ -147,6 +152,8 @@ def test_a_wrong_file_is_one_sentence(coco_folder, change, message):
         (b'{"images": [', "is not valid JSON .*line 1"),
         (b"", "is not valid JSON"),
         (b"[]", "holds a JSON list"),
+        (b"null", "holds null"),
+        (b"[" * 100_000, "holds lists within lists"),
         (b'{"images": "\xff"}', "is not UTF-8"),
     ],
 )
@@ -156,6 +163,12 @@ def test_a_file_that_is_no_json_object_is_named(coco_folder, content, message):
     with pytest.raises(DataError, match=message) as error:
         load_coco_layout(coco_folder.directory, "train")
     assert str(path) in str(error.value)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(coco_folder):
+    path = coco_folder.write() / "captions_train.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_coco_layout(coco_folder.directory, "train")[0]["captions"] == ["A bird"]
 
 
 def test_a_file_that_cannot_be_read_is_named(coco_folder):

@@ -76,6 +76,8 @@ def test_rows_without_boxes_or_captions_pass():
         (changed("visual_features", (1, 2), np.nan), r"visual_features\[1, 2\] is nan"),
         (changed("visual_features", (2, 0), np.inf), r"visual_features\[2, 0\] is inf"),
         (make_row(visual_features=np.zeros((0, 4))), "no regions"),
+        (make_row(visual_features=[]), "no regions"),
+        (make_row(visual_features=np.array([], dtype=object)), "no regions"),
         (make_row(visual_features=np.zeros(4)), "must be \\(regions, feature width\\)"),
         (make_row(visual_features=None), "visual_features is missing"),
         (make_row(visual_features=[[1.0], [1.0, 2.0]]), "visual_features is not an array"),
@@ -87,7 +89,9 @@ def test_rows_without_boxes_or_captions_pass():
         (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), r"visual_boxes\[1\].*inverted"),
         (make_row(visual_boxes=np.full((2, 4), 0.5)), "2 boxes for 3 regions"),
         (make_row(visual_boxes=np.full((3, 5), 0.5)), r"shape \(3, 5\)"),
+        (make_row(visual_boxes=[]), "0 boxes for 3 regions"),
         (make_row(captions=[]), "captions is empty"),
+        (make_row(captions="a cat"), "captions is 'a cat'; it must be a list"),
         (make_row(captions=None), "captions is empty"),
         (make_row(captions=["a cat", " "]), r"captions\[1\] is ' '"),
         (make_row(captions=["a cat", 3]), r"captions\[1\] is 3"),
@@ -172,7 +176,13 @@ def test_boxes_in_some_rows_only_are_an_error():
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (Dataset.from_dict({"captions": [["a"]]}), "mine: there is no column 'visual_features' among captions"),
+        (
+            dataset_of([make_row()]).remove_columns("visual_features"),
+            "mine: there is no column 'visual_features' among",
+        ),
+        (dataset_of([make_row()]).remove_columns("image_id"), "mine: there is no column 'image_id' among visual_feat"),
+        (dataset_of([make_row(image_id="a")], image_id=Value("string")), "mine, row 0: image_id is 'a'; it must be"),
+        (dataset_of([make_row(), make_row(image_id=None)]), "mine, row 1: image_id is None; it must be an integer"),
         (dataset_of([make_row()]).select([]), "mine: the data set has no rows"),
     ],
 )

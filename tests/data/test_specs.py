@@ -157,6 +157,12 @@ def test_video_has_no_boxes(tmp_path):
     assert "visual_boxes" not in load_data(f"features:{tmp_path / 'mine'}", "train")[0]
 
 
+def test_a_saved_split_without_rows_is_named(tmp_path):
+    DatasetDict(train=make_dataset(), test=make_dataset().select([])).save_to_disk(tmp_path / "mine")
+    with pytest.raises(DataError, match="mine has a split without rows"):
+        load_data(f"features:{tmp_path / 'mine'}", "train")
+
+
 @pytest.mark.parametrize("content", [None, b"not arrow"])
 def test_a_folder_that_is_no_saved_data_set(tmp_path, content):
     folder = tmp_path / "mine"
