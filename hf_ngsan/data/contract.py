@@ -240,10 +240,10 @@ def _check_boxes(boxes, regions, where):
 
 
 def _check_captions(captions, where):
+    if isinstance(captions, str | int | float) and not is_missing(captions):
+        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
     if is_missing(captions) or len(captions) == 0:
         raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")
-    if isinstance(captions, str):
-        raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")

@@ -91,6 +91,7 @@ def test_rows_without_boxes_or_captions_pass():
         (make_row(visual_boxes=np.full((3, 5), 0.5)), r"shape \(3, 5\)"),
         (make_row(visual_boxes=[]), "0 boxes for 3 regions"),
         (make_row(captions=[]), "captions is empty"),
+        (make_row(captions=3), "captions is 3; it must be a list"),
         (make_row(captions="a cat"), "captions is 'a cat'; it must be a list"),
         (make_row(captions=None), "captions is empty"),
         (make_row(captions=["a cat", " "]), r"captions\[1\] is ' '"),
