@@ -348,7 +348,7 @@ def test_files_of_frequencies_that_cannot_be_used(tmp_path):
     for name, message in [("none", "no document-frequency file at .*none.npz"), ("broken", "damaged")]:
         with pytest.raises(RewardError, match=message):
             load_document_frequency(tmp_path / f"{name}.npz")
-    with pytest.raises(RewardError, match="text.npz was counted on text; .*eos_token_id"):
+    with pytest.raises(RewardError, match=r"text.npz was counted on text; .*eos_token_id"):
         load_document_frequency(tmp_path / "text.npz")
 
 
