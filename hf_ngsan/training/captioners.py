@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, StrictDataclassError
-from safetensors import SafetensorError
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
 from transformers.utils import logging as transformers_logging
 
@@ -150,6 +149,8 @@ def find_model_folder(name: str | os.PathLike) -> str:
         if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder} is a file; give the folder of a model, such as {folder.parent}.")
     for candidate in (folder, folder / "best", folder / "last"):
         if (candidate / "config.json").is_file():
             return str(candidate)
@@ -167,7 +168,11 @@ def load_config(name: str | os.PathLike):
     folder = find_model_folder(name)
     try:
         config = AutoConfig.from_pretrained(folder)
-    except (OSError, ValueError, StrictDataclassError, HfHubHTTPError, HFValidationError) as error:
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if not Path(folder).is_dir():
+            raise ModelFolderError(
+                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+            ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
     if config.model_type not in CAPTIONERS:
         raise ModelFolderError(
@@ -192,18 +197,34 @@ def load_captioner(name: str | os.PathLike, **config_changes):
         setattr(config, field, value)
     try:
         with without_progress_bars():
-            model, report = AutoModelForImageTextToText.from_pretrained(folder, config=config, output_loading_info=True)
+            model, report = AutoModelForImageTextToText.from_pretrained(
+                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            )
             processor = AutoProcessor.from_pretrained(folder)
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ModelFolderError(
             f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
         ) from error
-    if report["missing_keys"]:
-        raise ModelFolderError(
-            f"{folder} is not a complete captioner: {len(report['missing_keys'])} weights are missing, "
-            f"{min(report['missing_keys'])} among them; save it again or use an earlier one."
-        )
+    check_weights(folder, report, config_changes)
     return model.eval(), processor
+
+
+def check_weights(folder: str, report: Mapping, config_changes: Iterable[str]):
+    """Raise a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape."""
+    for fault, names in (
+        ("are missing", report["missing_keys"]),
+        ("have another shape than the configuration says", {name for name, *_ in report["mismatched_keys"]}),
+    ):
+        if names and config_changes:
+            raise ModelFolderError(
+                f"{folder} has no weights for the changed configuration ({', '.join(config_changes)}): {len(names)} "
+                f"{fault}, {min(names)} among them; leave out the fields that change them."
+            )
+        if names:
+            raise ModelFolderError(
+                f"{folder} is not a complete captioner: {len(names)} weights {fault}, {min(names)} among them; "
+                "save it again or use an earlier one."
+            )
 
 
 @contextmanager
@@ -221,6 +242,8 @@ def without_progress_bars():
 def one_sentence(error: Exception) -> str:
     """What an error says, in one line and without its full stop."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, AttributeError | LookupError | TypeError):  # what they say is not meant for users
+        return f"{type(error).__name__}: {lines[0]}".rstrip(".")
     if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
         return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
     return lines[0].rstrip(".")

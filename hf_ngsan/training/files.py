@@ -67,18 +67,19 @@ def check_folder(folder: Path):
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
+    except (FileNotFoundError, NotADirectoryError):
         raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
-    except ValueError:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
-    for name, expected in manifest.items():
+    for name, (num_bytes, checksum) in written.items():
         file = folder / name
         if not file.is_file():
             raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
-        if file.stat().st_size != expected["bytes"]:
+        if file.stat().st_size != num_bytes:
             size = file.stat().st_size
-            raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {expected['bytes']} bytes.")
-        if sha256(file) != expected["sha256"]:
+            raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {num_bytes} bytes.")
+        if sha256(file) != checksum:
             raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
 
 

@@ -1,3 +1,6 @@
+import json
+import shutil
+
 import pytest
 import torch
 
@@ -70,6 +73,41 @@ def test_a_model_of_another_kind_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ModelFolderError, match="holds a bert model"):
         load_captioner(tmp_path)
+
+
+def test_a_file_is_no_model_folder(run):
+    with pytest.raises(ModelFolderError, match=r"config\.json is a file; give the folder of a model, such as .*best\."):
+        load_captioner(run / "best" / "config.json")
+
+
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub_is_called_so(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFolderError, match="There is no model folder runs/scense, and no such model on the Hub"):
+        load_captioner("runs/scense")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", "{"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_file_that_holds_something_else_is_one_sentence(run, tmp_path, name, content):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    (broken / name).write_text(content)
+    with pytest.raises(ModelFolderError, match="broken") as error:
+        load_captioner(broken)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_shape_are_named(run, tmp_path):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "intermediate_size": 8}))
+    with pytest.raises(ModelFolderError, match=r"broken is not a complete captioner: \d+ weights have another shape"):
+        load_captioner(broken)
+
+
+@pytest.mark.parametrize(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 2)])
+def test_fine_tuning_cannot_change_the_size_of_a_model(run, field, value):
+    with pytest.raises(ModelFolderError, match=rf"has no weights for the changed configuration \({field}\)"):
+        load_captioner(run, **{field: value})
 
 
 def test_a_configuration_is_checked_field_by_field():

@@ -55,6 +55,8 @@ def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_pa
         (lambda folder: (folder / "b.bin").unlink(), ["b.bin", "missing"]),
         (lambda folder: (folder / MANIFEST).unlink(), ["incomplete", MANIFEST]),
         (lambda folder: (folder / MANIFEST).write_text("{"), ["damaged", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text("[]"), ["damaged", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text('{"a.txt": 5}'), ["damaged", MANIFEST]),
     ],
 )
 def test_damage_is_named(tmp_path, damage, words):
@@ -64,6 +66,12 @@ def test_damage_is_named(tmp_path, damage, words):
         check_folder(tmp_path / "done")
     for word in ["done", *words]:
         assert word in str(error.value)
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_incomplete_one(tmp_path):
+    (tmp_path / "step-1").write_text("no folder")
+    with pytest.raises(DamagedFolderError, match="step-1 is incomplete"):
+        check_folder(tmp_path / "step-1")
 
 
 def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
