@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
@@ -184,17 +192,22 @@ def load_config(name: str | os.PathLike):
 def load_captioner(name: str | os.PathLike, **config_changes):
     """Load a captioner and its processor, from a model folder, a training run's folder or the Hub.
 
+    Args:
+        name: what [`find_model_folder`] takes.
+        config_changes: fields of the configuration that get other values.
+
     Returns:
         The model in evaluation mode, and the processor.
 
     Raises:
         FileNotFoundError: no such folder.
         ModelFolderError: the folder is no captioner or was not written completely.
+        RecipeError: the changes are no values of their fields.
     """
     folder = find_model_folder(name)
-    config = load_config(name)
-    for field, value in config_changes.items():
-        setattr(config, field, value)
+    config = changed_config(load_config(name), config_changes)
+    if Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
+        raise ModelFolderError(f"{folder} is not a complete captioner: tokenizer.json is missing; save it again.")
     try:
         with without_progress_bars():
             model, report = AutoModelForImageTextToText.from_pretrained(
@@ -206,7 +219,16 @@ def load_captioner(name: str | os.PathLike, **config_changes):
             f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
         ) from error
     check_weights(folder, report, config_changes)
+    check_tokenizer(folder, processor.tokenizer, config.vocab_size)
     return model.eval(), processor
+
+
+def changed_config(config: PreTrainedConfig, changes: Mapping):
+    """The configuration with other values in some fields, checked as a new one is."""
+    try:
+        return type(config).from_dict({**config.to_dict(), **changes}) if changes else config
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
 
 
 def check_weights(folder: str, report: Mapping, config_changes: Iterable[str]):
@@ -225,6 +247,21 @@ def check_weights(folder: str, report: Mapping, config_changes: Iterable[str]):
                 f"{folder} is not a complete captioner: {len(names)} weights {fault}, {min(names)} among them; "
                 "save it again or use an earlier one."
             )
+
+
+def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
+    """Raise a ModelFolderError if a tokenizer is not the one of its model."""
+    if None in (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id):
+        raise ModelFolderError(
+            f"{folder} is not a complete captioner: tokenizer_config.json names no padding, first or last token; save "
+            "it again or use an earlier one."
+        )
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= vocab_size:
+        raise ModelFolderError(
+            f"{folder} is not a complete captioner: tokenizer.json has a word with id {largest}, but the model's "
+            f"vocab_size is {vocab_size}; save both together."
+        )
 
 
 @contextmanager

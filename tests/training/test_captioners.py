@@ -110,6 +110,31 @@ def test_fine_tuning_cannot_change_the_size_of_a_model(run, field, value):
         load_captioner(run, **{field: value})
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"dropout": 2.0}, "dropout is 2.0"), ({"dropout": "x"}, "dropout"), ({"query_norm": "group"}, "'group'")],
+)
+def test_changed_fields_are_checked_as_new_ones_are(run, changes, words):
+    with pytest.raises(RecipeError, match=f"section model: .*{words}"):
+        load_captioner(run, **changes)
+
+
+def test_a_tokenizer_that_is_missing_or_another_models_is_named(run, tmp_path):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    tokenizer = json.loads((broken / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["unheard"] = 1000
+    (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelFolderError, match="a word with id 1000, but the model's vocab_size is"):
+        load_captioner(broken)
+    (broken / "tokenizer.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"broken is not a complete captioner: tokenizer\.json is missing"):
+        load_captioner(broken)
+    shutil.copy(run / "best" / "tokenizer.json", broken)
+    (broken / "tokenizer_config.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"tokenizer_config\.json names no padding"):
+        load_captioner(broken)
+
+
 def test_a_configuration_is_checked_field_by_field():
     assert build_config({"model_type": "ngsan", **MODEL}, vocab_size=9).hidden_size == 16
     for fields, words in [
