@@ -29,6 +29,8 @@ def load_data(spec, split):
     Raises:
         DataError: an unknown spec, key or split, or data that cannot be used.
     """
+    if not isinstance(spec, str):
+        raise DataError(f"The data spec is {spec!r}; it must be text, one of {_SPECS}.")
     kind, _, argument = spec.partition(":")
     split = _ALIASES.get(split, split)
     if kind == "scenes":

@@ -39,6 +39,8 @@ def build_tokenizer(captions, *, min_count=5, max_length=64):
     Raises:
         DataError: something other than strings, or no word that is frequent enough.
     """
+    if isinstance(captions, str):
+        raise DataError(f"captions is one string, {captions!r}; build_tokenizer takes an iterable of strings.")
     counts = Counter()
     for index, caption in enumerate(captions):
         if not isinstance(caption, str):

@@ -135,6 +135,8 @@ def check_server_format(path, image_ids=None):
 def write_json(path, data):
     """Writes JSON under a temporary name first, so that no half-written file can be left behind."""
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the file to write.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -149,11 +151,13 @@ def write_json(path, data):
 
 def _read_json(path):
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a JSON file.")
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}.") from None
 
 

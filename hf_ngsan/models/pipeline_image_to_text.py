@@ -43,7 +43,11 @@ class ImageToTextPipeline(Pipeline):
         if isinstance(inputs, list) and not inputs:
             return []
         # transformers streams its own data sets and generators; a `datasets.Dataset` is neither.
-        if not isinstance(inputs, (list, Mapping)) and isinstance(inputs, Iterable) and isinstance(inputs, Sized):
+        if (
+            not isinstance(inputs, (list, Mapping, str, bytes))
+            and isinstance(inputs, Iterable)
+            and isinstance(inputs, Sized)
+        ):
             inputs = (row for row in inputs)
         return super().__call__(inputs, **kwargs)
 

@@ -61,6 +61,7 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     [
         ("coco", "Unknown data spec 'coco'; a spec is one of scenes, .*features:DIR"),
         ("", "Unknown data spec ''"),
+        (None, "The data spec is None; it must be text, one of scenes"),
         ("scenes:sise=3", r"'sise' is not a key; there are size, validation, test, seed, images"),
         ("scenes:size", "'size' is not KEY=VALUE"),
         ("scenes:size=many", "size is 'many'; it must be a whole number"),

@@ -83,6 +83,7 @@ def test_any_text_is_encoded_and_its_decoding_encodes_alike(text):
     [
         (["a cat", None], r"captions\[1\] is None"),
         ([["a cat"]], r"captions\[0\] is \['a cat'\]"),
+        ("a cat", "captions is one string, 'a cat'"),
         (["cat"], "No word is seen 5 times among 1 different words of the captions; lower min_count"),
         ([], "No word is seen 5 times among 0"),
     ],

@@ -73,6 +73,7 @@ def result(**changes):
     ("content", "message"),
     [
         ("[", r"results\.json is not valid JSON"),
+        ("[" * 100_000, r"results\.json is not valid JSON"),
         ("", r"results\.json is not valid JSON"),
         ({"annotations": []}, "must hold a JSON list of results, not an object"),
         ([], "holds no results"),
@@ -120,6 +121,10 @@ def test_missing_files_are_explained(files):
         score(files, references="nothing.json")
     with pytest.raises(FileNotFoundError, match=r"There is no folder .* to write scores\.json to"):
         score(files, "--per-image", str(files / "missing" / "scores.json"))
+    with pytest.raises(IsADirectoryError, match=r"is a folder; name a JSON file"):
+        score(files, results=".")
+    with pytest.raises(IsADirectoryError, match=r"is a folder; name the file to write"):
+        score(files, "--per-image", str(files))
     with pytest.raises(ValueError, match="score needs --references"):
         score(files, references=None)
 

@@ -139,6 +139,11 @@ def test_wrong_inputs_are_named(pipe, case):
         list(pipe(inputs))
 
 
+def test_a_path_is_refused_at_once(pipe):
+    with pytest.raises(ValueError, match=r"takes a mapping with visual_features .* it got str"):
+        pipe("photo.jpg")
+
+
 def test_images_with_and_without_boxes_do_not_mix(pipe, rows):
     with pytest.raises(ValueError, match="visual_boxes"):
         pipe([rows[0], {"visual_features": rows[1]["visual_features"]}], batch_size=2)
