@@ -41,8 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, MissingPlotsError) as error:
         if options.debug:
             raise
-        print(f"hf-ngsan: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"hf-ngsan: error: {sentence(error)}", file=sys.stderr)
         return 2
+
+
+def sentence(error: Exception) -> str:
+    """What an error says, in one line; for one of the operating system the file and the reason."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}."
+    return " ".join(str(error).split())
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -90,7 +97,8 @@ def build_parser() -> argparse.ArgumentParser:
         "examples:\n"
         "  hf-ngsan train --config examples/configs/ngsan/scenes.yaml\n"
         "  hf-ngsan train --config examples/configs/ngsan/coco_layout.yaml data.spec=coco-layout:DIR training.seed=1\n"
-        "  hf-ngsan train --config examples/configs/ngsan/coco_layout.yaml data.spec=coco-layout:DIR --resume",
+        "  hf-ngsan train --config examples/configs/ngsan/coco_layout.yaml data.spec=coco-layout:DIR --resume\n"
+        "  hf-ngsan train --config examples/configs/ngsan/scenes.yaml --stage auto",
     )
     add_train_arguments(train)
 
@@ -153,6 +161,11 @@ def add_train_arguments(parser: argparse.ArgumentParser):
         metavar="key=value",
         help="change the recipe: training.epochs=3, or epochs=3 where the key is unambiguous",
     )
+    parser.add_argument(
+        "--stage",
+        choices=("xe", "scst", "auto"),
+        help="teacher forcing, self-critical training of model.init_from, or both (training.stage of the recipe)",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_launch_argument(parser)
@@ -186,7 +199,8 @@ def run_demo(options):
 def run_train(options):
     from .training import load_recipe, train
 
-    recipe = load_recipe(options.config, options.overrides)
+    stage = [] if options.stage is None else [f"training.stage={options.stage}"]
+    recipe = load_recipe(options.config, [*options.overrides, *stage])
     result = train(recipe, resume=options.resume, overwrite=options.overwrite)
     if is_main_process():
         score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
@@ -198,8 +212,8 @@ def run_evaluate(options):
     from .training import evaluate_captioner
     from .training.rows import is_scenes
 
-    if options.output and os.path.isdir(options.output):
-        raise IsADirectoryError(f"--output {options.output} is a folder; name a file, such as captions.json.")
+    if options.output:
+        check_output_file(options.output)
     model, processor, rows, accelerator = load_for_captioning(options)
     evaluation = evaluate_captioner(
         model,
@@ -216,6 +230,19 @@ def run_evaluate(options):
             evaluation.save(options.output)
         print(json.dumps(evaluation.scores, indent=2))
     leave_process_group()
+
+
+def check_output_file(path: str):
+    """Raise an OSError for a file that could not be written, before hours are spent on what shall be in it."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"--output {path} is a folder; name a file, such as captions.json.")
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(f"--output {path}: {folder} is a file, not a folder; name another place.")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"--output {path}: {folder} cannot be written to; name another place.")
 
 
 def run_caption(options):

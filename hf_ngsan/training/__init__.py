@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from .generation import caption_batch, generate_captions
     from .loop import TrainingDivergedError, TrainingLoop
     from .objective import Objective
+    from .policy import Policy
     from .recipe import Recipe, RecipeError, load_recipe, save_recipe
     from .relations import relation_accuracy
+    from .rewards import CaptionRewards, RewardError
     from .run import TrainingResult, train
     from .schedules import learning_rate_at
+    from .self_critical import SelfCritical
+    from .stages import Stage
     from .teacher_forcing import TeacherForcing
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -34,7 +38,11 @@ __getattr__, __dir__, __all__ = lazy_names(
         "recipe": ["Recipe", "RecipeError", "load_recipe", "save_recipe"],
         "relations": ["relation_accuracy"],
         "run": ["TrainingResult", "train"],
+        "policy": ["Policy"],
+        "rewards": ["CaptionRewards", "RewardError"],
         "schedules": ["learning_rate_at"],
+        "self_critical": ["SelfCritical"],
+        "stages": ["Stage"],
         "teacher_forcing": ["TeacherForcing"],
     },
 )

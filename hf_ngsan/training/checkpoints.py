@@ -34,7 +34,9 @@ class TrainingProgress:
     """Where a run is, in numbers.
 
     Attributes:
-        epoch: epochs completed.
+        stage: stages completed.
+        stage_epoch: epochs completed in the stage under way.
+        epoch: epochs completed in all.
         step_in_epoch: updates made in the epoch under way.
         step: updates made in all.
         sums: statistics of the epoch under way, summed over all processes.
@@ -43,6 +45,8 @@ class TrainingProgress:
         history: one entry per completed epoch.
     """
 
+    stage: int = 0
+    stage_epoch: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
     step: int = 0

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,11 +18,13 @@ from tqdm.auto import tqdm
 from ..data import EpochSampler
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
+from .captioners import without_progress_bars
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .files import replace_folder_contents, write_text_atomically
 from .objective import Objective
 from .recipe import Recipe
 from .schedules import learning_rate_at
+from .stages import STAGE_NAMES, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ class TrainingLoop:
     Args:
         accelerator: of `accelerate`; its gradient accumulation is not used, the loop has its own.
         model: moved to the accelerator's device, and wrapped there.
-        objective: turns batches into losses.
+        stages: what to train with, one after the other. A later stage begins with the best weights so far and a new
+            optimizer.
         rows: the training rows.
         collator: makes a batch from a list of rows; `set_epoch` is called before each epoch.
         recipe: the run's recipe; sections `data` (num_workers), `training` and `evaluation` are used.
@@ -56,7 +58,7 @@ class TrainingLoop:
         self,
         accelerator: Accelerator,
         model: torch.nn.Module,
-        objective: Objective,
+        stages: Sequence[Stage],
         rows: Sequence,
         collator: Callable[[list], dict],
         recipe: Recipe,
@@ -65,7 +67,7 @@ class TrainingLoop:
         data_identity: dict | None = None,
     ):
         self.accelerator = accelerator
-        self.objective = objective
+        self.stages = stages
         self.rows = rows
         self.collator = collator
         self.recipe = recipe
@@ -106,16 +108,47 @@ class TrainingLoop:
 
     def run(self) -> TrainingProgress:
         """Train until the last epoch or until early stopping; return where the run ended."""
-        self.started_at, self.started_from = time.monotonic(), self.progress.step
-        while self.progress.epoch < self.settings.epochs and not self.out_of_patience():
+        self.start_clock()
+        while not self.is_finished():
+            if self.stage_is_over():
+                self.begin_next_stage()
             started_at = time.monotonic()
             self.train_epoch()
             self.finish_epoch(time.monotonic() - started_at)
         return self.progress
 
+    @property
+    def stage(self) -> Stage:
+        return self.stages[self.progress.stage]
+
+    @property
+    def objective(self) -> Objective:
+        return self.stage.objective
+
+    def is_finished(self) -> bool:
+        return self.progress.stage == len(self.stages) - 1 and self.stage_is_over()
+
+    def stage_is_over(self) -> bool:
+        return self.progress.stage_epoch >= self.stage.settings.epochs or self.out_of_patience()
+
     def out_of_patience(self) -> bool:
-        patience = self.settings.early_stopping_patience
+        patience = self.stage.settings.early_stopping_patience
         return patience is not None and self.progress.evaluations_since_best >= patience
+
+    def begin_next_stage(self):
+        """Go back to the best weights so far, with a new optimizer."""
+        progress, best = self.progress, self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
+        logger.info("The self-critical stage begins with the model in %s.", best)
+        with without_progress_bars():
+            self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(best).state_dict())
+        self.optimizer.state.clear()
+        if self.average is not None:
+            self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
+        progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
+        self.start_clock()
+
+    def start_clock(self):
+        self.started_at, self.started_from = time.monotonic(), self.progress.step
 
     def train_epoch(self):
         """Make the updates of the epoch under way that have not been made yet."""
@@ -131,7 +164,7 @@ class TrainingLoop:
         )
         self.collator.set_epoch(progress.epoch)
         batches = UpdateBatches(self.rows, self.collator, list(shares), settings.gradient_accumulation_steps)
-        self.model.train()
+        self.model.train(self.objective.training_mode)
         with self.progress_bar() as bar:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
                 self.update(micro_batches)
@@ -139,7 +172,7 @@ class TrainingLoop:
                 progress.step_in_epoch += 1
                 if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
                     self.log_training()
-                    bar.set_postfix_str(f"loss {self.training_summary()['loss']:.3f}, run left {self.time_left()}")
+                    bar.set_postfix_str(f"{self.objective.describe(self.training_summary())}, {self.time_left()} left")
                 bar.update(min(progress.step_in_epoch * settings.batch_size, len(self.rows)) - bar.n)
                 if self.time_to_save():
                     self.save_checkpoint()
@@ -149,14 +182,15 @@ class TrainingLoop:
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(progress.step, self.steps_per_epoch, self.settings)
+            group["lr"] = self.learning_rate()
 
         prepared, weight = [], torch.zeros((), device=accelerator.device)
         for inputs, num_images in micro_batches:
             inputs = {name: tensor.to(accelerator.device) for name, tensor in inputs.items()}
-            prepared.append(self.objective.prepare(self.bare_model, inputs))
+            prepared.append(self.objective.prepare(self.bare_model, inputs, (self.settings.seed, progress.step)))
             if num_images:
                 weight = weight + self.objective.weight(prepared[-1])
+        prepared_at = time.perf_counter()
         # gradients are averaged over processes, hence the factor
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
 
@@ -175,6 +209,11 @@ class TrainingLoop:
         self.optimizer.zero_grad()
         if self.average is not None:
             self.average.update(progress.step + 1)
+        self.count(update_seconds=torch.tensor(time.perf_counter() - prepared_at))
+
+    def learning_rate(self) -> float:
+        step_of_stage = self.progress.stage_epoch * self.steps_per_epoch + self.progress.step_in_epoch
+        return learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings)
 
     def count(self, **statistics: torch.Tensor):
         for name, value in statistics.items():
@@ -213,7 +252,8 @@ class TrainingLoop:
         """Evaluate and save the epoch's model, write the epoch's line, save a checkpoint."""
         progress = self.progress
         num_images = progress.sums["images"]
-        entry = {"epoch": progress.epoch + 1, "step": progress.step, **self.training_summary()}
+        entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
+        entry |= self.training_summary()
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
@@ -224,15 +264,16 @@ class TrainingLoop:
         entry |= {"seconds": round(seconds, 2), "images_per_second": round(num_images / seconds, 1)}
         progress.history.append(entry)
         progress.epoch += 1
+        progress.stage_epoch += 1
         progress.step_in_epoch = 0
         progress.sums = {}
         self.report(entry)
         self.save_checkpoint()
 
     def time_to_evaluate(self) -> bool:
-        epoch = self.progress.epoch + 1
+        epoch = self.progress.stage_epoch + 1
         every = self.recipe.evaluation.every_epochs
-        return self.evaluate is not None and (epoch % every == 0 or epoch == self.settings.epochs)
+        return self.evaluate is not None and (epoch % every == 0 or epoch == self.stage.settings.epochs)
 
     def keep_if_best(self, entry: dict):
         progress, score = self.progress, entry[self.recipe.evaluation.metric]
@@ -243,7 +284,7 @@ class TrainingLoop:
 
     def report(self, entry: dict):
         progress, metric = self.progress, self.recipe.evaluation.metric
-        parts = [f"epoch {entry['epoch']}/{self.settings.epochs}", f"loss {entry['loss']:.4f}"]
+        parts = [self.name_of_epoch(progress.stage_epoch), self.objective.describe(entry)]
         if metric in entry:
             is_best = progress.best_epoch == entry["epoch"]
             parts.append(f"{metric} {entry[metric]:.4f}{' (best)' if is_best else ''}")
@@ -251,7 +292,10 @@ class TrainingLoop:
         parts += [tqdm.format_interval(entry["seconds"]), f"{self.time_left()} left"]
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
-            logger.info("Stopping early: no better %s since epoch %d.", metric, progress.best_epoch)
+            logger.info("This stage stops early: no better %s since epoch %d.", metric, progress.best_epoch)
+        of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
+        for warning in self.objective.warnings(of_stage):
+            logger.warning("Warning: %s", warning)
         scores = {name: value for name, value in entry.items() if isinstance(value, float)}
         self.accelerator.log({f"epoch/{name}": value for name, value in scores.items()}, step=progress.step)
         if self.accelerator.is_main_process:
@@ -288,18 +332,22 @@ class TrainingLoop:
 
     def progress_bar(self) -> tqdm:
         return tqdm(
-            desc=f"epoch {self.progress.epoch + 1}/{self.settings.epochs}",
+            desc=self.name_of_epoch(self.progress.stage_epoch + 1),
             total=len(self.rows),
             initial=min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows)),
             unit=" images",
             leave=False,
-            disable=not (self.accelerator.is_main_process and sys.stderr.isatty()),
+            disable=None if self.accelerator.is_main_process else True,
         )
 
+    def name_of_epoch(self, number: int) -> str:
+        return f"{STAGE_NAMES[self.stage.name]} {number}/{self.stage.settings.epochs}"
+
     def time_left(self) -> str:
-        """Estimate for the rest of the run, evaluations included, as hours, minutes and seconds."""
+        """Estimate for the rest of the stage, evaluations included, as hours, minutes and seconds."""
         steps_done = self.progress.step - self.started_from
-        steps_left = self.settings.epochs * self.steps_per_epoch - self.progress.step
+        epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
+        steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
         return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
 
 

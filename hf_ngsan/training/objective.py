@@ -1,4 +1,4 @@
-"""What the training loop asks of an objective: teacher forcing today, any other loss over the same batches tomorrow."""
+"""What the training loop asks of an objective, such as teacher forcing or self-critical training."""
 
 from abc import ABC, abstractmethod
 
@@ -12,8 +12,18 @@ class Objective(ABC):
     does not depend on how the batch was cut.
     """
 
-    def prepare(self, model: torch.nn.Module, inputs: dict) -> dict:
-        """Complete a batch without gradients before any loss of the update is computed, for example by sampling."""
+    training_mode = True
+    """Whether the model is in training mode, with dropout."""
+
+    def prepare(self, model: torch.nn.Module, inputs: dict, draw: tuple[int, ...] = (0, 0)) -> dict:
+        """Complete a batch without gradients before any loss of the update is computed, for example by sampling.
+
+        Args:
+            model: the bare model.
+            inputs: the collated batch.
+            draw: the seed and the number of the update; random choices for a row are to be a function of these and of
+                the row, so that they are the same on any number of processes.
+        """
         return inputs
 
     @abstractmethod
@@ -32,3 +42,11 @@ class Objective(ABC):
     @abstractmethod
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """The numbers to show, `loss` among them, from statistics summed over any stretch of training."""
+
+    def describe(self, summary: dict[str, float]) -> str:
+        """The most important numbers of a summary for the progress bar and the line of an epoch."""
+        return f"loss {summary['loss']:.4f}"
+
+    def warnings(self, history: list[dict]) -> list[str]:
+        """Sentences on what is amiss, from the summaries of this stage's epochs so far."""
+        return []

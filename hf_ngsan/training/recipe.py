@@ -48,6 +48,11 @@ class DataSettings:
 class TrainingSettings:
     """How the weights are fitted, saved and watched."""
 
+    stage: str = setting(
+        "xe",
+        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other",
+        choices=("xe", "scst", "auto"),
+    )
     output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
     seed: int = setting(0, "of weights, order of images, captions drawn and dropout", minimum=0)
     epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
@@ -61,6 +66,7 @@ class TrainingSettings:
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
     decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
     decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
+    max_decays: int | None = setting(None, "step schedule: decays at most; null = any number", minimum=0)
     adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
     weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
@@ -77,7 +83,10 @@ class TrainingSettings:
     mixed_precision: str | None = setting(None, "fp16, bf16 or null = none", choices=("fp16", "bf16"))
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     early_stopping_patience: int | None = setting(
-        None, "stop after this many evaluations without a new best; null = never", minimum=1, free_on_resume=True
+        None,
+        "the stage ends after this many evaluations without a new best; null = never",
+        minimum=1,
+        free_on_resume=True,
     )
     save_every_steps: int | None = setting(
         None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
@@ -86,6 +95,47 @@ class TrainingSettings:
     log_every: int = setting(50, "updates between two points in the tracker", minimum=1, free_on_resume=True)
     tracker: str | None = setting(
         "tensorboard", "an Accelerate tracker, such as tensorboard; null = none", free_on_resume=True
+    )
+
+
+@dataclass(frozen=True)
+class SelfCriticalSettings:
+    """How captions are drawn, rewarded and compared in the stage `scst`; the batch is that of section `training`."""
+
+    epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
+    learning_rate: float = setting(5e-6, "peak learning rate of Adam", minimum=0.0)
+    schedule: str = setting(
+        "constant", "after the warm-up: step, cosine or constant", choices=("step", "cosine", "constant")
+    )
+    warmup_epochs: int = setting(0, "epoch t of the stage has learning_rate * min(t / warmup_epochs, 1)", minimum=0)
+    decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
+    decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
+    decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
+    max_decays: int | None = setting(None, "step schedule: decays at most; null = any number", minimum=0)
+    early_stopping_patience: int | None = setting(
+        None,
+        "the stage ends after this many evaluations without a new best; null = never",
+        minimum=1,
+        free_on_resume=True,
+    )
+    decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
+    samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
+    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
+    top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
+    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
+    baseline: str = setting(
+        "leave_one_out",
+        "reward that a sample is compared with: greedy, mean or leave_one_out",
+        choices=("greedy", "mean", "leave_one_out"),
+    )
+    cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
+    bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    reward_function: str | None = setting(
+        None, "package.module:function of (captions, references) that returns a number for each caption; null = none"
+    )
+    reward_function_weight: float = setting(1.0, "weight of that function in the reward")
+    document_frequency: str | None = setting(
+        None, "file of document frequencies on token ids; null = those of the training captions"
     )
 
 
@@ -110,12 +160,13 @@ class Recipe:
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
             configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, training, evaluation: the other sections.
+        data, training, self_critical, evaluation: the other sections.
     """
 
     model: dict = field(default_factory=lambda: {"model_type": "ngsan"})
     data: DataSettings = field(default_factory=DataSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     @classmethod
@@ -145,7 +196,12 @@ class Recipe:
         return Path(self.training.output_dir or "runs/captioner")
 
 
-SECTIONS = {"data": DataSettings, "training": TrainingSettings, "evaluation": EvaluationSettings}
+SECTIONS = {
+    "data": DataSettings,
+    "training": TrainingSettings,
+    "self_critical": SelfCriticalSettings,
+    "evaluation": EvaluationSettings,
+}
 
 
 def parse_section(section: str, values: Mapping, where: str):
@@ -201,10 +257,10 @@ def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recip
     """Read a recipe.
 
     Args:
-        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation`. A key `base: OTHER.yaml`
-            names a file, relative to this one, whose settings hold wherever this file is silent.
+        path: a YAML file with any of the sections `model`, `data`, `training`, `self_critical`, `evaluation`. A key
+            `base: OTHER.yaml` names a file, relative to this one, whose settings hold wherever this file is silent.
         overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one section other
-            than `model` has such a key.
+            than `model` and `self_critical` has such a key.
 
     Raises:
         FileNotFoundError: the file or its base does not exist.
@@ -268,9 +324,10 @@ def parse_override(text: str) -> tuple[str, str, object]:
 
 
 def section_of(key: str) -> str:
-    """The one section, other than `model`, that has this key."""
+    """The one section, other than `model`, that has this key; `self_critical` only if no other has it."""
     keys = [(section, entry.name) for section, kind in SECTIONS.items() for entry in dataclasses.fields(kind)]
     owners = [section for section, name in keys if name == key]
+    owners = [section for section in owners if section != "self_critical"] or owners
     if len(owners) > 1:
         raise RecipeError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
     if not owners:
@@ -302,14 +359,19 @@ def flow_yaml(value) -> str:
 def changes_that_break_resuming(old: Recipe, new: Recipe) -> list[str]:
     """The keys that differ between two recipes and would make a resumed run another run, as `section.key` texts.
 
-    `training.epochs` may change unless the cosine schedule depends on it.
+    The number of a stage's epochs may change unless a cosine schedule depends on it. A run that had no self-critical
+    stage may get one (`training.stage` from xe to auto), with any settings.
     """
     changed = [f"model.{key}" for key in sorted({*old.model, *new.model}) if old.model.get(key) != new.model.get(key)]
+    gets_stage = (old.training.stage, new.training.stage) == ("xe", "auto")
     for section, kind in SECTIONS.items():
+        if section == "self_critical" and old.training.stage == "xe":
+            continue
+        before, after = getattr(old, section), getattr(new, section)
         for entry in dataclasses.fields(kind):
-            free = entry.metadata["free_on_resume"]
-            if entry.name == "epochs" and "cosine" in (old.training.schedule, new.training.schedule):
+            free = entry.metadata["free_on_resume"] or (entry.name == "stage" and gets_stage)
+            if entry.name == "epochs" and "cosine" in (before.schedule, after.schedule):
                 free = False
-            if not free and getattr(getattr(old, section), entry.name) != getattr(getattr(new, section), entry.name):
+            if not free and getattr(before, entry.name) != getattr(after, entry.name):
                 changed.append(f"{section}.{entry.name}")
     return changed

@@ -22,7 +22,7 @@ from .loop import TrainingLoop
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
 from .rows import is_scenes, load_rows, visual_feature_size
-from .teacher_forcing import TeacherForcing
+from .stages import make_stages
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +91,9 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         weights = consensus_weights(list(train_rows["captions"]), settings.consensus_power)
         train_rows = train_rows.add_column("caption_weights", weights)
     model, processor = new_captioner(recipe, captions, visual_feature_size(train_rows))
+    stages = make_stages(recipe, model, processor, list(train_rows["captions"]))
+    if any(stage.name == "scst" for stage in stages):
+        train_rows = train_rows.add_column("row_index", list(range(len(train_rows))))
     collator = CaptionCollator(
         processor,
         captions_per_image=recipe.data.captions_per_image,
@@ -104,7 +107,7 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     loop = TrainingLoop(
         accelerator,
         model,
-        TeacherForcing(settings.label_smoothing),
+        stages,
         train_rows,
         collator,
         recipe,
@@ -112,10 +115,12 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         evaluate=evaluate if validation_rows is not None else None,
         data_identity=identity_of(train_rows, captions, processor),
     )
+    is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
+    accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         prepare_output_folder(recipe, overwrite)
     accelerator.wait_for_everyone()
-    if not (resume and loop.resume()):
+    if not is_resumed:
         logger.info(
             "Training %s parameters on %d images, on %s.",
             f"{count_parameters(model):,}",

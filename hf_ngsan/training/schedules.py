@@ -2,17 +2,17 @@
 
 import math
 
-from .recipe import TrainingSettings
+from .recipe import SelfCriticalSettings, TrainingSettings
 
 
-def learning_rate_at(step: int, steps_per_epoch: int, settings: TrainingSettings) -> float:
+def learning_rate_at(step: int, steps_per_epoch: int, settings: TrainingSettings | SelfCriticalSettings) -> float:
     """Learning rate of an update.
 
     Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
     halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).
 
     Args:
-        step: number of the update in the run, from 0.
+        step: number of the update in the stage, from 0.
         steps_per_epoch: updates of one epoch.
         settings: `learning_rate`, `schedule`, `warmup_epochs`, `epochs` and the decay of the step schedule. `cosine`
             warms up and decays with each update, to 0 at the end of `epochs`; the others change between epochs only.
@@ -23,11 +23,13 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: TrainingSettings
     factor = min(epoch / settings.warmup_epochs, 1.0) if settings.warmup_epochs else 1.0
     if settings.schedule == "step":
         decays = max(0, math.ceil((epoch - settings.decay_start) / settings.decay_every))
+        if settings.max_decays is not None:
+            decays = min(decays, settings.max_decays)
         factor *= settings.decay_factor**decays
     return settings.learning_rate * factor
 
 
-def cosine_factor(step: int, steps_per_epoch: int, settings: TrainingSettings) -> float:
+def cosine_factor(step: int, steps_per_epoch: int, settings: TrainingSettings | SelfCriticalSettings) -> float:
     warmup = settings.warmup_epochs * steps_per_epoch
     if step < warmup:
         return (step + 1) / warmup

@@ -21,7 +21,8 @@ class TeacherForcing(Objective):
     def __init__(self, label_smoothing: float = 0.0):
         self.label_smoothing = label_smoothing
 
-    def prepare(self, model: torch.nn.Module, inputs: dict) -> dict:
+    def prepare(self, model: torch.nn.Module, inputs: dict, draw: tuple[int, ...] = (0, 0)) -> dict:
+        inputs = {name: tensor for name, tensor in inputs.items() if name != "row_index"}
         return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
 
     def weight(self, inputs: dict) -> torch.Tensor:

@@ -12,6 +12,7 @@ from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.captioners import new_captioner
 from hf_ngsan.training.loop import seed_everything
 from hf_ngsan.training.rows import load_rows, visual_feature_size
+from hf_ngsan.training.stages import Stage
 
 from .tiny import tiny_recipe
 
@@ -24,7 +25,8 @@ def make_loop(recipe):
     torch.manual_seed(0)
     model, processor = new_captioner(recipe, captions, visual_feature_size(rows))
     collator = CaptionCollator(processor, captions_per_image=2, max_caption_length=18)
-    loop = TrainingLoop(Accelerator(cpu=True), model, TeacherForcing(), rows, collator, recipe, save_model=None)
+    stages = [Stage("xe", TeacherForcing(), recipe.training)]
+    loop = TrainingLoop(Accelerator(cpu=True), model, stages, rows, collator, recipe, save_model=None)
     return loop
 
 

@@ -1,0 +1,172 @@
+"""A captioner as a policy: which words it may say with which probability, and captions drawn from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel, TopPLogitsWarper
+from transformers.modeling_outputs import BaseModelOutput
+
+from .teacher_forcing import IGNORED_LABEL
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The distribution of the next word that captions are drawn from, a function of the model's logits.
+
+    Sampling and the log-probabilities of the samples go through the same function, so that the gradient is that of the
+    distribution which was sampled, whatever temperature and nucleus.
+
+    Attributes:
+        eos_token_id, pad_token_id, start_token_id: special tokens.
+        suppressed_tokens: ids that no caption contains: start, padding and the unknown word.
+        temperature: logits are divided by it.
+        top_p: probability of the nucleus (Holtzman et al. 2020); 1 = all words.
+        max_new_tokens: longest caption, its end token included.
+    """
+
+    eos_token_id: int
+    pad_token_id: int
+    start_token_id: int
+    suppressed_tokens: tuple[int, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 20
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, **settings) -> "Policy":
+        """The policy of a captioner with the special tokens of its configuration."""
+        config = model.config
+        special = {config.pad_token_id, config.decoder_start_token_id, config.bos_token_id}
+        special |= set(model.generation_config.suppress_tokens or ())
+        return cls(
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+            start_token_id=config.decoder_start_token_id,
+            suppressed_tokens=tuple(sorted(special - {None, config.eos_token_id})),
+            **settings,
+        )
+
+    def logits(self, logits: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits of the policy, float32, `-inf` at words that it never says.
+
+        Args:
+            logits (`torch.Tensor` of shape `(..., vocab_size)`): the model's.
+            chosen (`torch.LongTensor` of shape `(...)`, *optional*): words that were sampled. They stay possible though
+                rounding may put a word at the rim of the nucleus just outside it.
+        """
+        suppressed = torch.tensor(self.suppressed_tokens, dtype=torch.long, device=logits.device)
+        logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
+        if self.top_p < 1:
+            with torch.no_grad():
+                flat = logits.flatten(0, -2)
+                left_out = TopPLogitsWarper(self.top_p)(None, flat).isneginf().view_as(logits)
+                if chosen is not None:
+                    left_out.scatter_(-1, chosen[..., None], False)
+            logits = logits.masked_fill(left_out, -torch.inf)
+        return logits
+
+    def generation_config(self, num_beams: int = 1) -> GenerationConfig:
+        return GenerationConfig(
+            max_new_tokens=self.max_new_tokens,
+            num_beams=num_beams,
+            num_return_sequences=num_beams,
+            suppress_tokens=list(self.suppressed_tokens) or None,
+            eos_token_id=self.eos_token_id,
+            pad_token_id=self.pad_token_id,
+            bos_token_id=self.start_token_id,
+            decoder_start_token_id=self.start_token_id,
+        )
+
+
+class InverseTransformSampling(LogitsProcessor):
+    """Makes greedy search draw from a policy with random numbers that are given beforehand.
+
+    The word of a caption at a step depends on that caption's own number only, not on the batch it is in, so that any
+    number of processes draw the same captions.
+
+    Args:
+        policy: what to draw from.
+        uniforms (`torch.Tensor` of shape `(batch_size, max_new_tokens)`): independent, uniform in [0, 1).
+    """
+
+    def __init__(self, policy: Policy, uniforms: torch.Tensor):
+        self.policy = policy
+        self.uniforms = uniforms
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        uniform = self.uniforms[:, input_ids.shape[1] - 1, None]
+        cumulative = self.policy.logits(scores).softmax(-1).cumsum(-1)
+        total = cumulative[:, -1:]
+        # below the total even after rounding, so that the word found has a probability above 0
+        target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+        words = torch.searchsorted(cumulative, target, right=True)
+        return torch.full_like(scores, -torch.inf).scatter(-1, words, 0.0)
+
+
+def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:
+    """Uniform numbers `(len(keys) * num_samples, length)`; those of an image depend on its own key only."""
+    draws = [numpy.random.default_rng(key).random((num_samples, length), dtype=numpy.float32) for key in keys]
+    return torch.from_numpy(numpy.concatenate(draws))
+
+
+def expand(encoded: BaseModelOutput, mask: torch.Tensor | None, times: int):
+    """Each image's encoder states and mask, `times` times one after the other."""
+    states = encoded.last_hidden_state.repeat_interleave(times, dim=0)
+    return BaseModelOutput(last_hidden_state=states), None if mask is None else mask.repeat_interleave(times, dim=0)
+
+
+def sample_captions(
+    model: PreTrainedModel,
+    policy: Policy,
+    encoded: BaseModelOutput,
+    attention_mask: torch.Tensor | None,
+    uniforms: torch.Tensor,
+) -> torch.LongTensor:
+    """Draw captions.
+
+    Args:
+        model: a captioner in evaluation mode, not wrapped.
+        policy: what to draw from.
+        encoded: result of the encoder for B images.
+        attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
+        uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`InverseTransformSampling`].
+
+    Returns:
+        Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
+        ends.
+    """
+    states, mask = expand(encoded, attention_mask, len(uniforms) // len(encoded.last_hidden_state))
+    sampling = InverseTransformSampling(policy, uniforms.to(states.last_hidden_state.device))
+    return search(model, policy, states, mask, logits_processor=LogitsProcessorList([sampling]))
+
+
+def search(
+    model: PreTrainedModel,
+    policy: Policy,
+    encoded: BaseModelOutput,
+    attention_mask: torch.Tensor | None,
+    num_beams: int = 1,
+    **arguments,
+) -> torch.LongTensor:
+    """Greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token."""
+    if attention_mask is not None:
+        arguments["attention_mask"] = attention_mask
+    own = BaseModelOutput(last_hidden_state=encoded.last_hidden_state)  # beam search expands it in place
+    ids = model.generate(encoder_outputs=own, generation_config=policy.generation_config(num_beams), **arguments)
+    return ids[:, 1:]
+
+
+def labels_of(samples: torch.LongTensor, eos_token_id: int) -> torch.LongTensor:
+    """Samples `(R, T)` with -100 after the end token, which itself stays."""
+    is_end = samples == eos_token_id
+    after_end = is_end.long().cumsum(-1) - is_end.long() > 0
+    return samples.masked_fill(after_end, IGNORED_LABEL)
+
+
+def pad_to_same_length(first: torch.Tensor, second: torch.Tensor, value: int) -> torch.Tensor:
+    """Both batches of sequences, one under the other, filled up with `value`."""
+    width = max(first.shape[1], second.shape[1])
+    both = [torch.nn.functional.pad(ids, (0, width - ids.shape[1]), value=value) for ids in (first, second)]
+    return torch.cat(both)

@@ -1,0 +1,215 @@
+r"""Self-critical training: captions drawn from the model are rewarded, and made likelier or less likely.
+
+The loss of a caption w drawn for an image is -(r(w) - b) log p(w), whose gradient estimates that of the negative
+expected reward (REINFORCE; eq. 5-8 of Rennie et al. 2017). The baseline b lowers the variance:
+
+- `"greedy"`: the reward of the greedy caption (eq. 9 of Rennie et al. 2017);
+- `"mean"`: the mean reward of the image's k samples (eq. 27-28 of Zhang et al. 2021, RSTNet). As that contains r(w)
+  itself, the estimate is (k - 1) / k of the gradient;
+- `"leave_one_out"`: the mean reward of the other k - 1 samples: the gradient itself.
+
+With beam search in place of sampling, as RSTNet does it, the k beams are no draws from the policy, and the estimate is
+biased whatever the baseline.
+"""
+
+import math
+import time
+
+import torch
+from transformers.modeling_outputs import BaseModelOutput
+
+from .objective import Objective
+from .policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
+from .recipe import SelfCriticalSettings
+from .rewards import CaptionRewards
+from .teacher_forcing import IGNORED_LABEL
+
+MOST_BAD_ENDINGS = 0.05
+COLLAPSE = 2.0
+"""Nats per word by which the references may become less likely while the reward rises."""
+
+
+class SelfCritical(Objective):
+    """REINFORCE with a baseline over k captions of each image.
+
+    The model is in evaluation mode throughout: without dropout the captions are drawn from the very distribution whose
+    gradient is taken. Captions are drawn without a graph; their log-probabilities come from one teacher-forced pass.
+    The loss is the mean over samples; that of a sample is summed over its words, its end included.
+
+    Args:
+        rewards: scores captions.
+        settings: the section `self_critical` of a recipe.
+        policy: what captions are drawn from.
+        bad_ending_ids: words with which no caption should end.
+
+    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`,
+    of which the first caption of each image is watched: how likely it still is.
+    """
+
+    training_mode = False
+
+    def __init__(
+        self,
+        rewards: CaptionRewards,
+        settings: SelfCriticalSettings,
+        policy: Policy,
+        bad_ending_ids: set[int] = frozenset(),
+    ):
+        self.rewards = rewards
+        self.settings = settings
+        self.policy = policy
+        self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
+
+    @torch.no_grad()
+    def prepare(self, model: torch.nn.Module, inputs: dict, draw: tuple[int, ...] = (0, 0)) -> dict:
+        """Draw and reward captions; `draw` and the number of a row decide about the row's captions."""
+        visual = dict(inputs)
+        rows, references = visual.pop("row_index"), visual.pop("labels", None)
+        visual.pop("caption_weights", None)
+        started_at = time.perf_counter()
+        encoded = model.get_encoder()(**visual)
+        samples = self.draw_captions(model, encoded, visual.get("attention_mask"), rows, draw)
+        greedy = None
+        if self.settings.baseline == "greedy":
+            greedy = search(model, self.policy, encoded, visual.get("attention_mask"))
+        sampled_at = time.perf_counter()
+        rewards, baselines = self.reward(samples, greedy, rows)
+        rewarded_at = time.perf_counter()
+        labels = labels_of(samples, self.policy.eos_token_id)
+        statistics = {
+            "batches": torch.tensor(1.0),
+            "sampling_seconds": torch.tensor(sampled_at - started_at),
+            "reward_seconds": torch.tensor(rewarded_at - sampled_at),
+            **self.statistics_of_captions(labels, rewards, baselines),
+            **self.statistics_of_references(model, encoded, visual.get("attention_mask"), references),
+        }
+        return {
+            **visual,
+            "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels),
+            "labels": labels,
+            "advantages": (rewards - baselines).flatten(),
+            "statistics": statistics,
+        }
+
+    def draw_captions(self, model, encoded: BaseModelOutput, mask, rows: torch.Tensor, draw) -> torch.LongTensor:
+        """Token ids `(B * k, T)` of k captions an image, without the start token."""
+        number = self.settings.samples_per_image
+        if self.settings.decoding == "beam":
+            return search(model, self.policy, encoded, mask, num_beams=number)
+        keys = [(*draw, row) for row in rows.tolist()]
+        uniforms = image_uniforms(keys, number, self.policy.max_new_tokens)
+        return sample_captions(model, self.policy, encoded, mask, uniforms)
+
+    def reward(self, samples, greedy, rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rewards and baselines of the samples, `(B, k)` both."""
+        number = self.settings.samples_per_image
+        images = rows.repeat_interleave(number)
+        if greedy is not None:
+            samples = pad_to_same_length(samples, greedy, self.policy.pad_token_id)
+            images = torch.cat([images, rows])
+        scores = self.rewards(samples, images)
+        rewards = scores[: len(rows) * number].view(len(rows), number)
+        if self.settings.baseline == "greedy":
+            return rewards, scores[len(rows) * number :, None].expand_as(rewards)
+        mean = rewards.mean(-1, keepdim=True)
+        if self.settings.baseline == "mean":
+            return rewards, mean.expand_as(rewards)
+        return rewards, (mean * number - rewards) / (number - 1)
+
+    def statistics_of_captions(self, labels, rewards, baselines) -> dict[str, torch.Tensor]:
+        words = labels.masked_fill(labels == self.policy.eos_token_id, IGNORED_LABEL)
+        lengths = (words != IGNORED_LABEL).sum(-1)
+        last = words.gather(-1, (lengths - 1).clamp(min=0)[:, None]).squeeze(-1)
+        is_unfinished = ~(labels == self.policy.eos_token_id).any(-1)
+        is_bad = is_unfinished | torch.isin(last, self.bad_ending_ids.to(last.device)) & (lengths > 0)
+        advantages = rewards - baselines
+        return {
+            "samples": torch.tensor(float(len(labels))),
+            "reward": rewards.sum(),
+            "baseline": baselines.sum(),
+            "advantages": advantages.sum(),
+            "squared_advantages": advantages.square().sum(),
+            "words": lengths.sum(),
+            "bad_endings": is_bad.sum(),
+        }
+
+    def statistics_of_references(self, model, encoded, mask, references) -> dict[str, torch.Tensor]:
+        if references is None:
+            return {}
+        num_images = len(encoded.last_hidden_state)
+        references = references.view(num_images, -1, references.shape[-1])[:, 0]
+        logits = model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoded.last_hidden_state),
+            attention_mask=mask,
+            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(references),
+            use_cache=False,
+        ).logits.float()
+        is_word = references != IGNORED_LABEL
+        log_probabilities = logits.log_softmax(-1).gather(-1, references.clamp(min=0)[..., None]).squeeze(-1)
+        return {"reference_log_likelihood": (log_probabilities * is_word).sum(), "reference_words": is_word.sum()}
+
+    def weight(self, inputs: dict) -> torch.Tensor:
+        return torch.tensor(float(len(inputs["labels"])), device=inputs["labels"].device)
+
+    def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        inputs = dict(inputs)
+        labels, advantages, statistics = (inputs.pop(name) for name in ("labels", "advantages", "statistics"))
+        is_word, words = labels != IGNORED_LABEL, labels.clamp(min=0)
+        logits = model(**inputs, use_cache=False).logits
+        log_policy = self.policy.logits(logits, chosen=words).log_softmax(-1)
+        log_probabilities = log_policy.gather(-1, words[..., None]).squeeze(-1).masked_fill(~is_word, 0.0)
+        loss = -(log_probabilities.sum(-1) * advantages.to(log_probabilities)).sum()
+        with torch.no_grad():
+            entropy = (torch.special.entr(log_policy.exp()).sum(-1) * is_word).sum()
+            is_greedy = ((log_policy.argmax(-1) == words) | ~is_word).all(-1)
+        own = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}
+        return loss, {**statistics, **own}
+
+    def summary(self, sums: dict[str, float]) -> dict[str, float]:
+        """Means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length` in words,
+        `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
+        `reference_log_likelihood` (both in nats); seconds of drawing, rewarding and the rest for a process's batch."""
+        samples, batches = sums["samples"], sums["batches"]
+        mean_advantage = sums["advantages"] / samples
+        variance = sums["squared_advantages"] / samples - mean_advantage**2
+        summary = {name: sums[name] / samples for name in ("loss", "reward", "baseline")}
+        summary |= {
+            "advantage_spread": math.sqrt(max(variance, 0.0)),
+            "entropy": sums["entropy"] / max(sums["steps"], 1),
+            "caption_length": sums["words"] / samples,
+            "bad_endings": sums["bad_endings"] / samples,
+            "greedy_samples": sums["greedy_samples"] / samples,
+        }
+        if sums.get("reference_words"):
+            summary["reference_log_likelihood"] = sums["reference_log_likelihood"] / sums["reference_words"]
+        return summary | {name: sums[name] / batches for name in SECONDS}
+
+    def describe(self, summary: dict[str, float]) -> str:
+        return (
+            f"reward {summary['reward']:.3f}, baseline {summary['baseline']:.3f} ± {summary['advantage_spread']:.3f}, "
+            f"entropy {summary['entropy']:.2f}, {summary['caption_length']:.1f} words, "
+            f"{summary['bad_endings']:.1%} bad endings, {summary['greedy_samples']:.0%} greedy, "
+            + " + ".join(f"{summary[name]:.2f}" for name in SECONDS)
+            + " s sampling + reward + update"
+        )
+
+    def warnings(self, history: list[dict]) -> list[str]:
+        """What is amiss in the last of the epochs of this stage."""
+        first, last = history[0], history[-1]
+        found = []
+        if last["bad_endings"] > MOST_BAD_ENDINGS:
+            found.append(
+                f"{last['bad_endings']:.1%} of the sampled captions end badly, with a word like 'a' or 'of' or without "
+                f"an end, more than {MOST_BAD_ENDINGS:.0%}: look at the captions, at max_new_tokens and at the reward."
+            )
+        fallen = first.get("reference_log_likelihood", 0.0) - last.get("reference_log_likelihood", 0.0)
+        if last["reward"] > first["reward"] and fallen > COLLAPSE:
+            found.append(
+                f"the reward rises, but a word of the reference captions has become {math.exp(fallen):.1f} times less "
+                "likely since the first self-critical epoch: the model may be exploiting the reward; lower "
+                "self_critical.learning_rate, stop earlier or add another reward."
+            )
+        return found
+
+
+SECONDS = ("sampling_seconds", "reward_seconds", "update_seconds")
