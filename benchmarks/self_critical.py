@@ -1,0 +1,160 @@
+"""A self-critical training step: the share of the rewards, and its time against sampling and one update alone.
+
+A step draws captions with random weights, rewards them with CIDEr-D on token ids and a function of their text (so that
+detokenization is part of it), watches one reference caption an image, and makes the update. "Alone" is drawing as many
+captions, one forward and backward pass over them and Adam. The two take turns in one process, and the ratio is taken
+pair by pair; on a CPU the time is processor time, which other work on the machine disturbs little.
+
+    python benchmarks/self_critical.py
+    python benchmarks/self_critical.py --images 10 --hidden-size 128 --layers 1 --pairs 5
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy
+import torch
+from torch.nn import functional
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
+from hf_ngsan.data import build_tokenizer
+from hf_ngsan.training import CaptionRewards, Policy, SelfCritical
+from hf_ngsan.training.policy import image_uniforms, labels_of, sample_captions
+from hf_ngsan.training.recipe import SelfCriticalSettings
+from hf_ngsan.training.teacher_forcing import IGNORED_LABEL
+
+REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3
+TRAINING_IMAGES, REFERENCES, WORDS = 2000, 5, 10
+END_LOGIT = 7.0
+"""Added to the logit of the end token, so that random weights make captions of about ten words."""
+
+
+class SelfCriticalStep:
+    """A captioner with random weights, its objective, and one batch."""
+
+    def __init__(self, sizes: argparse.Namespace):
+        torch.manual_seed(0)
+        random = numpy.random.default_rng(0)
+        words = [f"w{index}" for index in range(sizes.vocabulary)]
+        tokenizer = build_tokenizer(words, min_count=1)
+        chosen = random.zipf(1.3, (TRAINING_IMAGES, REFERENCES, WORDS)) % sizes.vocabulary
+        references = [[" ".join(words[index] for index in caption) for caption in image] for image in chosen]
+        rewards = CaptionRewards(
+            references,
+            tokenizer,
+            {"cider_d": 1.0},
+            {"brevity": (lambda captions, _: [-len(c) for c in captions], 1e-3)},
+        )
+        config = NGSANConfig(
+            vocab_size=len(tokenizer),
+            visual_feature_size=sizes.feature_size,
+            hidden_size=sizes.hidden_size,
+            intermediate_size=4 * sizes.hidden_size,
+            num_hidden_layers=sizes.layers,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.bos_token_id,
+        )
+        self.model = NGSANForConditionalGeneration(config).to(sizes.device).eval()
+        with torch.no_grad():
+            self.model.lm_head.bias[tokenizer.eos_token_id] += END_LOGIT
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0)
+        self.samples = sizes.samples
+        self.policy = Policy.of(self.model, max_new_tokens=sizes.tokens)
+        settings = SelfCriticalSettings(samples_per_image=sizes.samples, max_new_tokens=sizes.tokens)
+        self.objective = SelfCritical(rewards, settings, self.policy)
+        corners = torch.rand(sizes.images, sizes.regions, 2, 2).sort(dim=2).values
+        visual = {
+            "visual_features": torch.rand(sizes.images, sizes.regions, sizes.feature_size),
+            "visual_boxes": corners.flatten(2),
+            "attention_mask": torch.ones(sizes.images, sizes.regions, dtype=torch.long),
+        }
+        self.visual = {name: tensor.to(sizes.device) for name, tensor in visual.items()}
+        labels = tokenizer([text for image in references[: sizes.images] for text in image], padding=True)["input_ids"]
+        self.batch = {
+            **self.visual,
+            "labels": torch.tensor(labels, device=sizes.device),
+            "row_index": torch.arange(sizes.images, device=sizes.device),
+        }
+
+    def whole(self, draw: int) -> dict[str, torch.Tensor]:
+        inputs = self.objective.prepare(self.model, self.batch, (0, draw))
+        loss, counts = self.objective.loss(self.model, inputs)
+        self.update(loss / self.objective.weight(inputs))
+        return counts
+
+    def alone(self, draw: int):
+        keys = [(0, draw, row) for row in range(len(self.batch["row_index"]))]
+        with torch.no_grad():
+            encoded = self.model.get_encoder()(**self.visual)
+            uniforms = image_uniforms(keys, self.samples, self.policy.max_new_tokens)
+            samples = sample_captions(self.model, self.policy, encoded, self.visual["attention_mask"], uniforms)
+        labels = labels_of(samples, self.policy.eos_token_id)
+        start = self.model.prepare_decoder_input_ids_from_labels(labels)
+        logits = self.model(**self.visual, decoder_input_ids=start, use_cache=False).logits
+        self.update(functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL))
+
+    def update(self, loss: torch.Tensor):
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def seconds(self, work, draw: int):
+        on_gpu = next(self.model.parameters()).is_cuda
+        clock = time.perf_counter if on_gpu else time.process_time
+        if on_gpu:
+            torch.cuda.synchronize()
+        started_at = clock()
+        result = work(draw)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return clock() - started_at, result
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--samples", type=int, default=5, help="of each image")
+    parser.add_argument("--regions", type=int, default=36)
+    parser.add_argument("--tokens", type=int, default=20, help="of the longest sample")
+    parser.add_argument("--feature-size", type=int, default=2048)
+    parser.add_argument("--hidden-size", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=9487)
+    parser.add_argument("--pairs", type=int, default=5, help="of timed steps, after one that is not timed")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    return parser.parse_args()
+
+
+def describe(values: list[float]) -> str:
+    return f"{statistics.median(values):7.3f}   ({min(values):.3f} to {max(values):.3f})"
+
+
+def main():
+    sizes = parse_arguments()
+    torch.set_num_threads(sizes.threads)
+    step = SelfCriticalStep(sizes)
+    whole, alone, shares, lengths = [], [], [], []
+    for draw in range(sizes.pairs + 1):
+        seconds_alone, _ = step.seconds(step.alone, draw)
+        seconds, counts = step.seconds(step.whole, draw)
+        if draw:
+            alone.append(seconds_alone)
+            whole.append(seconds)
+            shares.append(float(counts["reward_seconds"]) / seconds)
+            lengths.append(float(counts["words"] / counts["samples"]))
+    ratios = [ours / theirs for ours, theirs in zip(whole, alone, strict=True)]
+    print(
+        f"median of {sizes.pairs} pairs of steps (smallest to largest); {statistics.mean(lengths):.1f} words a sample"
+    )
+    print(f"self-critical step      {describe(whole)} s")
+    print(f"sampling + update alone {describe(alone)} s")
+    print(f"step / alone            {describe(ratios)}   required: at most {TIME_LIMIT}")
+    print(f"rewards / step          {describe(shares)}   required: at most {REWARD_LIMIT}")
+
+
+if __name__ == "__main__":
+    main()
