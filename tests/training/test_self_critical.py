@@ -1,0 +1,241 @@
+import math
+
+import pytest
+import torch
+
+from hf_ngsan.training.recipe import SelfCriticalSettings
+from hf_ngsan.training.self_critical import SelfCritical
+
+from .toy_policy import (
+    END,
+    LONGEST,
+    PAD,
+    START,
+    WORDS,
+    ToyRewards,
+    all_captions,
+    log_probabilities,
+    toy_captioner,
+    toy_image,
+    toy_policy,
+)
+
+GROUPS, IMAGES = 60, 150
+
+
+class WithoutBaseline(SelfCritical):
+    def reward(self, samples, greedy, rows):
+        rewards, baselines = super().reward(samples, greedy, rows)
+        return rewards, torch.zeros_like(baselines)
+
+
+def exact_gradient(model, **policy) -> torch.Tensor:
+    """The gradient of the negative expected reward: the sum over all captions of -p r grad log p."""
+    log_p = log_probabilities(model, all_captions(), **policy)
+    assert sum(value.exp().item() for value in log_p.values()) == pytest.approx(1.0, abs=1e-5)
+    rewards = ToyRewards()
+    loss = -sum(value.exp().detach() * rewards.of(caption) * value for caption, value in log_p.items())
+    return flat_gradient(model, loss)
+
+
+def flat_gradient(model, loss) -> torch.Tensor:
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    pairs = zip(gradients, model.parameters(), strict=True)
+    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for g, p in pairs]).double()
+
+
+def estimates(model, objective, groups: int = GROUPS) -> torch.Tensor:
+    """Independent estimates of the gradient, each the mean of many images."""
+    image = toy_image(IMAGES)
+    found = []
+    for group in range(groups):
+        prepared = objective.prepare(model, {**image, "row_index": torch.arange(IMAGES)}, draw=(3, group))
+        loss, _ = objective.loss(model, prepared)
+        found.append(flat_gradient(model, loss / objective.weight(prepared)))
+    return torch.stack(found)
+
+
+def self_critical(kind=SelfCritical, policy=(), rewards=None, **settings):
+    settings = SelfCriticalSettings(**{"samples_per_image": 3, "max_new_tokens": LONGEST, **settings})
+    return kind(rewards or ToyRewards(), settings, toy_policy(**dict(policy)))
+
+
+def assert_mean_is(found: torch.Tensor, expected: torch.Tensor):
+    """Within 3 standard errors: hardly a coordinate is farther off, none far, and not all together to one side."""
+    error = found.std(0) / math.sqrt(len(found))
+    moves = error > 1e-7
+    assert moves.sum() > 100
+    torch.testing.assert_close(found.mean(0)[~moves], expected[~moves], rtol=0, atol=1e-5)
+    z = (found.mean(0) - expected)[moves] / error[moves]
+    assert (z.abs() <= 3).double().mean() >= 0.98
+    assert z.abs().max() <= 4.5
+    direction = expected / expected.norm()
+    along = found @ direction
+    assert abs(along.mean() - expected.norm()) <= 3 * along.std() / math.sqrt(len(found))
+
+
+@pytest.mark.parametrize("policy", [{}, {"temperature": 0.7, "top_p": 0.8}], ids=["plain", "tempered nucleus"])
+@pytest.mark.parametrize(("baseline", "share"), [("greedy", 1.0), ("leave_one_out", 1.0), ("mean", 2 / 3)])
+def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, policy):
+    model = toy_captioner()
+    found = estimates(model, self_critical(policy=policy, baseline=baseline))
+    assert_mean_is(found, share * exact_gradient(model, **policy))
+
+
+def test_the_test_of_the_estimate_has_the_power_to_see_a_wrong_factor():
+    model = toy_captioner()
+    found = estimates(model, self_critical(baseline="mean"))
+    with pytest.raises(AssertionError):
+        assert_mean_is(found, exact_gradient(model))
+
+
+def test_a_truncated_policy_leaves_captions_out():
+    model = toy_captioner()
+    assert len(log_probabilities(model, all_captions(), top_p=0.8)) < len(all_captions())
+
+
+def test_baselines_lower_the_variance():
+    model = toy_captioner()
+    settings = {"samples_per_image": 5, "baseline": "leave_one_out"}
+    plain = estimates(model, self_critical(WithoutBaseline, **settings), groups=20)
+    compared = estimates(model, self_critical(**settings), groups=20)
+    assert compared.var(0).sum() < 0.5 * plain.var(0).sum()
+
+
+def test_baselines_are_those_of_the_definitions():
+    model = toy_captioner()
+    batch = {**toy_image(4), "row_index": torch.arange(4)}
+    rewards = ToyRewards()
+    for baseline in ("greedy", "mean", "leave_one_out"):
+        prepared = self_critical(baseline=baseline).prepare(model, batch)
+        worth = [rewards.of([word for word in ids if word >= 0]) for ids in prepared["labels"].tolist()]
+        for row in range(12):
+            image = worth[row // 3 * 3 : row // 3 * 3 + 3]
+            others = [value for other, value in enumerate(image) if other != row % 3]
+            greedy = max(log_greedy(model).items(), key=lambda item: item[1])[0] if baseline == "greedy" else None
+            expected = {
+                "greedy": lambda greedy=greedy: rewards.of(greedy),
+                "mean": lambda image=image: sum(image) / 3,
+                "leave_one_out": lambda others=others: sum(others) / 2,
+            }[baseline]()
+            assert prepared["advantages"][row].item() == pytest.approx(worth[row] - expected, abs=1e-5)
+
+
+def log_greedy(model) -> dict[tuple, float]:
+    """The caption of the likeliest words, one after the other, by enumeration of one more word at a time."""
+    caption: tuple[int, ...] = ()
+    while END not in caption and len(caption) < LONGEST:
+        options = log_probabilities(model, [(*caption, word) for word in (END, *WORDS)])
+        caption = max(options, key=lambda option: options[option].item())
+    return {caption: 0.0}
+
+
+@pytest.mark.parametrize("baseline", ["greedy", "mean", "leave_one_out"])
+def test_a_two_armed_bandit_finds_the_better_arm(baseline):
+    better, worse = WORDS[0], WORDS[1]
+    model = toy_captioner(seed=1)
+    with torch.no_grad():
+        model.lm_head.bias[worse] += 2.0  # begins with the worse one
+    objective = self_critical(
+        policy={"suppressed_tokens": (PAD, START, END, WORDS[2]), "max_new_tokens": 1},
+        rewards=lambda token_ids, image_indices: (token_ids[:, 0] == better).float(),
+        baseline=baseline,
+        samples_per_image=5,
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    batch = {**toy_image(8), "row_index": torch.arange(8)}
+
+    def probability():
+        with torch.no_grad():
+            logits = model(**toy_image(), decoder_input_ids=torch.tensor([[START]])).logits[0, 0]
+        return logits[[better, worse]].softmax(-1)[0].item()
+
+    assert probability() < 0.5
+    for step in range(80):
+        prepared = objective.prepare(model, batch, draw=(0, step))
+        loss, _ = objective.loss(model, prepared)
+        optimizer.zero_grad()
+        (loss / objective.weight(prepared)).backward()
+        optimizer.step()
+    assert probability() > 0.95
+
+
+def test_statistics_are_sums_over_slow_loops():
+    model = toy_captioner(vocab_size=8)
+    bad = {WORDS[1]}
+    settings = SelfCriticalSettings(samples_per_image=3, max_new_tokens=LONGEST, baseline="mean")
+    objective = SelfCritical(ToyRewards(), settings, toy_policy(), bad)
+    batch = {**toy_image(50), "row_index": torch.arange(50)}
+    prepared = objective.prepare(model, batch, draw=(1, 2))
+    captions = [[word for word in row if word != -100] for row in prepared["labels"].tolist()]
+    texts = [[word for word in caption if word != END] for caption in captions]
+    rewards = [ToyRewards().of(caption) for caption in captions]
+    expected = {
+        "samples": 150,
+        "words": sum(map(len, texts)),
+        "bad_endings": sum(
+            END not in caption or bool(text and text[-1] in bad) for caption, text in zip(captions, texts, strict=True)
+        ),
+        "reward": sum(rewards),
+    }
+    _, sums = objective.loss(model, prepared)
+    assert 0 < expected["bad_endings"] < 150
+    assert {name: float(sums[name]) for name in expected} == pytest.approx(expected, rel=1e-5)
+    sums = {name: value.item() for name, value in sums.items()} | {"update_seconds": 0.5}
+    summary = objective.summary(sums)
+    advantages = torch.tensor(rewards, dtype=torch.double).view(50, 3)
+    advantages = advantages - advantages.mean(1, keepdim=True)
+    assert summary["advantage_spread"] == pytest.approx(advantages.std(correction=0).item(), rel=1e-4)
+    assert summary["caption_length"] == pytest.approx(expected["words"] / 150)
+    assert "bad endings" in objective.describe(summary)
+
+
+def test_the_share_of_greedy_samples_is_that_of_captions_equal_to_the_greedy_one():
+    model = toy_captioner()
+    objective = self_critical(policy={"temperature": 0.5})
+    prepared = objective.prepare(model, {**toy_image(100), "row_index": torch.arange(100)})
+    _, sums = objective.loss(model, prepared)
+    (greedy,) = log_greedy(model)
+    captions = [tuple(word for word in row if word != -100) for row in prepared["labels"].tolist()]
+    assert 0 < captions.count(greedy) < 300
+    assert sums["greedy_samples"] == captions.count(greedy)
+
+
+def test_likelihood_of_the_references_is_that_of_each_images_first_caption():
+    model = toy_captioner()
+    first, second = (WORDS[0], WORDS[1], END), (WORDS[2], END)
+    labels = torch.tensor([[*first], [*second, -100]] * 4)
+    objective = self_critical()
+    prepared = objective.prepare(model, {**toy_image(4), "row_index": torch.arange(4), "labels": labels})
+    ids = torch.tensor([[START, *first[:-1]]])
+    with torch.no_grad():
+        log_p = model(**toy_image(), decoder_input_ids=ids).logits[0].log_softmax(-1)
+    expected = 4 * sum(log_p[position, word].item() for position, word in enumerate(first))
+    assert prepared["statistics"]["reference_log_likelihood"].item() == pytest.approx(expected, rel=1e-5)
+    assert prepared["statistics"]["reference_words"] == 12
+
+
+def test_no_graph_is_kept_through_decoding():
+    prepared = self_critical().prepare(toy_captioner(), {**toy_image(2), "row_index": torch.arange(2)})
+    assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
+
+
+HEALTHY = {"reward": 1.0, "bad_endings": 0.01, "reference_log_likelihood": -2.0}
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"reward": 1.2}, []),
+        ({"bad_endings": 0.05}, []),
+        ({"bad_endings": 0.06}, ["6.0%"]),
+        ({"reward": 1.2, "reference_log_likelihood": -5.0}, ["20.1 times less"]),
+        ({"reward": 0.9, "reference_log_likelihood": -5.0}, []),
+        ({"reward": 1.2, "reference_log_likelihood": -3.9}, []),
+        ({"reward": 1.2, "bad_endings": 0.5, "reference_log_likelihood": -5.0}, ["50.0%", "20.1 times less"]),
+    ],
+)
+def test_warnings_tell_of_bad_endings_and_of_an_exploited_reward_only(last, words):
+    found = self_critical().warnings([HEALTHY, {**HEALTHY, **last}])
+    assert len(found) == len(words)
+    assert all(word in warning for word, warning in zip(words, found, strict=True))
