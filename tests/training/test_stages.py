@@ -1,0 +1,144 @@
+import dataclasses
+
+import pytest
+
+from hf_ngsan.training import train
+from hf_ngsan.training.checkpoints import CheckpointError
+from hf_ngsan.training.loop import TrainingLoop
+from hf_ngsan.training.recipe import Recipe, RecipeError
+from hf_ngsan.training.rewards import RewardError
+
+from .test_loop import same_weights, scores
+from .tiny import tiny_sections
+
+SELF_CRITICAL = {"epochs": 2, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
+
+
+class KilledError(BaseException):
+    """Passes every `except Exception`, as the end of a process would."""
+
+
+def staged_recipe(folder, stage="auto", model=(), training=(), self_critical=()) -> Recipe:
+    sections = tiny_sections(
+        folder, model, training={"stage": stage, "epochs": 1, "save_every_steps": 1, **dict(training)}
+    )
+    if "init_from" in sections["model"]:
+        sections["model"] = dict(model)
+    return Recipe.from_dict({**sections, "self_critical": {**SELF_CRITICAL, **dict(self_critical)}})
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    return folder, train(staged_recipe(folder))
+
+
+def die_at(monkeypatch, method: str, step: int):
+    genuine = getattr(TrainingLoop, method)
+
+    def mortal(self, *arguments):
+        if self.progress.step == step:
+            raise KilledError
+        return genuine(self, *arguments)
+
+    monkeypatch.setattr(TrainingLoop, method, mortal)
+
+
+def test_the_second_stage_follows_the_first(straight):
+    _, result = straight
+    assert [entry["stage"] for entry in result.history] == ["xe", "scst", "scst"]
+    assert {"reward", "baseline", "entropy", "bad_endings", "greedy_samples"} <= result.history[-1].keys()
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs"),
+    [("update", 0.5), ("begin_next_stage", 1), ("update", 1), ("update", 1.5), ("save_checkpoint", 2), ("update", 2.5)],
+)
+def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, method, epochs):
+    straight_folder, expected = straight
+    step = round(epochs * expected.history[0]["step"])
+    recipe = staged_recipe(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        die_at(patch, method, step)
+        with pytest.raises(KilledError):
+            train(recipe)
+    resumed = train(recipe, resume=True)
+    assert scores(resumed.history) == scores(expected.history)
+    assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
+
+
+@pytest.mark.xfail(strict=True, reason="the stage begins anew with the best/ that it has written itself")
+def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):
+    training = {"learning_rate": 1e-6, "save_every_steps": None}
+    recipe = staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
+    straight = staged_recipe(tmp_path / "straight", training=training, self_critical={"learning_rate": 0.02})
+    expected = train(straight)
+    with monkeypatch.context() as patch:  # best/ is written already, the checkpoint of the epoch is not
+        die_at(patch, "save_checkpoint", expected.history[1]["step"])
+        with pytest.raises(KilledError):
+            train(recipe)
+    train(recipe, resume=True)
+    assert expected.best_epoch > 1, "the self-critical stage has to write best/ for this test to say anything"
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+def test_a_finished_run_may_get_a_self_critical_stage_but_not_lose_its_first(tmp_path, straight):
+    train(staged_recipe(tmp_path / "run", stage="xe"))
+    result = train(staged_recipe(tmp_path / "run"), resume=True)
+    assert scores(result.history) == scores(straight[1].history)
+    with pytest.raises((RecipeError, CheckpointError), match="stage"):
+        train(staged_recipe(tmp_path / "run", stage="xe"), resume=True)
+
+
+def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(tmp_path, straight):
+    model = {"init_from": str(straight[0] / "best")}
+    recipe = staged_recipe(tmp_path / "run", stage="scst", model=model, self_critical={"epochs": 1})
+    assert [entry["stage"] for entry in train(recipe).history] == ["scst"]
+    other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, stage="xe"))
+    with pytest.raises(RecipeError, match=r"training\.stage"):
+        train(other, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "message"),
+    [
+        ("scst", {}, "init_from"),
+        ("auto", {"samples_per_image": 1}, "samples_per_image"),
+        ("auto", {"decoding": "beam", "temperature": 0.5}, "beam"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(tmp_path, stage, settings, message):
+    with pytest.raises(RecipeError, match=message):
+        train(staged_recipe(tmp_path / "run", stage, self_critical=settings))
+    assert not (tmp_path / "run").exists()
+
+
+def test_early_stopping_ends_the_first_stage_and_the_second_begins_with_the_best_model(tmp_path):
+    training = {"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 1}
+    result = train(staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.0}))
+    assert [entry["stage"] for entry in result.history] == ["xe", "xe", "scst", "scst"]
+    assert result.best_epoch == 1
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "run" / "best")
+
+
+def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path, monkeypatch):
+    (tmp_path / "toy_reward_of_user.py").write_text(
+        "value, calls, fails_at = 1.0, 0, 0\n"
+        "def reward(captions, references):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    return [float('nan') if calls == fails_at else float(len(caption)) for caption in captions]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import toy_reward_of_user as module
+
+    settings = {"reward_function": "toy_reward_of_user:reward"}
+    straight = train(staged_recipe(tmp_path / "straight", self_critical=settings))
+    recipe = staged_recipe(tmp_path / "run", self_critical=settings)
+    module.calls, module.fails_at = 0, 3
+    with pytest.raises(RewardError, match="nan"):
+        train(recipe)
+    module.fails_at = 0
+    resumed = train(recipe, resume=True)
+    assert scores(resumed.history) == scores(straight.history)
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
