@@ -16,7 +16,7 @@ from pathlib import Path
 
 from coco_layout_runs import call, spread
 
-from hf_ngsan.metrics import caption_diagnostics
+from hf_ngsan.metrics.diagnostics import caption_diagnostics
 from hf_ngsan.training.files import write_text_atomically
 
 CONFIG = Path(__file__).parents[1] / "examples" / "configs" / "ngsan" / "coco_layout_self_critical.yaml"
@@ -76,7 +76,7 @@ def draw_curves(options: argparse.Namespace, path: Path):
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
     for seed in options.seeds:
         folders = [folder / f"ng-san-{seed}" / "history.jsonl" for folder in (options.start, options.output)]
-        stages = [[json.loads(line) for line in open(file, encoding="utf-8")] for file in folders]
+        stages = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in folders]
         first = len(stages[0])
         colour = f"C{options.seeds.index(seed)}"
         epochs = range(1, 1 + sum(map(len, stages)))

@@ -2,10 +2,15 @@
 
 import json
 import logging
-import time
+import os
+import sys
 from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+
+from tqdm.auto import tqdm
 
 from .data import draw_scene
 from .data.scenes import Statement
@@ -134,23 +139,42 @@ def check_earlier_run(recipe: Recipe, retrain: bool):
 
 
 def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> dict[str, dict[str, float]]:
-    """Train and score the variants that are not there yet, and say so; returns the scores of all."""
-    missing = [name for name, recipe in recipes.items() if retrain or read_scores(recipe) is None]
+    """Train and score the variants that are not there yet, side by side; returns the scores of all."""
+    missing = {name: recipe for name, recipe in recipes.items() if retrain or read_scores(recipe) is None}
     if missing:
-        print(f"Training {', '.join(missing)} on drawn scenes; all three take a few minutes on two cores.", flush=True)
+        print(f"Training {', '.join(missing)} on drawn scenes, side by side: some minutes on two cores.", flush=True)
+        train_side_by_side(missing, retrain)
     else:
         print("All captioners are trained already; --retrain trains them again.", flush=True)
-    started_at, scores = time.monotonic(), {}
-    for name, recipe in recipes.items():
-        if name in missing:
-            scores[name] = train_and_score(recipe, retrain)
-            left = len(missing) - missing.index(name) - 1
-            seconds = (time.monotonic() - started_at) / (len(missing) - left) * left
-            rest = f", about {minutes(seconds)} left" if left else ""
-            print(f"  {name}: trained in {minutes(scores[name]['training_seconds'])}{rest}", flush=True)
-        else:
-            scores[name] = read_scores(recipe)
-    return scores
+    return {name: read_scores(recipe) for name, recipe in recipes.items()}
+
+
+def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool):
+    """Train and score each variant in a process of its own, with one progress bar for all."""
+    for split in ("train", "validation", "test"):
+        load_rows(next(iter(recipes.values())).data.spec, split)  # drawn once, before the processes want them
+    total = sum(recipe.training.epochs for recipe in recipes.values())
+    with (
+        ProcessPoolExecutor(len(recipes), mp_context=get_context("spawn"), initializer=be_silent) as pool,
+        tqdm(total=total, unit=" epochs", desc="training", leave=False, disable=None) as bar,
+    ):
+        runs = {pool.submit(train_and_score, recipe, retrain): name for name, recipe in recipes.items()}
+        while runs:
+            done, _ = wait(runs, timeout=1, return_when=FIRST_COMPLETED)
+            bar.update(sum(map(finished_epochs, recipes.values())) - bar.n)
+            for run in done:
+                name = runs.pop(run)
+                bar.write(f"  {name}: trained in {minutes(run.result()['training_seconds'])}", file=sys.stdout)
+
+
+def finished_epochs(recipe: Recipe) -> int:
+    history = recipe.output_dir / "history.jsonl"
+    return len(history.read_text(encoding="utf-8").splitlines()) if history.is_file() else 0
+
+
+def be_silent():
+    """Let a process beside others write nothing between their lines; what it raises reaches the first process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .captioners import without_progress_bars
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
-from .files import replace_folder_contents, write_text_atomically
+from .files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from .objective import Objective
 from .recipe import Recipe
 from .schedules import learning_rate_at
@@ -137,15 +138,27 @@ class TrainingLoop:
 
     def begin_next_stage(self):
         """Go back to the best weights so far, with a new optimizer."""
-        progress, best = self.progress, self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
-        logger.info("The self-critical stage begins with the model in %s.", best)
+        progress, start = self.progress, self.keep_start_of_next_stage()
+        logger.info("The self-critical stage begins with the model in %s.", start)
         with without_progress_bars():
-            self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(best).state_dict())
+            self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(start).state_dict())
         self.optimizer.state.clear()
         if self.average is not None:
             self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
         self.start_clock()
+
+    def keep_start_of_next_stage(self) -> Path:
+        """A folder, named after the stage that is over, with its best model.
+
+        It is written once: a run that was killed and begins the stage again finds better models in `best` already.
+        """
+        folder = self.output_dir / self.stage.name
+        best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
+        if self.accelerator.is_main_process and not folder.exists():
+            write_folder_atomically(folder, lambda new: shutil.copytree(best, new, dirs_exist_ok=True))
+        self.accelerator.wait_for_everyone()
+        return folder
 
     def start_clock(self):
         self.started_at, self.started_from = time.monotonic(), self.progress.step

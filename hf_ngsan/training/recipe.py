@@ -130,6 +130,9 @@ class SelfCriticalSettings:
     )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    bad_ending_penalty: float = setting(
+        0.0, "taken off the reward of a caption that ends with a word like 'a' or 'of', or not at all", minimum=0.0
+    )
     reward_function: str | None = setting(
         None, "package.module:function of (captions, references) that returns a number for each caption; null = none"
     )

@@ -51,7 +51,8 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
 
     - `recipe.yaml`, the recipe, commented;
-    - `best/` and `last/`, models with processors for `from_pretrained`;
+    - `best/` and `last/`, models with processors for `from_pretrained`; with both stages also `xe/`, the best model of
+      the first, with which the second begins;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
     - `checkpoints/`, from which `resume` goes on.
 

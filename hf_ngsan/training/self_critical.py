@@ -80,7 +80,7 @@ class SelfCritical(Objective):
             "batches": torch.tensor(1.0),
             "sampling_seconds": torch.tensor(sampled_at - started_at),
             "reward_seconds": torch.tensor(rewarded_at - sampled_at),
-            **self.statistics_of_captions(labels, rewards, baselines),
+            **self.statistics_of_captions(samples, labels, rewards, baselines),
             **self.statistics_of_references(model, encoded, visual.get("attention_mask"), references),
         }
         return {
@@ -108,6 +108,7 @@ class SelfCritical(Objective):
             samples = pad_to_same_length(samples, greedy, self.policy.pad_token_id)
             images = torch.cat([images, rows])
         scores = self.rewards(samples, images)
+        scores = scores - self.settings.bad_ending_penalty * self.ends_badly(samples)
         rewards = scores[: len(rows) * number].view(len(rows), number)
         if self.settings.baseline == "greedy":
             return rewards, scores[len(rows) * number :, None].expand_as(rewards)
@@ -116,21 +117,24 @@ class SelfCritical(Objective):
             return rewards, mean.expand_as(rewards)
         return rewards, (mean * number - rewards) / (number - 1)
 
-    def statistics_of_captions(self, labels, rewards, baselines) -> dict[str, torch.Tensor]:
-        words = labels.masked_fill(labels == self.policy.eos_token_id, IGNORED_LABEL)
-        lengths = (words != IGNORED_LABEL).sum(-1)
-        last = words.gather(-1, (lengths - 1).clamp(min=0)[:, None]).squeeze(-1)
-        is_unfinished = ~(labels == self.policy.eos_token_id).any(-1)
-        is_bad = is_unfinished | torch.isin(last, self.bad_ending_ids.to(last.device)) & (lengths > 0)
+    def ends_badly(self, samples: torch.LongTensor) -> torch.BoolTensor:
+        """Which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""
+        is_end = samples == self.policy.eos_token_id
+        is_word = is_end.cumsum(-1) == 0
+        last = samples.gather(-1, (is_word.sum(-1) - 1).clamp(min=0)[:, None]).squeeze(-1)
+        return ~is_end.any(-1) | torch.isin(last, self.bad_ending_ids.to(last.device))
+
+    def statistics_of_captions(self, samples, labels, rewards, baselines) -> dict[str, torch.Tensor]:
         advantages = rewards - baselines
+        is_word = (labels != IGNORED_LABEL) & (labels != self.policy.eos_token_id)
         return {
             "samples": torch.tensor(float(len(labels))),
             "reward": rewards.sum(),
             "baseline": baselines.sum(),
             "advantages": advantages.sum(),
             "squared_advantages": advantages.square().sum(),
-            "words": lengths.sum(),
-            "bad_endings": is_bad.sum(),
+            "words": is_word.sum(),
+            "bad_endings": self.ends_badly(samples).sum(),
         }
 
     def statistics_of_references(self, model, encoded, mask, references) -> dict[str, torch.Tensor]:
@@ -200,7 +204,8 @@ class SelfCritical(Objective):
         if last["bad_endings"] > MOST_BAD_ENDINGS:
             found.append(
                 f"{last['bad_endings']:.1%} of the sampled captions end badly, with a word like 'a' or 'of' or without "
-                f"an end, more than {MOST_BAD_ENDINGS:.0%}: look at the captions, at max_new_tokens and at the reward."
+                f"an end, more than {MOST_BAD_ENDINGS:.0%}: look at the captions and at max_new_tokens, or set "
+                "self_critical.bad_ending_penalty."
             )
         fallen = first.get("reference_log_likelihood", 0.0) - last.get("reference_log_likelihood", 0.0)
         if last["reward"] > first["reward"] and fallen > COLLAPSE:

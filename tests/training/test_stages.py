@@ -67,7 +67,6 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, 
     assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
 
 
-@pytest.mark.xfail(strict=True, reason="the stage begins anew with the best/ that it has written itself")
 def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):
     training = {"learning_rate": 1e-6, "save_every_steps": None}
     recipe = staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
