@@ -129,8 +129,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def describe(values: list[float]) -> str:
-    return f"{statistics.median(values):7.3f}   ({min(values):.3f} to {max(values):.3f})"
+def describe(values: list[float], digits: int = 3) -> str:
+    return f"{statistics.median(values):7.{digits}f}   ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def main():
@@ -153,7 +153,7 @@ def main():
     print(f"self-critical step      {describe(whole)} s")
     print(f"sampling + update alone {describe(alone)} s")
     print(f"step / alone            {describe(ratios)}   required: at most {TIME_LIMIT}")
-    print(f"rewards / step          {describe(shares)}   required: at most {REWARD_LIMIT}")
+    print(f"rewards / step          {describe(shares, 4)}   required: at most {REWARD_LIMIT}")
 
 
 if __name__ == "__main__":

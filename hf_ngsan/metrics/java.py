@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,8 @@ class Meteor(JavaMetric):
                 reason = log.read().decode(errors="replace").strip().splitlines()
                 raise RuntimeError(f"METEOR's Java program stopped: {(reason or ['no reason given'])[-1]}") from None
             finally:
+                with suppress(BrokenPipeError):  # what is still buffered has no reader
+                    process.stdin.close()
                 process.kill()
         return {"meteor": float(total)}, {"meteor": np.array(images, dtype=float)}
 

@@ -20,10 +20,11 @@ def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=())
     return Recipe.from_dict(tiny_sections(output_dir, model, data, training, evaluation))
 
 
-def tiny_sections(output_dir: Path, model=(), data=(), training=(), evaluation=()) -> dict:
+def tiny_sections(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> dict:
     return {
         "model": {**MODEL, **dict(model)},
         "data": {**DATA, **dict(data)},
         "training": {**TRAINING, "output_dir": str(output_dir), **dict(training)},
+        "self_critical": dict(self_critical),
         "evaluation": {**EVALUATION, **dict(evaluation)},
     }
