@@ -6,7 +6,7 @@ from ..metrics.diagnostics import BAD_ENDINGS
 from .objective import Objective
 from .policy import Policy
 from .recipe import Recipe, RecipeError, SelfCriticalSettings, TrainingSettings
-from .rewards import CaptionRewards, load_reward_function
+from .rewards import CaptionRewards, load_document_frequency, load_reward_function
 from .self_critical import SelfCritical
 from .teacher_forcing import TeacherForcing
 
@@ -55,12 +55,15 @@ def self_critical(recipe: Recipe, model, processor, references: list[list[str]])
     if settings.reward_function is not None:
         function = load_reward_function(settings.reward_function)
         functions[settings.reward_function] = (function, settings.reward_function_weight)
+    frequency = None
+    if settings.document_frequency is not None:
+        frequency = load_document_frequency(settings.document_frequency)
     rewards = CaptionRewards(
         references,
         tokenizer,
         weights={"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight},
         functions=functions,
-        document_frequency=settings.document_frequency,
+        document_frequency=frequency,
     )
     policy = Policy.of(
         model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens

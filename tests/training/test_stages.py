@@ -2,11 +2,14 @@ import dataclasses
 
 import pytest
 
+from hf_ngsan.data import build_tokenizer
+from hf_ngsan.metrics import DocumentFrequency
 from hf_ngsan.training import train
 from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.recipe import Recipe, RecipeError
 from hf_ngsan.training.rewards import RewardError
+from hf_ngsan.training.rows import load_rows
 
 from .test_loop import same_weights, scores
 from .tiny import tiny_sections
@@ -141,3 +144,19 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
     resumed = train(recipe, resume=True)
     assert scores(resumed.history) == scores(straight.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+def test_document_frequencies_may_come_from_a_file(tmp_path):
+    recipe = staged_recipe(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
+    with pytest.raises(RewardError, match=r"df\.npz"):
+        train(recipe)
+    rows = load_rows(recipe.data.spec, "train")
+    captions = [caption for row in rows["captions"] for caption in row]
+    tokenizer = build_tokenizer(captions, min_count=1)
+    ids = [tokenizer(list(row))["input_ids"] for row in rows["captions"]]
+    special = (tokenizer.pad_token_id, tokenizer.bos_token_id)
+    DocumentFrequency.from_captions(ids, eos_token_id=tokenizer.eos_token_id, ignored_token_ids=special).save(
+        tmp_path / "df.npz"
+    )
+    own, from_file = train(staged_recipe(tmp_path / "own")), train(recipe)
+    assert scores(own.history) == scores(from_file.history)
