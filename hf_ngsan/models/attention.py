@@ -136,13 +136,15 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
 
     With `query_norm` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores are
-    scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
+    scaled by 1/sqrt(head_dim), or given `key_counts` by 1/sqrt(key_counts + head_dim), eq. 2 of Springenberg et al.
+    2018; `position_bias` is added unscaled.
 
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
     queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
 
     Args:
-        config (`PreTrainedConfig`): gives `hidden_size`, `num_attention_heads` and the attention implementation.
+        config (`PreTrainedConfig`): gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
+            `attention_dropout` and the attention implementation.
         layer_idx (`int`, *optional*): position in the cache; only for layers of a decoder.
         is_causal (`bool`): whether the layer is causal self-attention.
         query_norm, key_norm (`str`, *optional*): `"instance"`, `"layer"` or `"batch"`.
@@ -166,10 +168,10 @@ class MultiHeadAttention(nn.Module):
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
 
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
+        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
         self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
         self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
 
@@ -205,6 +207,7 @@ class MultiHeadAttention(nn.Module):
         position_bias: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        key_counts: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -217,6 +220,8 @@ class MultiHeadAttention(nn.Module):
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
                 statistics of the norms.
             past_key_values (`EncoderDecoderCache`, *optional*).
+            key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
+                attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
@@ -231,6 +236,11 @@ class MultiHeadAttention(nn.Module):
         key, value = self.keys_and_values(source, token_mask, past_key_values, is_cross_attention)
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
+        scaling = self.scaling
+        if key_counts is not None:
+            # On the queries, since the attention interface takes one scaling for all of them.
+            temperature = (key_counts.float() + self.head_dim).sqrt()[:, None, :, None]
+            query, scaling = (query / temperature).to(query.dtype), 1.0
 
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
@@ -242,7 +252,7 @@ class MultiHeadAttention(nn.Module):
             value,
             attention_mask,
             dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
+            scaling=scaling,
             position_bias=position_bias,
             **kwargs,
         )

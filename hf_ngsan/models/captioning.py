@@ -29,7 +29,7 @@ class FeedForward(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.residual_dropout)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,7 @@ class CaptionDecoderLayer(GradientCheckpointingLayer):
         self.encoder_attn_norm = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.residual_dropout)
 
     def forward(
         self,
@@ -56,10 +56,16 @@ class CaptionDecoderLayer(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        key_counts: torch.Tensor | None = None,
+        encoder_key_counts: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
+            hidden_states,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            key_counts=key_counts,
+            **kwargs,
         )
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
         attended, _ = self.encoder_attn(
@@ -67,6 +73,7 @@ class CaptionDecoderLayer(GradientCheckpointingLayer):
             encoder_hidden_states,
             attention_mask=encoder_attention_mask,
             past_key_values=past_key_values,
+            key_counts=encoder_key_counts,
             **kwargs,
         )
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
@@ -98,8 +105,19 @@ def word_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
+def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
+    """Real tokens `(batch_size, 1)` of states `(batch_size, num_tokens, hidden_size)`."""
+    if attention_mask is None:
+        return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
+    return attention_mask.long().sum(-1, keepdim=True)
+
+
 class CaptionDecoder(CaptioningPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
+
+    With `config.attention_temperature = "key_length"` scores are divided by sqrt(key_length + head_dim), eq. 2 of
+    Springenberg et al. 2018, where key_length counts what a query may attend to: the words up to and including its own,
+    the real visual tokens. A cache, beams and padding thus change nothing.
 
     Serves C captions of an image at once: with `(B * C, T)` tokens (the captions of an image next to each other) and
     `(B, N, D)` encoder states, each image is encoded, and its keys computed, once.
@@ -173,6 +191,12 @@ class CaptionDecoder(CaptioningPreTrainedModel):
             else:
                 position_ids = torch.arange(length, device=inputs_embeds.device)[None] + past_length
 
+        key_counts, encoder_key_counts = None, None
+        if self.config.attention_temperature == "key_length":
+            # Before a static cache is used, its mask is made 4-dimensional: the words are counted by their positions.
+            key_counts = position_ids + 1
+            encoder_key_counts = token_counts(encoder_hidden_states, encoder_attention_mask)
+
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
@@ -195,6 +219,8 @@ class CaptionDecoder(CaptioningPreTrainedModel):
                 attention_mask=causal_mask,
                 encoder_attention_mask=encoder_attention_mask,
                 past_key_values=past_key_values,
+                key_counts=key_counts,
+                encoder_key_counts=encoder_key_counts,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(

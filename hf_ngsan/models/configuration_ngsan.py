@@ -48,6 +48,9 @@ class NGSANConfig(HubConfig):
 
     model_type = "ngsan"
     keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    attention_temperature = "head_dim"
     remote_classes = {
         "AutoConfig": "configuration_ngsan.NGSANConfig",
         "AutoModel": "modeling_ngsan.NGSANModel",
