@@ -100,8 +100,8 @@ class CaptioningPreTrainedModel(PreTrainedModel):
             init.zeros_(module.shift)
 
 
-def word_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
-    """Positions `(batch_size, length)` that count the words of a mask `(batch_size, length)`; 0 before the first."""
+def token_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
+    """Positions `(batch_size, length)` that count the tokens of a mask `(batch_size, length)`; 0 before the first."""
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
@@ -110,6 +110,22 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
     if attention_mask is None:
         return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
     return attention_mask.long().sum(-1, keepdim=True)
+
+
+def check_visual_features(visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, width: int):
+    """Raise a ValueError unless features are `(batch_size, num_regions, width)` and their mask, if any, fits."""
+    if visual_features is None:
+        raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
+    if visual_features.ndim != 3 or visual_features.shape[-1] != width:
+        raise ValueError(
+            f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
+            f"(batch_size, num_regions, {width}) (visual_feature_size={width})."
+        )
+    if attention_mask is not None and attention_mask.shape != visual_features.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; with these visual_features it must be "
+            f"{tuple(visual_features.shape[:2])}."
+        )
 
 
 class CaptionDecoder(CaptioningPreTrainedModel):
@@ -187,7 +203,7 @@ class CaptionDecoder(CaptioningPreTrainedModel):
         if position_ids is None:
             past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
             if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids = word_positions(attention_mask)[:, -length:]
+                position_ids = token_positions(attention_mask)[:, -length:]
             else:
                 position_ids = torch.arange(length, device=inputs_embeds.device)[None] + past_length
 
@@ -314,7 +330,7 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
     def prepare_inputs_for_generation(self, input_ids, decoder_attention_mask=None, **kwargs) -> dict:
         if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
-            kwargs.setdefault("decoder_position_ids", word_positions(decoder_attention_mask))
+            kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
         return super().prepare_inputs_for_generation(input_ids, decoder_attention_mask=decoder_attention_mask, **kwargs)
 
     @can_return_tuple

@@ -19,6 +19,7 @@ from .captioning import (
     CaptioningModel,
     CaptioningPreTrainedModel,
     FeedForward,
+    check_visual_features,
 )
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry
@@ -126,19 +127,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         visual_boxes: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
     ):
-        if visual_features is None:
-            raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
-        width = self.config.visual_feature_size
-        if visual_features.ndim != 3 or visual_features.shape[-1] != width:
-            raise ValueError(
-                f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
-                f"(batch_size, num_regions, {width}) (visual_feature_size={width})."
-            )
-        if attention_mask is not None and attention_mask.shape != visual_features.shape[:2]:
-            raise ValueError(
-                f"attention_mask has shape {tuple(attention_mask.shape)}; with these visual_features it must be "
-                f"{tuple(visual_features.shape[:2])}."
-            )
+        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         if visual_boxes is None:
             if self.config.needs_boxes:
                 raise ValueError(

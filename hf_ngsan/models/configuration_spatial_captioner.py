@@ -1,0 +1,100 @@
+"""Configuration of the spatial captioner."""
+
+from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
+
+
+@strict
+class SpatialCaptionerConfig(HubConfig):
+    r"""Configuration of the spatial captioner (Springenberg et al. 2018). The defaults are the paper's.
+
+    Args:
+        vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not tell its vocabulary.
+        visual_feature_size (`int`, defaults to 512): width of the feature of a grid cell. Where it differs from
+            `hidden_size`, a linear map comes first; in the paper both are 512 and there is none.
+        hidden_size (`int`, defaults to 512): width d_feat of encoder and decoder.
+        encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
+        decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
+        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
+        intermediate_size (`int`, defaults to 1024): inner width d_hidden of the feed-forward blocks.
+        dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
+            (where exactly is inferred).
+        attention_dropout (`float`, defaults to 0.1): on attention weights.
+        residual_dropout (`float`, defaults to 0.0): on sublayer outputs and inside the feed-forward blocks, where the
+            paper names none.
+        attention_temperature (`str`, defaults to `"key_length"`): what scores are divided by: `"key_length"`:
+            sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to - the words up to and
+            including its own, the real grid cells -, so that caching, beams and padding change nothing; `"head_dim"`:
+            sqrt(d_attn), that of Vaswani et al. 2017.
+        attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
+            none, unlike eq. 4.
+        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
+            themselves have no end.
+        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights (inferred).
+        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
+        tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix
+            (inferred).
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "spatial_captioner"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {"num_hidden_layers": "decoder_layers"}
+    remote_classes = {
+        "AutoConfig": "configuration_spatial_captioner.SpatialCaptionerConfig",
+        "AutoModel": "modeling_spatial_captioner.SpatialCaptionerModel",
+        "AutoModelForImageTextToText": "modeling_spatial_captioner.SpatialCaptionerForConditionalGeneration",
+        "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
+    }
+    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+
+    vocab_size: int = 9491
+    visual_feature_size: int = 512
+    hidden_size: int = 512
+    encoder_layers: int = 2
+    decoder_layers: int = 4
+    num_attention_heads: int = 8
+    intermediate_size: int = 1024
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    residual_dropout: float | int = 0.0
+    attention_temperature: str = "key_length"
+    attention_bias: bool = False
+    max_position_embeddings: int = 512
+    initializer_range: float | int = 0.02
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    tie_word_embeddings: bool = False
+
+    def validate_architecture(self):
+        check_positive(
+            vocab_size=self.vocab_size,
+            visual_feature_size=self.visual_feature_size,
+            hidden_size=self.hidden_size,
+            encoder_layers=self.encoder_layers,
+            decoder_layers=self.decoder_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            max_position_embeddings=self.max_position_embeddings,
+        )
+        check_rate(
+            dropout=self.dropout, attention_dropout=self.attention_dropout, residual_dropout=self.residual_dropout
+        )
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of "
+                f"num_attention_heads ({self.num_attention_heads})."
+            )
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
+        check_choice("attention_temperature", self.attention_temperature, ("key_length", "head_dim"))
+
+
+__all__ = ["SpatialCaptionerConfig"]

@@ -1,0 +1,168 @@
+"""The spatial captioner: self-attention over the cells of a convolutional feature map (Springenberg et al. 2018)."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import MultiHeadAttention
+from .captioning import (
+    CaptionDecoder,
+    CaptioningForConditionalGeneration,
+    CaptioningModel,
+    CaptioningPreTrainedModel,
+    FeedForward,
+    check_visual_features,
+    token_counts,
+    token_positions,
+)
+from .configuration_spatial_captioner import SpatialCaptionerConfig
+from .geometry import sinusoids
+
+if TYPE_CHECKING:  # names the file, so that saving with code copies it
+    from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
+
+LONGEST_CAPTION = 14
+
+
+class SpatialCaptionerEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention and feed-forward, each LayerNorm(x + sublayer(x)).
+
+    The paper prints LayerNorm(Attn + V_input), which between captions and images has no meaning: the residual is that
+    of the query input, here and in the decoder.
+    """
+
+    def __init__(self, config: SpatialCaptionerConfig):
+        super().__init__()
+        self.self_attn = MultiHeadAttention(config)
+        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
+    config: SpatialCaptionerConfig
+    _no_split_modules = ["SpatialCaptionerEncoderLayer", "CaptionDecoderLayer"]
+
+
+class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
+    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
+
+    _can_record_outputs = {
+        "hidden_states": SpatialCaptionerEncoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: SpatialCaptionerConfig):
+        super().__init__(config)
+        self.input_proj = None
+        if config.visual_feature_size != config.hidden_size:
+            self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(SpatialCaptionerEncoderLayer(config) for _ in range(config.encoder_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        visual_features: torch.FloatTensor,
+        visual_boxes: torch.FloatTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        Args:
+            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
+                cells, row by row.
+            visual_boxes (*optional*): not looked at; the order of the cells tells where they are.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+                Positions count real cells only.
+
+        Raises:
+            ValueError: features of another width than the configuration's, or a mask of another number.
+        """
+        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
+        hidden_states = visual_features.to(self.layers[0].feed_forward.up.weight.dtype)
+        if self.input_proj is not None:
+            hidden_states = self.input_proj(hidden_states)
+        positions = sinusoids(cell_positions(hidden_states, attention_mask), self.config.hidden_size)
+        hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
+
+        key_counts = None
+        if self.config.attention_temperature == "key_length":
+            key_counts = token_counts(hidden_states, attention_mask)
+        bidirectional_mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
+    """Positions `(batch_size or 1, num_regions)` of cells `(batch_size, num_regions, hidden_size)`."""
+    if attention_mask is None:
+        return torch.arange(cells.shape[1], device=cells.device)[None]
+    return token_positions(attention_mask)
+
+
+class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
+    """The spatial captioner without its word classifier."""
+
+    def __init__(self, config: SpatialCaptionerConfig):
+        super().__init__(config)
+        self.encoder = SpatialCaptionerEncoder(config)
+        self.decoder = CaptionDecoder(config)
+        self.post_init()
+
+
+class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, CaptioningForConditionalGeneration):
+    r"""The spatial captioner of Springenberg et al. 2018. By default it generates up to 14 words and the end token.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import SpatialCaptionerConfig, SpatialCaptionerForConditionalGeneration
+
+    >>> config = SpatialCaptionerConfig(vocab_size=100, hidden_size=32, visual_feature_size=16, num_attention_heads=4)
+    >>> model = SpatialCaptionerForConditionalGeneration(config).eval()
+    >>> model.generate(visual_features=torch.rand(1, 14 * 14, 16), num_beams=3).shape[0]
+    1
+
+    ```
+    """
+
+    def __init__(self, config: SpatialCaptionerConfig):
+        super().__init__(config)
+        self.model = SpatialCaptionerModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+        self.generation_config.max_new_tokens = LONGEST_CAPTION + 1  # the end token is one
+
+
+__all__ = [
+    "SpatialCaptionerForConditionalGeneration",
+    "SpatialCaptionerModel",
+    "SpatialCaptionerPreTrainedModel",
+]
