@@ -1,0 +1,43 @@
+"""What the configurations of the package's convolutional backbones share."""
+
+from transformers.backbone_utils import BackboneConfigMixin
+from transformers.configuration_utils import PreTrainedConfig
+
+from .configuration_hub import check_positive
+
+
+class ConvolutionalConfig(BackboneConfigMixin, PreTrainedConfig):
+    """Sizes of a backbone made of stages, and the stages whose maps it returns.
+
+    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its
+    constructor also takes `out_features` (names of stages, in their order) or `out_indices` (their positions); without
+    both, the last map is returned.
+    """
+
+    has_stem = False
+
+    num_channels: int = 3
+    depths: list[int] | tuple[int, ...] = ()
+    hidden_sizes: list[int] | tuple[int, ...] = ()
+
+    def __post_init__(self, **kwargs):
+        self.depths, self.hidden_sizes = list(self.depths), list(self.hidden_sizes)
+        stages = [f"stage{number}" for number in range(1, len(self.depths) + 1)]
+        self.stage_names = ["stem", *stages] if self.has_stem else stages
+        kwargs.pop("stage_names", None)
+        outputs = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
+        if self.depths:
+            self.set_output_features_output_indices(**outputs)
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        check_positive(num_channels=self.num_channels)
+        for field in ("depths", "hidden_sizes"):
+            if not getattr(self, field):
+                raise ValueError(f"{field} is empty; it must have one number a stage.")
+            check_positive(**{f"{field}[{stage}]": size for stage, size in enumerate(getattr(self, field))})
+        if len(self.depths) != len(self.hidden_sizes):
+            raise ValueError(
+                f"depths has {len(self.depths)} stages and hidden_sizes {len(self.hidden_sizes)}; give both the same."
+            )
+        super().validate_architecture()

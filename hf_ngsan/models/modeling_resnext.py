@@ -1,0 +1,116 @@
+"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, as torchvision and detectron2 have them.
+
+transformers' own ResNet has neither grouped convolutions nor frozen normalizations.
+"""
+
+import torch
+from torch import nn
+
+from .configuration_resnext import NGSANResNeXtConfig
+from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d
+
+
+class NormalizedConvolution(nn.Module):
+    """Convolution without bias, then batch normalization."""
+
+    def __init__(
+        self,
+        config: NGSANResNeXtConfig,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        dilation: int = 1,
+    ):
+        super().__init__()
+        padding = dilation * (kernel_size // 2)
+        self.convolution = nn.Conv2d(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False
+        )
+        self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.normalization(self.convolution(hidden_states))
+
+
+class ResNeXtStem(nn.Module):
+    """7x7 convolution and max pooling; the map is a quarter of the image."""
+
+    def __init__(self, config: NGSANResNeXtConfig):
+        super().__init__()
+        self.embedder = NormalizedConvolution(config, config.num_channels, config.embedding_size, 7, stride=2)
+        self.pooling = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.pooling(torch.relu(self.embedder(pixel_values)))
+
+
+class ResNeXtBlock(nn.Module):
+    """Bottleneck with grouped 3x3 convolution (fig. 3c of Xie et al. 2017).
+
+    A projection stands in for the identity wherever the block changes the channels or the size of the map.
+    """
+
+    def __init__(
+        self, config: NGSANResNeXtConfig, in_channels: int, out_channels: int, width: int, stride: int, dilation: int
+    ):
+        super().__init__()
+        first, second = (stride, 1) if config.stride_in_1x1 else (1, stride)
+        self.reduce = NormalizedConvolution(config, in_channels, width, stride=first)
+        self.transform = NormalizedConvolution(
+            config, width, width, kernel_size=3, stride=second, groups=config.groups, dilation=dilation
+        )
+        self.expand = NormalizedConvolution(config, width, out_channels)
+        changes = stride != 1 or in_channels != out_channels
+        self.shortcut = (
+            NormalizedConvolution(config, in_channels, out_channels, stride=stride) if changes else nn.Identity()
+        )
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        inner = torch.relu(self.transform(torch.relu(self.reduce(hidden_states))))
+        return torch.relu(self.expand(inner) + self.shortcut(hidden_states))
+
+
+def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
+    """The blocks of a stage. All but the first stage halve the map in their first block, unless dilated."""
+    dilation = config.last_stage_dilation if stage == len(config.depths) - 1 else 1
+    stride = 2 if stage and dilation == 1 else 1
+    width = config.groups * config.width_per_group * 2**stage
+    out_channels = config.hidden_sizes[stage]
+    in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
+    blocks = [ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation)]
+    for _ in range(config.depths[stage] - 1):
+        blocks.append(ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation))
+    return nn.Sequential(*blocks)
+
+
+class NGSANResNeXtBackbone(ConvolutionalBackbone):
+    r"""ResNeXt or ResNet without pooling and classifier. ResNeXt-101 32x8d has 86.74 M parameters.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
+    >>> from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+
+    >>> backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig()).eval()
+    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
+    [1, 2048, 7, 7]
+    ```
+    """
+
+    config: NGSANResNeXtConfig
+    base_model_prefix = "resnext"
+    _no_split_modules = ["ResNeXtBlock"]
+
+    def __init__(self, config: NGSANResNeXtConfig):
+        super().__init__(config)
+        self.num_features = [config.embedding_size, *config.hidden_sizes]
+        stages = [ResNeXtStem(config), *(make_stage(config, stage) for stage in range(len(config.depths)))]
+        self.stages = nn.ModuleDict(zip(config.stage_names, stages, strict=True))
+        self.post_init()
+
+
+__all__ = ["NGSANResNeXtBackbone"]

@@ -1,0 +1,69 @@
+"""VGG as a backbone (Simonyan and Zisserman 2015), up to the map before the last pooling."""
+
+import torch
+from torch import nn
+
+from .configuration_vgg import NGSANVGGConfig
+from .convolutional_backbone import ConvolutionalBackbone
+
+
+class VGGConvolution(nn.Module):
+    """3x3 convolution, normalization if any, ReLU."""
+
+    def __init__(self, in_channels: int, out_channels: int, use_batch_norm: bool):
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1)
+        self.normalization = nn.BatchNorm2d(out_channels) if use_batch_norm else nn.Identity()
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.normalization(self.convolution(hidden_states)))
+
+
+class VGGStage(nn.Module):
+    """The convolutions between two poolings; every stage but the first halves the map before them."""
+
+    def __init__(self, config: NGSANVGGConfig, stage: int):
+        super().__init__()
+        out_channels = config.hidden_sizes[stage]
+        in_channels = config.hidden_sizes[stage - 1] if stage else config.num_channels
+        self.pooling = nn.MaxPool2d(2) if stage else nn.Identity()
+        self.layers = nn.Sequential(
+            *(
+                VGGConvolution(out_channels if index else in_channels, out_channels, config.use_batch_norm)
+                for index in range(config.depths[stage])
+            )
+        )
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.pooling(hidden_states))
+
+
+class NGSANVGGBackbone(ConvolutionalBackbone):
+    r"""VGG without its last pooling and its classifier. VGG-11 has 9.22 M parameters.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
+    >>> from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+
+    >>> backbone = NGSANVGGBackbone(NGSANVGGConfig()).eval()
+    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
+    [1, 512, 14, 14]
+    ```
+    """
+
+    config: NGSANVGGConfig
+    base_model_prefix = "vgg"
+    _no_split_modules = ["VGGConvolution"]
+
+    def __init__(self, config: NGSANVGGConfig):
+        super().__init__(config)
+        self.num_features = config.hidden_sizes
+        self.smallest_side = 2 ** (len(config.depths) - 1)
+        self.stages = nn.ModuleDict({name: VGGStage(config, index) for index, name in enumerate(config.stage_names)})
+        self.post_init()
+
+
+__all__ = ["NGSANVGGBackbone"]
