@@ -28,6 +28,7 @@ SCENES = {
         "num_hidden_layers": 1,
         "num_attention_heads": 16,
         "intermediate_size": 256,
+        "geometric_bias": ["query", "key"],
         "geometry_hidden_size": 32,
         "dropout": 0.0,
         "attention_dropout": 0.0,
