@@ -52,7 +52,8 @@ def test_variants_differ_in_their_model_alone():
     assert recipes[0] == recipes[1] == recipes[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
-    assert not {"query_norm", "geometric_bias", "geometry_features"} & SCENES["model"].keys()  # the paper's NG-SAN
+    assert not {"query_norm", "geometry_features"} & SCENES["model"].keys()  # the paper's
+    assert SCENES["model"]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
     assert scenes_recipe("SAN", Path("run"), seed=3).data.spec.endswith(",seed=3")
     assert isinstance(scenes_recipe("SAN", Path("run")), Recipe)
 
