@@ -40,19 +40,24 @@ def tiny_captioner(seed: int = 9, **changes) -> NGSANForConditionalGeneration:
     if attention is not None:
         config._attn_implementation = attention
     model = NGSANForConditionalGeneration(config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.ndim > 1:
-                parameter.copy_(noise / parameter.shape[-1] ** 0.5)
-            else:
-                parameter.add_(0.1 * noise)
-        # Captions shall end, some early, and be of words.
-        model.lm_head.bias[config.eos_token_id] += 2
-        model.lm_head.bias[[config.pad_token_id, config.bos_token_id]] -= 20
+    make_talkative(model, seed)
     model.generation_config.max_new_tokens = 8
     return model
+
+
+@torch.no_grad()
+def make_talkative(model, seed: int):
+    """Random weights with which a captioner says something else of every image."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.ndim > 1:
+            parameter.copy_(noise / parameter[0].numel() ** 0.5)
+        else:
+            parameter.add_(0.1 * noise)
+    # Captions shall end, some early, and be of words.
+    model.lm_head.bias[model.config.eos_token_id] += 2
+    model.lm_head.bias[[model.config.pad_token_id, model.config.bos_token_id]] -= 20
 
 
 def random_boxes(*shape: int, generator: torch.Generator | None = None) -> torch.Tensor:
