@@ -1,0 +1,265 @@
+"""Images of any kind - file, address, array, any mode of Pillow - to upright RGB images."""
+
+import base64
+import binascii
+import io
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from huggingface_hub import get_session
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+MIN_SIDE = 8
+"""Pixels that each side must have at least. More than any number of channels, so that the layout of an array is plain."""
+
+MAX_ASPECT_RATIO = 100
+"""How many times longer than the short side the long side may be."""
+
+DOWNLOAD_SECONDS = 30
+RANGE_TOLERANCE = 1e-3
+ALPHA_MODES = {"P", "PA", "LA", "La", "RGBA", "RGBa"}  # a palette may hold transparent colours
+WHITE = (255, 255, 255, 255)
+
+
+class ImageError(ValueError):
+    """Something that cannot be read as an image; the message is one sentence that names it."""
+
+
+def load_image(source, name: str = "the image") -> Image.Image:
+    """Read an image.
+
+    - EXIF rotation is applied; of an animation the first frame is taken.
+    - Transparent pixels are laid over white.
+    - 16 bits are scaled to 8, not clipped.
+    - Grey, 1-bit, palette, CMYK and other modes become RGB.
+
+    Args:
+        source: path, `http(s)://` address or `data:` address, bytes of a file, `PIL.Image.Image`, an image of
+            `datasets` (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or
+            `(C, height, width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within
+            [0, 1].
+        name: what to call the image in errors; its path is added.
+
+    Returns:
+        A `PIL.Image.Image` of mode RGB, independent of the source.
+
+    Raises:
+        ImageError: missing, damaged or no image at all; shorter than 8 pixels on a side or more than 100 times as long
+            as wide; more pixels than `PIL.Image.MAX_IMAGE_PIXELS`; an array of another shape, type or range.
+    """
+    if isinstance(source, Mapping):
+        if source.get("bytes") is None and source.get("path") is None:
+            raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
+        if source.get("bytes") is None:
+            source = source["path"]
+        else:
+            source, name = source["bytes"], with_place(name, source.get("path"))
+    if isinstance(source, (np.ndarray, torch.Tensor)):
+        return image_from_array(source, name)
+    if isinstance(source, Image.Image):
+        return decoded(source, name)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return image_from_bytes(bytes(source), name)
+    if isinstance(source, (str, os.PathLike)):
+        place = os.fspath(source)
+        if isinstance(place, bytes):
+            place = os.fsdecode(place)
+        name = with_place(name, place)
+        if place.startswith(("http://", "https://")):
+            return image_from_bytes(download(place, name), name)
+        if place.startswith("data:"):
+            return image_from_bytes(data_of_address(place, name), name)
+        return image_from_bytes(content_of_file(place, name), name)
+    raise ImageError(
+        f"{titled(name)} is of type {type(source).__name__}; give a path, an address, bytes, an image of Pillow, an "
+        "array or a tensor."
+    )
+
+
+def load_images(images) -> list[Image.Image]:
+    """Read one image or several (a list, a nested list, a batch `(B, …)` of arrays, any iterable); see `load_image`."""
+    sources = image_list(images)
+    if len(sources) == 1:
+        return [load_image(sources[0])]
+    return [load_image(source, f"image {index} of the batch") for index, source in enumerate(sources)]
+
+
+def image_list(images) -> list:
+    """Images, read or not, as a flat list; a lone image is a list of one."""
+    if isinstance(images, (np.ndarray, torch.Tensor)):
+        return list(images) if images.ndim == 4 else [images]
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
+    if isinstance(images, lone) or not isinstance(images, Iterable):
+        return [images]
+    return [image for entry in images for image in (image_list(entry) if isinstance(entry, (list, tuple)) else [entry])]
+
+
+def titled(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def with_place(name: str, place: str | os.PathLike | None) -> str:
+    """The name with the path or address, cut where that is endless."""
+    place = "" if place is None else str(place)
+    return f"{name} ({place if len(place) <= 200 else place[:200] + '…'})" if place else name
+
+
+def content_of_file(path: str, name: str) -> bytes:
+    try:
+        file = Path(path)
+        if file.is_dir():
+            raise ImageError(f"{titled(name)} is a folder, not an image file.")
+        if not file.exists():
+            raise ImageError(f"{titled(name)} does not exist.")
+        if not file.is_file():
+            raise ImageError(f"{titled(name)} is not a regular file.")
+        return file.read_bytes()
+    except ImageError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
+
+
+def download(address: str, name: str) -> bytes:
+    try:
+        response = get_session().get(address, timeout=DOWNLOAD_SECONDS, follow_redirects=True)
+        response.raise_for_status()
+    except Exception as error:  # the client of huggingface_hub has changed its errors from release to release
+        raise ImageError(f"{titled(name)} could not be downloaded: {reason(error)}") from None
+    return response.content
+
+
+def data_of_address(address: str, name: str) -> bytes:
+    header, _, data = address.partition(",")
+    try:
+        if not header.endswith(";base64"):
+            raise ValueError
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ImageError(f"{titled(name)} is a data address that does not hold an image in base64.") from None
+
+
+def reason(error: Exception) -> str:
+    """An error in a few words, with one full stop."""
+    text = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    return text.rstrip(".") + "."
+
+
+def image_from_bytes(data: bytes, name: str) -> Image.Image:
+    if not data:
+        raise ImageError(f"{titled(name)} is empty: it has 0 bytes.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error, below
+            image = Image.open(io.BytesIO(data))
+    except UnidentifiedImageError:
+        raise ImageError(f"{titled(name)} is not an image, or of a kind that Pillow cannot read.") from None
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"{titled(name)} is too large to be decoded safely: {reason(error)}") from None
+    except Exception as error:  # headers of damaged files make Pillow's plugins raise anything
+        raise ImageError(f"{titled(name)} is damaged: {reason(error)}") from None
+    with image:
+        limit = Image.MAX_IMAGE_PIXELS
+        if limit is not None and image.width * image.height > limit:
+            raise ImageError(
+                f"{titled(name)} is too large to be decoded safely: {image.width} x {image.height} pixels are more "
+                f"than PIL.Image.MAX_IMAGE_PIXELS = {limit}."
+            )
+        return decoded(image, name)
+
+
+def decoded(image: Image.Image, name: str) -> Image.Image:
+    check_size(image.width, image.height, name)
+    try:
+        image.load()
+        return to_rgb(ImageOps.exif_transpose(image), name)
+    except ImageError:
+        raise
+    except Exception as error:  # Pillow's plugins raise anything on damaged data
+        raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
+
+
+def check_size(width: int, height: int, name: str):
+    short, long = sorted((width, height))
+    if short < MIN_SIDE:
+        raise ImageError(
+            f"{titled(name)} is too small: it has {width} x {height} pixels, and each side must have at least {MIN_SIDE}."
+        )
+    if long > MAX_ASPECT_RATIO * short:
+        raise ImageError(
+            f"{titled(name)} has {width} x {height} pixels: the long side may be at most {MAX_ASPECT_RATIO} times the "
+            "short one."
+        )
+
+
+def to_rgb(image: Image.Image, name: str) -> Image.Image:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return image_from_array(array_of_deep_image(image), name)
+    if image.mode in ALPHA_MODES or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
+    return image.convert("RGB")
+
+
+def array_of_deep_image(image: Image.Image) -> np.ndarray:
+    """Pixels of an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8."""
+    array = np.asarray(image)
+    if image.mode == "I" and array.min() >= 0 and 255 < array.max() <= 65535:
+        return array.astype(np.uint16)
+    return array
+
+
+def image_from_array(array: np.ndarray | torch.Tensor, name: str) -> Image.Image:
+    if isinstance(array, torch.Tensor):
+        array = array.detach().cpu()
+        array = (array.float() if array.is_floating_point() else array).numpy()
+    shape = array.shape
+    channels_last = array.ndim == 3 and shape[-1] in (1, 3, 4)
+    channels_first = array.ndim == 3 and shape[0] in (1, 3, 4)
+    if not (array.ndim == 2 or channels_last or channels_first):
+        raise ImageError(
+            f"{titled(name)} is an array of shape {tuple(shape)}; it must be (height, width), (height, width, channels) "
+            "or (channels, height, width) with 1, 3 or 4 channels."
+        )
+    if channels_first and not channels_last:
+        array = np.moveaxis(array, 0, -1)
+    check_size(array.shape[1], array.shape[0], name)
+    pixels = as_bytes(array, name)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    return to_rgb(Image.fromarray(np.ascontiguousarray(pixels)), name)
+
+
+def as_bytes(array: np.ndarray, name: str) -> np.ndarray:
+    """Pixel values of any type as uint8."""
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == bool:
+        return array.astype(np.uint8) * 255
+    if array.dtype == np.uint16:
+        return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if not np.issubdtype(array.dtype, np.integer) and not np.issubdtype(array.dtype, np.floating):
+        raise ImageError(f"{titled(name)} is an array of {array.dtype}; pixels are integers or floats.")
+    if not np.isfinite(array).all():
+        raise ImageError(f"{titled(name)} is an array with NaN or infinite values.")
+    low, high = array.min(), array.max()
+    if np.issubdtype(array.dtype, np.integer):
+        if low < 0 or high > 255:
+            raise ImageError(
+                f"{titled(name)} is an array of {array.dtype} from {low} to {high}; integers must lie within 0 and 255 "
+                "(uint16: 0 and 65535)."
+            )
+        return array.astype(np.uint8)
+    if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
+        raise ImageError(
+            f"{titled(name)} is an array of floats from {low:.4g} to {high:.4g}; floats must lie within [0, 1]: divide "
+            "by 255, or give integers."
+        )
+    return (array.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+__all__ = ["ImageError", "load_image", "load_images"]

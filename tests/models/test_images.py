@@ -1,0 +1,307 @@
+"""Every kind of image becomes an upright RGB image, and everything else one sentence that names it."""
+
+import base64
+import io
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from hf_ngsan.models.images import MAX_ASPECT_RATIO, MIN_SIDE, ImageError, load_image, load_images
+
+HEIGHT, WIDTH = 12, 20
+
+
+@pytest.fixture(autouse=True)
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def photo() -> Image.Image:
+    """Four quarters of different colours, so that no turn or mirroring goes unseen."""
+    pixels = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    pixels[: HEIGHT // 2, : WIDTH // 2] = (250, 10, 20)
+    pixels[: HEIGHT // 2, WIDTH // 2 :] = (10, 240, 30)
+    pixels[HEIGHT // 2 :, : WIDTH // 2] = (20, 30, 230)
+    pixels[HEIGHT // 2 :, WIDTH // 2 :] = (220, 210, 200)
+    return Image.fromarray(pixels)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def pixels_of(source, **options) -> np.ndarray:
+    image = load_image(source, **options)
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+PIXELS = np.asarray(photo())
+
+
+def test_every_source_of_the_same_image(tmp_path, monkeypatch):
+    path = tmp_path / "photo.png"
+    path.write_bytes(encoded(photo()))
+    monkeypatch.chdir(tmp_path)
+    data = path.read_bytes()
+    sources = {
+        "image": photo(),
+        "path": path,
+        "text": str(path),
+        "relative": "photo.png",
+        "bytes": data,
+        "bytearray": bytearray(data),
+        "view": memoryview(data),
+        "data address": "data:image/png;base64," + base64.b64encode(data).decode(),
+        "datasets, bytes": {"bytes": data, "path": "gone.png"},
+        "datasets, path": {"bytes": None, "path": str(path)},
+        "array": PIXELS,
+        "channels first": np.moveaxis(PIXELS, -1, 0),
+        "tensor": torch.from_numpy(np.moveaxis(PIXELS, -1, 0).copy()),
+        "int64": PIXELS.astype(np.int64),
+        "floats": PIXELS / 255,
+        "float tensor": torch.from_numpy(PIXELS / 255),
+        "uint16": PIXELS.astype(np.uint16) * 257,
+    }
+    for kind, source in sources.items():
+        np.testing.assert_array_equal(pixels_of(source), PIXELS, err_msg=kind)
+
+
+def test_the_result_is_independent_of_the_source():
+    source = photo()
+    load_image(source).putpixel((0, 0), (1, 2, 3))
+    assert source.getpixel((0, 0)) == (250, 10, 20)
+
+
+def test_modes_of_pillow():
+    grey = photo().convert("L")
+    expected = np.repeat(np.asarray(grey)[..., None], 3, axis=-1)
+    np.testing.assert_array_equal(pixels_of(grey), expected)
+    np.testing.assert_array_equal(pixels_of(np.asarray(grey)), expected)
+    np.testing.assert_array_equal(pixels_of(np.asarray(grey)[None]), expected)
+    np.testing.assert_array_equal(pixels_of(encoded(grey)), expected)
+    assert np.abs(pixels_of(encoded(grey, "JPEG", quality=100)).astype(int) - expected).max() <= 2
+    palette = photo().quantize(4)
+    np.testing.assert_array_equal(pixels_of(encoded(palette)), np.asarray(palette.convert("RGB")))
+    one_bit = photo().convert("1")
+    assert set(np.unique(pixels_of(encoded(one_bit)))) == {0, 255}
+    np.testing.assert_array_equal(pixels_of(np.asarray(one_bit)), pixels_of(one_bit))
+    cmyk = photo().convert("CMYK")
+    np.testing.assert_array_equal(pixels_of(encoded(cmyk, "TIFF")), np.asarray(cmyk.convert("RGB")))
+    assert np.abs(pixels_of(encoded(cmyk, "JPEG", quality=95)).astype(int) - PIXELS).mean() < 25
+    for mode in ("YCbCr", "HSV"):
+        assert np.abs(pixels_of(photo().convert(mode)).astype(int) - PIXELS).mean() < 3
+
+
+def test_transparency_is_laid_over_white():
+    alpha = np.full((HEIGHT, WIDTH), 255, dtype=np.uint8)
+    alpha[0] = 0
+    alpha[1] = 51  # a fifth
+    image = photo()
+    image.putalpha(Image.fromarray(alpha))
+    expected = PIXELS.astype(float)
+    expected[0] = 255
+    expected[1] = 0.2 * expected[1] + 0.8 * 255
+    for source in (image, encoded(image), np.asarray(image), encoded(image, "WEBP", lossless=True)):
+        assert np.abs(pixels_of(source) - expected).max() <= 1
+    grey = Image.merge("LA", (photo().convert("L"), Image.fromarray(alpha)))
+    assert (pixels_of(encoded(grey))[0] == 255).all()
+    palette = photo().quantize(4)
+    clear = palette.getpixel((0, 0))
+    for transparency in (clear, bytes(0 if index == clear else 255 for index in range(4))):
+        result = pixels_of(encoded(palette, transparency=transparency))
+        assert (result[: HEIGHT // 2, : WIDTH // 2] == 255).all()
+        np.testing.assert_array_equal(result[HEIGHT // 2 :], np.asarray(palette.convert("RGB"))[HEIGHT // 2 :])
+    keyed = pixels_of(encoded(photo(), transparency=(250, 10, 20)))
+    assert (keyed[: HEIGHT // 2, : WIDTH // 2] == 255).all()
+
+
+def test_16_bits_are_scaled_not_clipped():
+    deep = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    expected = np.repeat(np.round(deep / 257).astype(np.uint8)[..., None], 3, axis=-1)
+    image = Image.fromarray(deep)
+    assert image.mode == "I;16"
+    for source in (
+        image,
+        encoded(image),
+        encoded(image, "TIFF"),
+        deep,
+        Image.fromarray(deep.astype(np.int32)),
+        deep / 65535,
+    ):
+        np.testing.assert_array_equal(pixels_of(source), expected)
+    shallow = np.asarray(photo().convert("L"))
+    np.testing.assert_array_equal(pixels_of(Image.fromarray(shallow.astype(np.int32)))[..., 0], shallow)
+    np.testing.assert_array_equal(pixels_of(Image.fromarray((shallow / 255).astype(np.float32)))[..., 0], shallow)
+    with pytest.raises(ImageError, match="int32 from 0 to 100000"):
+        load_image(Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_rotation_is_applied(orientation):
+    undo = [
+        None,
+        Image.Transpose.FLIP_LEFT_RIGHT,
+        Image.Transpose.ROTATE_180,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+        Image.Transpose.TRANSPOSE,
+        Image.Transpose.ROTATE_90,
+        Image.Transpose.TRANSVERSE,
+        Image.Transpose.ROTATE_270,
+    ][orientation - 1]
+    stored = photo() if undo is None else photo().transpose(undo)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(stored, "PNG", exif=exif)
+    np.testing.assert_array_equal(pixels_of(data), PIXELS)
+    np.testing.assert_array_equal(pixels_of(Image.open(io.BytesIO(data))), PIXELS)
+
+
+def test_of_an_animation_the_first_frame():
+    frames = [photo(), photo().transpose(Image.Transpose.ROTATE_180)]
+    data = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    np.testing.assert_array_equal(pixels_of(data), PIXELS)
+    gif = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert np.abs(pixels_of(gif).astype(int) - PIXELS).max() < 8
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.data(),
+    st.tuples(st.integers(MIN_SIDE, 20), st.integers(MIN_SIDE, 20)),
+    st.sampled_from([None, 1, 3, 4]),
+    st.sampled_from([np.uint8, np.uint16, np.float32, np.float64, np.int64, bool]),
+    st.booleans(),
+)
+def test_arrays_of_any_layout_and_type(data, size, channels, kind, first):
+    shape = size if channels is None else (*size, channels)
+    values = data.draw(arrays.arrays(np.uint8, shape))
+    if kind is bool:
+        array, values = values > 127, (values > 127) * np.uint8(255)
+    else:
+        array = {np.uint16: values * np.uint16(257)}.get(kind, values.astype(kind))
+        if np.issubdtype(kind, np.floating):
+            array = array / array.dtype.type(255)
+    array = np.moveaxis(array, -1, 0) if first and channels else array
+    if channels == 4:
+        weight = values[..., 3:] / 255
+        expected = weight * values[..., :3] + (1 - weight) * 255
+    else:
+        expected = np.broadcast_to(values.reshape(*size, -1), (*size, 3))
+    assert np.abs(pixels_of(array) - expected).max() <= (1 if channels == 4 else 0)
+    np.testing.assert_array_equal(pixels_of(torch.from_numpy(np.ascontiguousarray(array))), pixels_of(array))
+
+
+def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
+    """Name of a case to a source that is no image and the message for it."""
+    jpeg = encoded(Image.effect_noise((64, 64), 90), "JPEG")
+    files = {
+        "cut off": (jpeg[: len(jpeg) // 2], "is damaged or cut off"),
+        "only a header": (jpeg[:30], "is not an image|is damaged"),
+        "nothing": (b"", "is empty: it has 0 bytes"),
+        "text": (b"a photo of a dog\n", "is not an image, or of a kind that Pillow cannot read"),
+        "1x1": (encoded(Image.new("RGB", (1, 1))), r"is too small: it has 1 x 1 pixels, .* at least 8"),
+        "long": (encoded(Image.new("RGB", (20000, 10))), "has 20000 x 10 pixels: .* at most 100 times"),
+        "bomb": (encoded(Image.new("1", (12000, 12000))), "too large to be decoded safely: 12000 x 12000 pixels"),
+        "big bomb": (encoded(Image.new("1", (20000, 20000))), "too large to be decoded safely"),
+    }
+    cases = {}
+    for name, (content, message) in files.items():
+        path = folder / f"{name}.jpg"
+        path.write_bytes(content)
+        cases[name] = (path, message)
+        cases[f"{name}, bytes"] = (content, message)
+    os.mkfifo(folder / "pipe.jpg")
+    nan = np.full((20, 20, 3), 0.5)
+    nan[3, 4] = np.nan
+    return cases | {
+        "folder": (folder, "is a folder, not an image file"),
+        "missing": (folder / "missing.jpg", r"missing\.jpg\) does not exist"),
+        "pipe": (folder / "pipe.jpg", "is not a regular file"),
+        "endless": ("x" * 5000, "x…. (cannot be read|does not exist)"),
+        "null byte": ("a\0b.jpg", "cannot be read|does not exist"),
+        "address": ("http://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
+        "bad data address": ("data:image/png;base64,!!", "does not hold an image in base64"),
+        "mapping": ({"pixels": 3}, r"a mapping with \['pixels'\]; it needs bytes or a path"),
+        "none": (None, "is of type NoneType"),
+        "number": (3, "is of type int; give a path"),
+        "NaN": (nan, "NaN or infinite"),
+        "infinite": (np.full((20, 20), np.inf), "NaN or infinite"),
+        "2 channels": (np.zeros((20, 20, 2)), r"shape \(20, 20, 2\); .* 1, 3 or 4 channels"),
+        "5 channels": (torch.zeros(5, 20, 20), r"shape \(5, 20, 20\)"),
+        "1 dimension": (np.zeros(20), r"shape \(20,\)"),
+        "batch": (np.zeros((1, 20, 20, 3)), r"shape \(1, 20, 20, 3\)"),
+        "large floats": (np.full((20, 20), 200.0), r"floats from 200 to 200; .* \[0, 1\]"),
+        "negative": (np.full((20, 20), -1), "int64 from -1 to -1"),
+        "text array": (np.full((20, 20), "a"), "an array of <U1"),
+        "small array": (np.zeros((3, 1, 1)), "too small"),
+        "empty array": (np.zeros((0, 20, 3)), "too small: it has 20 x 0"),
+    }
+
+
+def test_what_is_no_image_is_one_sentence_that_names_it(tmp_path):
+    for case, (source, message) in write_bad_files(tmp_path).items():
+        with pytest.raises(ImageError, match=message) as caught:
+            load_image(source, "image 3 of the batch")
+        text = str(caught.value)
+        assert text.startswith("Image 3 of the batch"), case
+        assert "\n" not in text and text.endswith(".") and len(text) < 500, case
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None, case
+        if isinstance(source, Path):
+            assert str(source) in text, case
+
+
+def test_a_limit_that_the_user_lifted_holds(monkeypatch):
+    data = encoded(Image.new("1", (12000, 12000)))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ImageError, match="too large"):
+        load_image(encoded(Image.new("RGB", (40, 40))))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert load_image(data).size == (12000, 12000)
+
+
+def test_the_limits_themselves_are_allowed():
+    assert load_image(Image.new("RGB", (MIN_SIDE, MIN_SIDE * MAX_ASPECT_RATIO))).size == (8, 800)
+
+
+def test_damaged_exif_data_does_not_hide_the_photo():
+    data = encoded(photo(), "PNG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(pixels_of(data), PIXELS)
+
+
+def test_one_image_or_many():
+    batch = np.stack([PIXELS, PIXELS[::-1]])
+    for images in ([PIXELS, PIXELS[::-1]], batch, torch.from_numpy(batch.copy()), (array for array in batch)):
+        assert [np.asarray(image).tolist() for image in load_images(images)] == batch.tolist()
+    assert [np.asarray(image).tolist() for image in load_images([[PIXELS], [PIXELS[::-1]]])] == batch.tolist()
+    for image in (photo(), PIXELS, encoded(photo()), {"bytes": encoded(photo())}):
+        assert len(load_images(image)) == 1
+    with pytest.raises(ImageError, match=r"Image 1 of the batch \(gone\.jpg\) does not exist\."):
+        load_images([photo(), "gone.jpg"])
+
+
+DATA = os.environ.get("HF_NGSAN_TEST_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA names no folder with the photos")
+def test_photos_of_coco_load_without_a_warning():
+    paths = sorted(Path(DATA, "data/coco_photos/images").glob("*.jpg"))
+    assert len(paths) == 96
+    for path in paths:
+        with Image.open(path) as image:
+            size = image.size
+        assert load_image(path).size == size
