@@ -13,7 +13,6 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
@@ -21,6 +20,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import ChannelAffine, MultiHeadAttention
 from .geometry import sinusoids
+from .visual import PreTrainedModelWithVision, VisionModel
 
 
 class FeedForward(nn.Module):
@@ -80,7 +80,7 @@ class CaptionDecoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class CaptioningPreTrainedModel(PreTrainedModel):
+class CaptioningPreTrainedModel(PreTrainedModelWithVision):
     """Weight initialization, loading and the capabilities that every captioner declares."""
 
     base_model_prefix = "model"
@@ -248,7 +248,33 @@ class CaptioningModel(CaptioningPreTrainedModel):
     """Encoder over visual tokens and decoder over words, without an output head.
 
     A subclass sets `self.encoder` (called with `visual_features`, `visual_boxes`, `attention_mask`) and `self.decoder`.
+    With a `vision_config` there is `self.vision`, which makes visual tokens of pixels.
     """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.vision = None if config.vision_config is None else VisionModel(config.vision_config)
+
+    def look_at(
+        self,
+        pixel_values: torch.FloatTensor,
+        pixel_mask: torch.LongTensor | None = None,
+        visual_features: torch.FloatTensor | None = None,
+        visual_boxes: torch.FloatTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The model's visual inputs, `visual_features`, `visual_boxes` and `attention_mask`, from pixels.
+
+        Raises:
+            ValueError: the model has no vision part, or there are visual features as well.
+        """
+        if self.vision is None:
+            raise ValueError(
+                "This captioner has no vision part (vision_config is None): give visual_features, not pixel_values."
+            )
+        if visual_features is not None:
+            raise ValueError("Give the captioner pixel_values or visual_features, not both.")
+        return dict(self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask))
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
@@ -269,6 +295,8 @@ class CaptioningModel(CaptioningPreTrainedModel):
         encoder_outputs: BaseModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
+        pixel_values: torch.FloatTensor | None = None,
+        pixel_mask: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         r"""
@@ -286,7 +314,13 @@ class CaptioningModel(CaptioningPreTrainedModel):
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
             past_key_values (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
+                visual features, for a model with a vision part.
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
         """
+        if pixel_values is not None:
+            visual_inputs = self.look_at(pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask)
+            visual_features, visual_boxes, attention_mask = visual_inputs.values()
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 visual_features, visual_boxes=visual_boxes, attention_mask=attention_mask, **kwargs
@@ -321,6 +355,20 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
+    @torch.no_grad()
+    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+        """Caption images; all arguments are those of transformers' `generate()`.
+
+        `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before beams
+        are made of them. `inputs` are visual features, or pixels if they have four dimensions.
+        """
+        if inputs is not None and inputs.ndim == 4:
+            kwargs["pixel_values"], inputs = inputs, None
+        if kwargs.get("pixel_values") is not None:
+            given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
+            kwargs |= self.model.look_at(**{name: kwargs.pop(name, None) for name in given})
+        return super().generate(inputs, *args, **kwargs)
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Teacher forcing: labels `(batch_size, length)` shifted right behind the start token, -100 made padding."""
         shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
@@ -347,6 +395,8 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         labels: torch.LongTensor | None = None,
+        pixel_values: torch.FloatTensor | None = None,
+        pixel_mask: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         r"""
@@ -366,6 +416,9 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
             use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token
                 and without a start token; -100 at padding.
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
+                visual features, for a model with a vision part.
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
 
         Returns:
             `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
@@ -385,6 +438,8 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMi
             encoder_outputs=encoder_outputs,
             past_key_values=past_key_values,
             use_cache=use_cache,
+            pixel_values=pixel_values,
+            pixel_mask=pixel_mask,
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state)

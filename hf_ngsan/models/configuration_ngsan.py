@@ -1,6 +1,9 @@
 """Configuration of the NG-SAN family of captioners."""
 
+from transformers.configuration_utils import PreTrainedConfig
+
 from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
+from .configuration_visual import make_vision_config, visual_token_width
 
 
 @strict
@@ -16,7 +19,7 @@ class NGSANConfig(HubConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens (the paper's 9,487 words and 4 special tokens).
-        visual_feature_size (`int`, defaults to 2048): width of a region feature.
+        visual_feature_size (`int`, *optional*): width of a region feature; that of the vision part, or 2048 without one.
         hidden_size (`int`, defaults to 512): width of encoder and decoder.
         num_hidden_layers (`int`, defaults to 4): layers L of the encoder, and of the decoder.
         num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
@@ -41,6 +44,8 @@ class NGSANConfig(HubConfig):
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
+        vision_config (`dict` or [`VisionConfig`], *optional*): a part that turns pixels into visual features and boxes;
+            `None` for a captioner that is given these.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -56,11 +61,12 @@ class NGSANConfig(HubConfig):
         "AutoModel": "modeling_ngsan.NGSANModel",
         "AutoModelForImageTextToText": "modeling_ngsan.NGSANForConditionalGeneration",
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 
     vocab_size: int = 9491
-    visual_feature_size: int = 2048
+    visual_feature_size: int | None = None
     hidden_size: int = 512
     num_hidden_layers: int = 4
     num_attention_heads: int = 8
@@ -83,6 +89,7 @@ class NGSANConfig(HubConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     tie_word_embeddings: bool = False
+    vision_config: dict | PreTrainedConfig | None = None
 
     @property
     def needs_boxes(self) -> bool:
@@ -91,6 +98,8 @@ class NGSANConfig(HubConfig):
 
     def __post_init__(self, **kwargs):
         self.geometric_bias = list(self.geometric_bias)
+        self.vision_config = make_vision_config(self.vision_config)
+        self.visual_feature_size = visual_token_width(self.visual_feature_size, self.vision_config, default=2048)
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):

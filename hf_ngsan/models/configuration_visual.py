@@ -1,0 +1,132 @@
+"""Configuration of the vision part of a captioner: from pixels to visual tokens."""
+
+import copy
+
+from transformers import CONFIG_MAPPING
+from transformers.configuration_utils import PreTrainedConfig
+
+from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
+from .configuration_resnext import NGSANResNeXtConfig
+from .configuration_vgg import NGSANVGGConfig
+
+OWN_BACKBONES = {config.model_type: config for config in (NGSANResNeXtConfig, NGSANVGGConfig)}
+
+
+@strict
+class VisionConfig(HubConfig):
+    r"""Configuration of a [`VisionModel`]: a grid of cells or a set of detected regions.
+
+    Args:
+        kind (`str`, defaults to `"grid"`): `"grid"`: every cell of a backbone's last feature map is a visual token;
+            `"regions"`: the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes.
+        backbone_config (`dict` or `PreTrainedConfig`): of the backbone, or of the detection model; a dict names its
+            `model_type`. Backbones are those of transformers (`resnet`, ...), `ngsan_vgg` and `ngsan_resnext`.
+        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as the
+            7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
+        num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
+        score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
+        suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
+            this (intersection over union), the one with the lower score is left out; 1 keeps all.
+        frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
+        pretrained (`str`, *optional*): folder or Hub name that the backbone's weights come from; see
+            [`VisionModel.load_pretrained_backbone`].
+        save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
+            `pretrained` names out of saved models; loading takes them from there.
+        feature_size (`int`, *optional*): width of a visual token. Follows from `backbone_config`, unless that is of a
+            kind which does not tell it.
+
+    Raises:
+        ValueError: fields that do not fit together; the message names the field.
+    """
+
+    model_type = "ngsan_vision"
+    remote_classes = {"AutoConfig": "configuration_visual.VisionConfig", "AutoModel": "visual.VisionModel"}
+
+    kind: str = "grid"
+    backbone_config: dict | PreTrainedConfig | None = None
+    grid_size: list[int] | tuple[int, ...] | None = None
+    num_regions: int = 36
+    score_threshold: float | int = 0.0
+    suppression_threshold: float | int = 1.0
+    frozen: bool = True
+    pretrained: str | None = None
+    save_frozen_weights: bool = True
+    feature_size: int | None = None
+    initializer_range: float | int = 0.02
+
+    def __post_init__(self, **kwargs):
+        check_choice("kind", self.kind, ("grid", "regions"))
+        self.backbone_config = make_backbone_config(self.backbone_config)
+        if self.grid_size is not None:
+            self.grid_size = list(self.grid_size)
+        if self.feature_size is None:
+            self.feature_size = self.width_of_backbone()
+        super().__post_init__(**kwargs)
+
+    def width_of_backbone(self) -> int:
+        """Channels of the last feature map, or of a detection model's queries."""
+        backbone = self.backbone_config
+        if self.kind == "regions" and isinstance(getattr(backbone, "d_model", None), int):
+            return backbone.d_model
+        sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
+        if self.kind == "grid" and sizes and stages:
+            return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no width of its own
+        raise ValueError(
+            f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give feature_size."
+        )
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        check_positive(num_regions=self.num_regions, feature_size=self.feature_size)
+        check_rate(score_threshold=self.score_threshold, suppression_threshold=self.suppression_threshold)
+        if self.grid_size is not None:
+            if self.kind != "grid" or len(self.grid_size) != 2:
+                raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a vision part 'grid'.")
+            check_positive(grid_size=min(self.grid_size))
+        if not self.save_frozen_weights and not (self.frozen and self.pretrained):
+            raise ValueError(
+                "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs frozen=True "
+                "and pretrained."
+            )
+
+
+def make_backbone_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:
+    """A configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
+    if isinstance(config, PreTrainedConfig):
+        return config
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ValueError(
+            f"backbone_config is {config!r}; give the backbone's configuration, or a dict with its model_type."
+        )
+    fields = copy.deepcopy(config)
+    model_type = fields.pop("model_type")
+    if model_type in OWN_BACKBONES:
+        return OWN_BACKBONES[model_type].from_dict(fields)
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_BACKBONES)}, or "
+            "of a backbone or detection model of transformers."
+        )
+    return CONFIG_MAPPING[model_type].from_dict(fields)
+
+
+def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
+    """What a captioner makes of its field `vision_config`: a [`VisionConfig`], or `None` for none."""
+    if config is None or isinstance(config, PreTrainedConfig):
+        return config
+    return VisionConfig.from_dict(config)
+
+
+def visual_token_width(width: int | None, vision_config: PreTrainedConfig | None, default: int) -> int:
+    """`visual_feature_size` of a captioner: as given, or its vision part's, or the default; a ValueError if they differ."""
+    if vision_config is None:
+        return default if width is None else width
+    if width not in (None, vision_config.feature_size):
+        raise ValueError(
+            f"visual_feature_size is {width}, but the tokens of the vision part are {vision_config.feature_size} wide; "
+            "leave visual_feature_size out."
+        )
+    return vision_config.feature_size
+
+
+__all__ = ["VisionConfig"]

@@ -1,0 +1,340 @@
+"""From pixels to visual tokens: a grid of a backbone's cells, or the regions of a detection model."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import AutoBackbone, AutoModelForObjectDetection
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import ModelOutput, logging
+
+from .configuration_visual import VisionConfig, make_backbone_config
+from .modeling_resnext import NGSANResNeXtBackbone
+from .modeling_vgg import NGSANVGGBackbone
+
+logger = logging.get_logger(__name__)
+
+OWN_BACKBONES = {"ngsan_resnext": NGSANResNeXtBackbone, "ngsan_vgg": NGSANVGGBackbone}
+SAMPLES_PER_SIDE = 7
+
+
+@dataclass
+class VisionOutput(ModelOutput):
+    """Visual tokens.
+
+    Args:
+        visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width and
+            height of the image without its padding.
+        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
+    """
+
+    visual_features: torch.FloatTensor | None = None
+    visual_boxes: torch.FloatTensor | None = None
+    attention_mask: torch.LongTensor | None = None
+
+
+class PreTrainedModelWithVision(PreTrainedModel):
+    """Loads and saves models of which a frozen backbone may be left out (`VisionConfig.save_frozen_weights`)."""
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        loaded = super().from_pretrained(*args, **kwargs)
+        for vision in parts_with_a_named_backbone(loaded[0] if isinstance(loaded, tuple) else loaded):
+            vision.load_pretrained_backbone()
+        return loaded
+
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        for vision in parts_with_a_named_backbone(self):
+            logger.warning(
+                f"The frozen backbone's weights are left out of {save_directory}; they are loaded from "
+                f"{vision.config.pretrained}."
+            )
+        return super().save_pretrained(save_directory, *args, **kwargs)
+
+    def set_attn_implementation(self, *args, **kwargs):
+        """Choose the attention of all but the backbones of vision parts, many of which have one kind or none."""
+        parts = vision_parts(self)
+        backbones = [part._modules.pop("backbone") for part in parts]
+        try:
+            super().set_attn_implementation(*args, **kwargs)
+        finally:
+            for part, backbone in zip(parts, backbones, strict=True):
+                part.backbone = backbone
+
+
+def vision_parts(model: nn.Module) -> list["VisionModel"]:
+    return [module for module in model.modules() if isinstance(module, VisionModel)]
+
+
+def parts_with_a_named_backbone(model: nn.Module) -> list["VisionModel"]:
+    return [part for part in vision_parts(model) if not part.config.save_frozen_weights]
+
+
+class VisionModel(PreTrainedModelWithVision):
+    r"""Turns pixels into visual tokens with boxes; a part of captioners, and a model of its own for extraction.
+
+    A frozen backbone is run without gradients, and `train()` leaves it in evaluation mode.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import VisionConfig, VisionModel
+
+    >>> backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+    >>> vision = VisionModel(VisionConfig(backbone_config=backbone, grid_size=[3, 3])).eval()
+    >>> vision(torch.rand(2, 3, 32, 32)).visual_boxes.shape
+    torch.Size([2, 9, 4])
+
+    ```
+    """
+
+    config: VisionConfig
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    # It has no attention itself; a detection model chooses for itself.
+    _supports_sdpa = True
+    _supports_flex_attn = True
+
+    def __init__(self, config: VisionConfig):
+        super().__init__(config)
+        self.backbone = make_backbone(config)
+        if not config.save_frozen_weights:
+            self._keys_to_ignore_on_save = {f"backbone.{name}" for name in self.backbone.state_dict()}
+            self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
+        self.post_init()
+        self.train(self.training)
+
+    @classmethod
+    def from_backbone(cls, name: str, **fields) -> "VisionModel":
+        """A vision part around a trained backbone or detection model.
+
+        Args:
+            name: folder or Hub name.
+            fields: other fields of [`VisionConfig`].
+
+        Raises:
+            OSError: there is no such model.
+            ValueError: the model is no backbone and no detection model.
+        """
+        config, _ = PreTrainedConfig.get_config_dict(name)
+        architectures = config.get("architectures") or []
+        kind = "regions" if any(one.endswith("ForObjectDetection") for one in architectures) else "grid"
+        fields = {"kind": kind, "pretrained": str(name), **fields}
+        vision = cls(VisionConfig(backbone_config=make_backbone_config(config), **fields))
+        vision.load_pretrained_backbone()
+        return vision.eval()
+
+    def load_pretrained_backbone(self):
+        """Take the backbone's weights from the folder or Hub repository that `config.pretrained` names.
+
+        Raises:
+            ValueError: weights are missing there.
+            OSError: there is no such model.
+        """
+        source = self.config.pretrained
+        loaded, report = type(self.backbone).from_pretrained(
+            source, config=self.backbone.config, output_loading_info=True
+        )
+        if report["missing_keys"]:
+            missing = sorted(report["missing_keys"])
+            raise ValueError(
+                f"{source} lacks {len(missing)} weights of the backbone, {missing[0]} among them; give the folder or "
+                "the name of a model with this backbone_config."
+            )
+        self.backbone.load_state_dict(loaded.state_dict())
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "VisionModel":
+        super().train(mode)
+        if self.config.frozen:  # also after loading, which gives every weight a gradient
+            self.backbone.eval().requires_grad_(False)
+        return self
+
+    def forward(
+        self,
+        pixel_values: torch.FloatTensor,
+        pixel_mask: torch.LongTensor | None = None,
+        visual_boxes: torch.FloatTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> VisionOutput:
+        r"""
+        Args:
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding on
+                the right and below. Images of one size are seen together and without padding, so that an image gives
+                the same tokens in any batch.
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions to look at
+                instead of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions are
+                real.
+
+        Raises:
+            ValueError: pixels or a mask of a wrong shape, or boxes for a detection model.
+        """
+        self.check_inputs(pixel_values, pixel_mask, visual_boxes)
+        pixel_values = pixel_values.to(self.dtype)
+        see = self.see_regions if self.config.kind == "regions" else self.see_grid
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+            if pixel_mask is None:
+                output = see(pixel_values, visual_boxes)
+            else:
+                output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
+        if visual_boxes is not None and attention_mask is not None:
+            output.attention_mask = attention_mask.to(output.attention_mask)
+            output.visual_features = output.visual_features * output.attention_mask[..., None]
+        return output
+
+    def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None) -> VisionOutput:
+        feature_map = self.backbone(pixel_values).feature_maps[-1]
+        if visual_boxes is not None:
+            return everything_real(region_features(feature_map, visual_boxes), visual_boxes)
+        if self.config.grid_size is not None:
+            feature_map = nn.functional.adaptive_avg_pool2d(feature_map, self.config.grid_size)
+        boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values)
+        return everything_real(feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1))
+
+    def see_regions(self, pixel_values: torch.Tensor, visual_boxes: None = None) -> VisionOutput:
+        detected = self.backbone(pixel_values)
+        boxes = corner_boxes(detected.pred_boxes)
+        scores, classes = class_scores(detected.logits, self.backbone.config.num_labels).max(-1)
+        order = scores.argsort(dim=-1, descending=True, stable=True)
+        boxes, features = (take_rows(states, order) for states in (boxes, detected.last_hidden_state))
+        scores, classes = scores.gather(1, order), classes.gather(1, order)
+        kept = scores >= self.config.score_threshold
+        if self.config.suppression_threshold < 1:
+            kept &= not_suppressed(boxes, classes, self.config.suppression_threshold)
+        kept[:, 0] = True
+        kept &= kept.cumsum(-1) <= self.config.num_regions
+        front = kept.sort(dim=-1, descending=True, stable=True).indices[:, : int(kept.sum(-1).max())]
+        mask = kept.gather(1, front)
+        features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
+        return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask.long())
+
+    def check_inputs(self, pixel_values, pixel_mask, visual_boxes):
+        if pixel_values.ndim != 4 or pixel_values.shape[1] != 3:
+            raise ValueError(
+                f"pixel_values has shape {tuple(pixel_values.shape)}; it must be (batch_size, 3, height, width)."
+            )
+        batch_size, _, height, width = pixel_values.shape
+        if pixel_mask is not None and pixel_mask.shape != (batch_size, height, width):
+            raise ValueError(
+                f"pixel_mask has shape {tuple(pixel_mask.shape)}; with these pixel_values it must be "
+                f"{(batch_size, height, width)}."
+            )
+        if visual_boxes is not None and self.config.kind == "regions":
+            raise ValueError(
+                "This vision part detects its regions itself; leave visual_boxes out, or give visual_features too."
+            )
+        if visual_boxes is not None and (visual_boxes.ndim != 3 or visual_boxes.shape[::2] != (batch_size, 4)):
+            raise ValueError(
+                f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these pixel_values it must be "
+                f"({batch_size}, num_regions, 4)."
+            )
+
+
+def make_backbone(config: VisionConfig) -> PreTrainedModel:
+    """The backbone or detection model of a vision part, with new weights.
+
+    Raises:
+        ValueError: its feature maps are not as wide as the configuration says, or it needs a package that is missing.
+    """
+    backbone_config = config.backbone_config
+    try:
+        if config.kind == "regions":
+            return AutoModelForObjectDetection.from_config(backbone_config)
+        if backbone_config.model_type in OWN_BACKBONES:
+            backbone = OWN_BACKBONES[backbone_config.model_type](backbone_config)
+        else:
+            backbone = AutoBackbone.from_config(backbone_config)
+    except ImportError as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"backbone_config of type {backbone_config.model_type!r} cannot be used: {first}") from error
+    if backbone.channels[-1] != config.feature_size:
+        raise ValueError(
+            f"feature_size is {config.feature_size}, but the feature maps of this backbone have "
+            f"{backbone.channels[-1]} channels."
+        )
+    return backbone
+
+
+def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput:
+    mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
+    return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask)
+
+
+def cell_boxes(rows: int, columns: int) -> torch.FloatTensor:
+    """Boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
+    top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
+    corners = torch.stack([left, top], dim=-1).flatten(0, 1)
+    return torch.cat([corners, corners + torch.tensor([1 / columns, 1 / rows])], dim=-1).clamp(max=1)
+
+
+def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    """Means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
+
+    Each is the mean of 7 x 7 bilinear samples at the centres of the box's equal parts, as RoIAlign takes them (He et al.
+    2017, section 3).
+    """
+    steps = (torch.arange(SAMPLES_PER_SIDE, device=boxes.device) + 0.5) / SAMPLES_PER_SIDE
+    low, size = boxes[..., None, :2], boxes[..., None, 2:] - boxes[..., None, :2]
+    x, y = (low + size * steps[:, None]).unbind(-1)  # (B, N, samples) each
+    points = torch.stack([x[..., None, :].expand(*x.shape, -1), y[..., None].expand(*y.shape, x.shape[-1])], dim=-1)
+    sampled = nn.functional.grid_sample(
+        feature_map,
+        (points * 2 - 1).flatten(2, 3).to(feature_map.dtype),
+        padding_mode="border",
+        align_corners=False,
+    )
+    return sampled.mean(-1).mT
+
+
+def in_groups_of_one_size(see, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None):
+    """Call `see` once for each size of the images in a padded batch, without padding, and put the tokens together."""
+    heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
+    sizes = list(zip(heights, widths, strict=True))
+    seen = {}
+    for height, width in dict.fromkeys(sizes):
+        rows = [row for row, size in enumerate(sizes) if size == (height, width)]
+        output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
+        seen.update(zip(rows, zip(*output.values(), strict=True), strict=True))
+    fields = zip(*(seen[row] for row in range(len(sizes))), strict=True)
+    return VisionOutput(*(nn.utils.rnn.pad_sequence(list(field), batch_first=True) for field in fields))
+
+
+def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:
+    """`x1, y1, x2, y2` within [0, 1] of boxes given as centre, width and height."""
+    center, half = boxes[..., :2], boxes[..., 2:].clamp(min=0) / 2
+    return torch.cat([center - half, center + half], dim=-1).clamp(0, 1)
+
+
+def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:
+    """Scores in [0, 1] of every class; a last class more than there are labels stands for "no object"."""
+    if logits.shape[-1] > num_labels:
+        return logits.float().softmax(-1)[..., :num_labels]
+    return logits.float().sigmoid()
+
+
+def take_rows(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """`states (B, Q, C)` in the order `(B, N)` of indices into its second axis."""
+    return states.gather(1, order[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float) -> torch.Tensor:
+    """Greedy suppression within each class of boxes `(B, Q, 4)` sorted by falling score: which stay, `(B, Q)`."""
+    low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
+    high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    areas = (boxes[..., 2:] - boxes[..., :2]).prod(-1)
+    overlap = shared / (areas[:, :, None] + areas[:, None] - shared).clamp(min=1e-9)
+    rivals = ((overlap > threshold) & (classes[:, :, None] == classes[:, None])).triu(1)
+    kept = torch.ones_like(classes, dtype=torch.bool)
+    for query in range(classes.shape[1]):
+        kept &= ~(rivals[:, query] & kept[:, query, None])
+    return kept
+
+
+__all__ = ["VisionModel", "VisionOutput"]
