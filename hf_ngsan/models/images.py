@@ -14,7 +14,7 @@ from huggingface_hub import get_session
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 MIN_SIDE = 8
-"""Pixels that each side must have at least. More than any number of channels, so that the layout of an array is plain."""
+"""Pixels that each side must have: more than an image has channels, so that the layout of an array is plain."""
 
 MAX_ASPECT_RATIO = 100
 """How many times longer than the short side the long side may be."""
@@ -187,7 +187,8 @@ def check_size(width: int, height: int, name: str):
     short, long = sorted((width, height))
     if short < MIN_SIDE:
         raise ImageError(
-            f"{titled(name)} is too small: it has {width} x {height} pixels, and each side must have at least {MIN_SIDE}."
+            f"{titled(name)} is too small: it has {width} x {height} pixels, and each side must have at least "
+            f"{MIN_SIDE}."
         )
     if long > MAX_ASPECT_RATIO * short:
         raise ImageError(
@@ -222,8 +223,8 @@ def image_from_array(array: np.ndarray | torch.Tensor, name: str) -> Image.Image
     channels_first = array.ndim == 3 and shape[0] in (1, 3, 4)
     if not (array.ndim == 2 or channels_last or channels_first):
         raise ImageError(
-            f"{titled(name)} is an array of shape {tuple(shape)}; it must be (height, width), (height, width, channels) "
-            "or (channels, height, width) with 1, 3 or 4 channels."
+            f"{titled(name)} is an array of shape {tuple(shape)}; it must be (height, width), "
+            "(height, width, channels) or (channels, height, width) with 1, 3 or 4 channels."
         )
     if channels_first and not channels_last:
         array = np.moveaxis(array, 0, -1)

@@ -1,0 +1,116 @@
+"""Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
+
+import numpy as np
+from transformers.image_processing_backends import PilBackend
+from transformers.image_processing_utils import BatchFeature
+from transformers.image_transforms import flip_channel_order
+from transformers.image_utils import (
+    IMAGENET_DEFAULT_MEAN,
+    IMAGENET_DEFAULT_STD,
+    ChannelDimension,
+    PILImageResampling,
+    SizeDict,
+)
+from transformers.processing_utils import ImagesKwargs
+
+from .images import load_images
+
+
+class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
+    r"""
+    Attributes:
+        do_flip_channel_order (`bool`, *optional*): give blue, green, red in place of red, green, blue.
+    """
+
+    do_flip_channel_order: bool | None
+
+
+class CaptioningImageProcessor(PilBackend):
+    r"""Reads, resizes, scales and normalizes images for the vision part of a captioner.
+
+    Takes whatever [`images.load_image`] reads: paths, addresses, bytes, images of Pillow of any mode, arrays and
+    tensors, one or many. All are taken to 8 bits and RGB first, so that the settings mean the same for every kind.
+
+    Args:
+        size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
+            with `"longest_edge"` as its limit, which keep the aspect ratio.
+        resample (`PILImageResampling`, defaults to `BILINEAR`).
+        do_center_crop (`bool`, defaults to `False`), crop_size (`dict`): cut `crop_size` from the middle after
+            resizing.
+        do_rescale (`bool`, defaults to `True`), rescale_factor (`float`, defaults to 1/255).
+        do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
+            in that order too.
+        do_normalize (`bool`, defaults to `True`), image_mean, image_std (`list[float]`, default to ImageNet's).
+        do_pad (`bool`, defaults to `True`): fill images of unequal size with 0 on the right and below, up to the
+            largest of the batch or to `pad_size`.
+        do_convert_rgb (`bool`, defaults to `True`): False takes images of Pillow, arrays and tensors as they are, with
+            any number of channels.
+
+    Returns:
+        `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only where something was padded,
+        `pixel_mask` `(B, height, width)` int64, 1 = image. Lists of such arrays without `return_tensors`.
+
+    Raises:
+        ImageError: what is no image; the message names it. It is a `ValueError`.
+    """
+
+    valid_kwargs = CaptioningImageProcessorKwargs
+    model_input_names = ["pixel_values", "pixel_mask"]
+
+    size = {"height": 224, "width": 224}
+    resample = PILImageResampling.BILINEAR
+    image_mean = IMAGENET_DEFAULT_MEAN
+    image_std = IMAGENET_DEFAULT_STD
+    do_convert_rgb = True
+    do_resize = True
+    do_rescale = True
+    do_normalize = True
+    do_pad = True
+    do_flip_channel_order = False
+
+    def _prepare_image_like_inputs(self, images, *args, do_convert_rgb: bool | None = None, **kwargs) -> list:
+        if not do_convert_rgb:
+            return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)
+        return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
+
+    def _preprocess(
+        self,
+        images: list[np.ndarray],
+        do_resize: bool | None = None,
+        size: SizeDict | None = None,
+        resample: PILImageResampling | None = None,
+        do_center_crop: bool | None = None,
+        crop_size: SizeDict | None = None,
+        do_rescale: bool | None = None,
+        rescale_factor: float | None = None,
+        do_flip_channel_order: bool | None = None,
+        do_normalize: bool | None = None,
+        image_mean: float | list[float] | None = None,
+        image_std: float | list[float] | None = None,
+        do_pad: bool | None = None,
+        pad_size: SizeDict | None = None,
+        return_tensors: str | None = None,
+        **kwargs,
+    ) -> BatchFeature:
+        pixels = []
+        for image in images:
+            if do_resize:
+                image = self.resize(image, size, resample)
+            if do_center_crop:
+                image = self.center_crop(image, crop_size)
+            if do_rescale:
+                image = self.rescale(image, rescale_factor)
+            if do_flip_channel_order:
+                image = flip_channel_order(image, input_data_format=ChannelDimension.FIRST)
+            if do_normalize:
+                image = self.normalize(image, image_mean, image_std)
+            pixels.append(image.astype(np.float32, copy=False))
+        data = {"pixel_values": pixels}
+        if do_pad and (pad_size is not None or len({image.shape for image in pixels}) > 1):
+            data["pixel_values"], masks = self.pad(pixels, pad_size=pad_size, return_mask=True)
+            if not all(mask.all() for mask in masks):
+                data["pixel_mask"] = masks
+        return BatchFeature(data, tensor_type=return_tensors)
+
+
+__all__ = ["CaptioningImageProcessor"]

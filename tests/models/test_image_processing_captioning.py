@@ -1,0 +1,147 @@
+"""The image processor of the captioners: transformers' common tests, geometry, normalization and padding."""
+
+import os
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.images import ImageError
+from tests.transformers_suite import import_suite, is_available
+
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_pixels_are_resized_scaled_and_normalized():
+    image = noise(40, 60)
+    [pixels] = CaptioningImageProcessor(size={"height": 20, "width": 30})(image, return_tensors="np").pixel_values
+    resized = np.asarray(Image.fromarray(image).resize((30, 20), Image.Resampling.BILINEAR))
+    expected = ((resized / 255 - MEAN) / STD).transpose(2, 0, 1)
+    assert pixels.dtype == np.float32
+    np.testing.assert_allclose(pixels, expected, atol=1e-5)
+
+
+def test_defaults():
+    outputs = CaptioningImageProcessor()([noise(40, 60), noise(60, 40)], return_tensors="pt")
+    assert set(outputs) == {"pixel_values"}
+    assert outputs.pixel_values.shape == (2, 3, 224, 224)
+    assert outputs.pixel_values.dtype == torch.float32
+
+
+def test_blue_green_red_with_means_in_that_order():
+    """The preprocessing of detectron2: 0 to 255, BGR, means and deviations in BGR."""
+    image, mean, std = noise(16, 24), [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
+    options = {"do_resize": False, "do_rescale": False, "do_flip_channel_order": True}
+    processor = CaptioningImageProcessor(**options, image_mean=mean, image_std=std)
+    expected = ((image[..., ::-1] - np.array(mean)) / np.array(std)).transpose(2, 0, 1)
+    np.testing.assert_allclose(processor(image, return_tensors="np").pixel_values[0], expected, atol=1e-5)
+    saved = processor.to_dict()
+    assert CaptioningImageProcessor.from_dict(saved).do_flip_channel_order is True
+    [flipped] = CaptioningImageProcessor(do_resize=False)(image, do_flip_channel_order=True, do_normalize=False)[
+        "pixel_values"
+    ]
+    np.testing.assert_allclose(flipped, image[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(8, 90), st.integers(8, 90)), min_size=1, max_size=4),
+    st.integers(8, 40),
+    st.integers(8, 80),
+)
+def test_edges_keep_the_aspect_ratio_and_padding_is_right_and_below(sizes, shortest, longest):
+    longest = max(shortest, longest)
+    processor = CaptioningImageProcessor(size={"shortest_edge": shortest, "longest_edge": longest})
+    images = [noise(*size, seed) for seed, size in enumerate(sizes)]
+    batch = processor(images, return_tensors="np")
+    alone = [processor(image, return_tensors="np") for image in images]
+    assert all(set(one) == {"pixel_values"} for one in alone)
+    shapes = [one.pixel_values.shape[2:] for one in alone]
+    assert batch.pixel_values.shape[2:] == tuple(np.max(shapes, axis=0))
+    assert ("pixel_mask" in batch) == (len(set(shapes)) > 1)
+    for index, ((height, width), (rows, columns), one) in enumerate(zip(shapes, sizes, alone, strict=True)):
+        assert max(height, width) <= longest
+        assert min(height, width) == shortest or max(height, width) in (longest, longest - 1)
+        assert abs(height / width - rows / columns) <= 0.51 * (1 + rows / columns) / min(height, width) + 0.05
+        np.testing.assert_array_equal(batch.pixel_values[index, :, :height, :width], one.pixel_values[0])
+        assert not batch.pixel_values[index, :, height:].any() and not batch.pixel_values[index, :, :, width:].any()
+        if "pixel_mask" in batch:
+            assert batch.pixel_mask.dtype == np.int64
+            assert batch.pixel_mask[index].sum() == batch.pixel_mask[index, :height, :width].sum() == height * width
+
+
+def test_padding_to_a_set_size():
+    processor = CaptioningImageProcessor(do_resize=False, pad_size={"height": 32, "width": 48})
+    outputs = processor(noise(32, 40), return_tensors="pt")
+    assert outputs.pixel_values.shape == (1, 3, 32, 48)
+    assert outputs.pixel_mask.sum() == 32 * 40
+    assert "pixel_mask" not in processor(noise(32, 48), return_tensors="pt")
+
+
+def test_every_kind_of_image_means_the_same(tmp_path):
+    image = noise(40, 50)
+    path = tmp_path / "image.png"
+    Image.fromarray(image).save(path)
+    kinds = [path, str(path), path.read_bytes(), Image.open(path), image, image / 255, torch.from_numpy(image)]
+    for changes in ({}, {"do_rescale": False}, {"do_normalize": False}):
+        batch = CaptioningImageProcessor(size={"height": 16, "width": 16}, **changes)(kinds, return_tensors="pt")
+        assert all(torch.equal(pixels, batch.pixel_values[0]) for pixels in batch.pixel_values)
+
+
+def test_what_is_no_image_is_named():
+    with pytest.raises(ImageError, match=r"Image 2 of the batch \(gone\.jpg\) does not exist"):
+        CaptioningImageProcessor()([noise(9, 9), noise(9, 9), "gone.jpg"])
+
+
+DATA = os.environ.get("HF_NGSAN_TEST_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA names no folder with the photos")
+def test_photos_of_coco_are_processed_without_a_warning():
+    paths = sorted(Path(DATA, "data/coco_photos/images").glob("*.jpg"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = CaptioningImageProcessor(size={"shortest_edge": 64, "longest_edge": 128})(paths, return_tensors="pt")
+    assert outputs.pixel_values.shape[:2] == (96, 3)
+    assert outputs.pixel_values.isfinite().all()
+    assert outputs.pixel_mask.flatten(1).any(1).all()
+
+
+if is_available():
+    suite = import_suite("test_image_processing_common")
+
+    class ImagesBySize(suite.ImageProcessingTester):
+        def __init__(self, parent, **kwargs):
+            kwargs.setdefault("size", {"height": 18, "width": 20})
+            super().__init__(parent, **kwargs)
+
+        def _get_image_processing_classes(self):
+            return {"pil": CaptioningImageProcessor}
+
+    class CaptioningImageProcessorTest(suite.ImageProcessingTestMixin, unittest.TestCase):
+        image_processor_tester_class = ImagesBySize
+        test_cast_dtype = True
+
+        def test_new_models_require_torchvision_backend(self):
+            self.skipTest("the package works with Pillow alone")
+
+        def test_image_processor_save_load_with_autoimageprocessor(self):
+            self.skipTest("AutoImageProcessor is tested with the models, whose configurations it is registered for")
+
+    class ImagesByEdges(ImagesBySize):
+        def __init__(self, parent, **kwargs):
+            super().__init__(parent, size={"shortest_edge": 18, "longest_edge": 40}, **kwargs)
+
+    class CaptioningImageProcessorEdgesTest(CaptioningImageProcessorTest):
+        image_processor_tester_class = ImagesByEdges
