@@ -1,0 +1,289 @@
+"""Extraction: images through a vision part into a folder of features, on one process or many."""
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+import torch
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
+from datasets import Features, Value
+from filelock import FileLock, Timeout
+from tqdm.auto import tqdm
+
+from ..data.contract import caption_features, check_row
+from ..training.files import TEMPORARY_PREFIX
+from ..training.launch import make_accelerator
+from .errors import ExtractionError
+from .feature_folder import FORMAT, FeatureFolder, ShardWriter
+from .identity import identity_of, package_versions
+from .image_list import ImageList
+from .loading import PreparedBatch, load_batches
+from .plan import Chunk, default_images_per_shard, plan_chunks
+
+logger = logging.getLogger(__name__)
+
+DTYPES = ("float16", "float32")
+LONGEST_WAIT = timedelta(days=30)
+"""For which a process that has done its share waits for the others."""
+
+
+class ExtractionResult(NamedTuple):
+    """What an extraction came to, in every process.
+
+    Attributes:
+        num_rows: rows of the folder.
+        skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
+        num_new: rows that this run has added.
+        seconds: how long that took.
+    """
+
+    num_rows: int
+    skipped: list[dict]
+    num_new: int
+    seconds: float
+
+
+def extract_features(
+    model: torch.nn.Module,
+    image_processor,
+    images: ImageList,
+    output: str | os.PathLike,
+    *,
+    name: str = "the backbone",
+    split: str | None = None,
+    batch_size: int = 16,
+    num_workers: int | None = None,
+    dtype: str = "float16",
+    images_per_shard: int | None = None,
+    strict: bool = False,
+    accelerator: Accelerator | None = None,
+) -> ExtractionResult:
+    """Write the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
+
+    What a killed run has finished stays, and the same call goes on from there: the rows become those of a run that was
+    not interrupted. Images that the folder does not have yet are added to those that it has. With several processes each
+    writes its own shards, and the rows are those that one process would write.
+
+    Args:
+        model: a [`VisionModel`].
+        image_processor: makes its pixel values.
+        images: see [`list_images`].
+        output: the folder; new, empty, or one of an earlier extraction with the same model and preprocessing.
+        name: of the model, for the metadata and for messages.
+        split: what the column `split` says; no such column with `None`.
+        batch_size: images that go through the model at once.
+        num_workers: processes that read and preprocess images, for each process that has a model; `None` = the
+            processors that each has, 4 at most.
+        dtype: `"float16"` or `"float32"`, of the stored features.
+        images_per_shard: of a new folder; chosen by the number of images if `None`.
+        strict: an image that cannot be read is an error; otherwise it is skipped and listed.
+        accelerator: to share the work among its processes; made if `None`.
+
+    Raises:
+        ExtractionError: the folder holds something else, no image can be read, or features are not finite.
+    """
+    if dtype not in DTYPES:
+        raise ExtractionError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    accelerator = accelerator or extraction_accelerator()
+    folder = FeatureFolder(output)
+    lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
+    begin = time.perf_counter()
+
+    def plan() -> tuple[list[Chunk], dict]:
+        shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
+        wanted = describe(model, image_processor, images, name, split, dtype, shard_size)
+        metadata = begin_alone(folder, lock, wanted)
+        records = folder.records()
+        rows = folder.rows_by_image_id(records)
+        return plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size), metadata
+
+    def publish() -> tuple[int, list[dict]]:
+        return folder.publish(metadata)
+
+    try:
+        chunks, metadata = on_main_process(accelerator, plan)
+        own = chunks[accelerator.process_index :: accelerator.num_processes]
+        workers = default_num_workers(accelerator) if num_workers is None else num_workers
+        writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, accelerator)
+        writer.write(own, workers)
+        accelerator.wait_for_everyone()
+        num_rows, skipped = on_main_process(accelerator, publish)
+    finally:
+        release(lock)
+    num_images = sum(chunk.num_images for chunk in chunks)
+    skipped_now = {images.images[i].image_id for chunk in chunks for batch in chunk.batches for i in batch} & {
+        entry["image_id"] for entry in skipped
+    }
+    return ExtractionResult(num_rows, skipped, num_images - len(skipped_now), time.perf_counter() - begin)
+
+
+def extraction_accelerator() -> Accelerator:
+    """Of processes that may wait long for each other: images are not shared out to the second."""
+    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
+
+
+def default_num_workers(accelerator: Accelerator) -> int:
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
+    return min(max(processors // local_processes, 1), 4)
+
+
+def describe(model, image_processor, images: ImageList, name: str, split, dtype: str, images_per_shard: int) -> dict:
+    columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
+    columns += ["captions"] if images.has_captions else []
+    columns += ["split"] if split is not None else []
+    return {
+        "format": FORMAT,
+        "backbone": str(name),
+        **identity_of(model, image_processor),
+        "dtype": dtype,
+        "columns": columns,
+        "images_per_shard": images_per_shard,
+        "versions": package_versions(),
+    }
+
+
+def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
+    """`FeatureFolder.begin` by the one process that holds the folder's lock."""
+    from .feature_folder import check_output_folder
+
+    check_output_folder(folder.path)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ExtractionError(f"Another extraction is writing {folder.path}; wait for it or choose another.") from None
+    return folder.begin(metadata)
+
+
+def release(lock: FileLock):
+    if lock.is_locked:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def on_main_process(accelerator: Accelerator, work):
+    """The result of `work`, done by the main process, in every process.
+
+    Where it fails the main process raises the error, and the others end quietly.
+    """
+    result, error = None, None
+    if accelerator.is_main_process:
+        try:
+            result = work()
+        except (ValueError, OSError) as caught:
+            error = caught
+    if accelerator.num_processes > 1:
+        result, has_failed = broadcast_object_list([result, error is not None])
+        if has_failed and not accelerator.is_main_process:
+            raise SystemExit(2)
+    if error is not None:
+        raise error
+    return result
+
+
+def columns_of(metadata: Mapping) -> Features:
+    """The `datasets.Features` of an extraction's rows."""
+    columns = caption_features(
+        metadata["feature_size"], dtype=metadata["dtype"], size=True, split="split" in metadata["columns"]
+    )
+    columns["file_name"] = Value("string")
+    return Features({name: feature for name, feature in columns.items() if name in metadata["columns"]})
+
+
+class ChunkWriter:
+    """Sends chunks of images through the model and writes a shard for each."""
+
+    def __init__(self, model, image_processor, images, folder, metadata, split, strict, accelerator):
+        self.model = model.to(accelerator.device).eval()
+        self.image_processor, self.images, self.folder = image_processor, images, folder
+        self.split, self.strict, self.accelerator = split, strict, accelerator
+        self.metadata, self.columns = metadata, columns_of(metadata)
+        self.image_list = images.checksum(split)
+
+    def write(self, chunks: list[Chunk], num_workers: int):
+        batches = [batch for chunk in chunks for batch in chunk.batches]
+        prepared = iter(load_batches(self.images, batches, self.image_processor, num_workers if batches else 0))
+        process, processes = self.accelerator.process_index + 1, self.accelerator.num_processes
+        description = "extracting" if processes == 1 else f"extracting, process {process} of {processes}"
+        total = sum(chunk.num_images for chunk in chunks)
+        with tqdm(total=total, desc=description, unit=" images", disable=process > 1 or None) as bar:
+            for chunk in chunks:
+                self.write_chunk(chunk, prepared, bar)
+
+    def write_chunk(self, chunk: Chunk, prepared, bar):
+        shard = ShardWriter(self.folder, self.columns, chunk.generation, chunk.number, self.image_list)
+        skipped = []
+        try:
+            for positions in chunk.batches:
+                batch = next_batch(prepared)
+                skipped += self.skipped_of(batch)
+                for row in self.rows_of(batch):
+                    shard.write(row)
+                bar.update(len(positions))
+            if shard.num_rows or not chunk.is_retry:
+                shard.commit(skipped)
+        finally:
+            shard.discard()
+
+    def skipped_of(self, batch: PreparedBatch) -> list[dict]:
+        if batch.unreadable and self.strict:
+            raise ExtractionError(batch.unreadable[0][1])
+        listed = [(self.images.images[position], reason) for position, reason in batch.unreadable]
+        return [{"image_id": one.image_id, "file_name": one.file_name, "reason": reason} for one, reason in listed]
+
+    def rows_of(self, batch: PreparedBatch) -> list[dict]:
+        """Rows of the feature contract.
+
+        Raises:
+            ExtractionError: features that are not finite, or too large for the type they are stored as.
+        """
+        if not batch.positions:
+            return []
+        inputs = {name: tensor.to(self.accelerator.device, non_blocking=True) for name, tensor in batch.inputs.items()}
+        with torch.inference_mode():
+            output = self.model(**inputs)
+        features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
+        masks = output.attention_mask.bool().cpu().numpy()
+        rows = []
+        for index, (position, (width, height)) in enumerate(zip(batch.positions, batch.sizes, strict=True)):
+            image, mask = self.images.images[position], masks[index]
+            row = {
+                "image_id": image.image_id,
+                "visual_features": self.stored(features[index][mask], image.file_name),
+                "visual_boxes": boxes[index][mask],
+                "captions": list(image.captions or ()),
+                "width": width,
+                "height": height,
+                "split": self.split,
+                "file_name": image.file_name,
+            }
+            row = {name: row[name] for name in self.columns}
+            rows.append(check_row(row, where=image.file_name, feature_size=self.metadata["feature_size"]))
+        return rows
+
+    def stored(self, features: numpy.ndarray, file_name: str) -> numpy.ndarray:
+        if not numpy.isfinite(features).all():
+            raise ExtractionError(f"{file_name}: the backbone's features are not finite; check its weights.")
+        largest = numpy.finfo(self.metadata["dtype"]).max
+        if numpy.abs(features).max(initial=0) > largest:
+            raise ExtractionError(f"{file_name}: features beyond {largest:g} do not fit float16; use --dtype float32.")
+        return features.astype(self.metadata["dtype"])
+
+
+def next_batch(prepared) -> PreparedBatch:
+    try:
+        return next(prepared)
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ExtractionError(
+            f"A process that reads images ended unexpectedly ({' '.join(str(error).split())}); it may lack memory: use "
+            "fewer --num-workers or a smaller --batch-size."
+        ) from error

@@ -1,0 +1,287 @@
+"""The folder that an extraction fills: shards that appear whole or not at all, and become one data set at the end.
+
+extraction.json       what the features are: backbone, checksums, columns (`read_extraction`)
+shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
+                      rows of one chunk of a list of images, and the record without which they do not count
+state.json, dataset_info.json
+                      what `datasets.load_from_disk` needs; written last
+skipped.json          images that could not be read
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from datasets import Dataset, Features
+from datasets.arrow_writer import ArrowWriter
+
+from ..training.files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
+from .errors import ExtractionError
+from .identity import difference_between
+
+FORMAT = 1
+METADATA, RECORDS, STATE, INFO, SKIPPED = (
+    "extraction.json",
+    "records",
+    "state.json",
+    "dataset_info.json",
+    "skipped.json",
+)
+ROWS_PER_RECORD_BATCH = 64
+
+
+def read_extraction(directory: str | os.PathLike) -> dict:
+    """What the features in a folder were made with.
+
+    Returns:
+        `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
+        `checksums` (see [`identity_of`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, `format`.
+
+    Raises:
+        ExtractionError: the folder was not written by an extraction, or its description is damaged.
+    """
+    file = Path(directory) / METADATA
+    try:
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+        difference_between(metadata, metadata)
+        complete = {"format", "backbone", "kind", "feature_size", "dtype", "columns", "images_per_shard"} <= set(
+            metadata
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExtractionError(
+            f"{directory} has no {METADATA}, so it is not known what its features were made with; give a folder "
+            "written by hf-ngsan extract."
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError):
+        complete = False
+    if not complete:
+        raise ExtractionError(f"{file} is damaged; extract the features again into another folder.")
+    if metadata["format"] != FORMAT:
+        raise ExtractionError(f"{file} has format {metadata['format']!r}, but this version reads {FORMAT}; update it.")
+    return metadata
+
+
+def check_output_folder(folder: Path):
+    """Refuse a folder that is none or holds something else than an extraction; nothing is written.
+
+    Raises:
+        ExtractionError: see above.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ExtractionError(f"The output folder {folder} is a file; choose another.")
+    if not is_new(folder) and not (folder / METADATA).is_file():
+        raise ExtractionError(
+            f"The output folder {folder} holds files that are no extraction ({METADATA} is missing); choose another."
+        )
+    place = folder
+    while not os.path.lexists(place):
+        place = place.absolute().parent
+    if not place.is_dir():
+        raise ExtractionError(f"The output folder {folder} cannot be made: {place} is a file; choose another.")
+    if not os.access(place, os.W_OK):
+        raise ExtractionError(f"The output folder {folder} cannot be written to; choose another.")
+
+
+def is_new(folder: Path) -> bool:
+    """Whether a folder is absent or holds nothing but what an interrupted start left."""
+    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())
+
+
+@dataclass(frozen=True)
+class Record:
+    """A shard that is complete.
+
+    Attributes:
+        generation, chunk: its place among the shards. A list of images is cut into chunks; another list, or images of a
+            chunk that could be read only later, belong to a later generation.
+        image_list: checksum of the list.
+        num_rows, num_bytes, sha256: of the Arrow file; without rows there is none.
+        skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
+    """
+
+    generation: int
+    chunk: int
+    image_list: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+    skipped: list[dict]
+
+    @property
+    def name(self) -> str:
+        return shard_name(self.generation, self.chunk)
+
+
+def shard_name(generation: int, chunk: int) -> str:
+    return f"shard-{generation:03d}-{chunk:06d}"
+
+
+class FeatureFolder:
+    """The folder of an extraction.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+
+    def begin(self, metadata: dict) -> dict:
+        """Make the folder, or check that features described by `metadata` may be added to it.
+
+        Returns:
+            The metadata of the folder.
+
+        Raises:
+            ExtractionError: it holds features of another backbone or preprocessing, or other columns.
+        """
+        check_output_folder(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not (self.path / METADATA).is_file():
+            write_text_atomically(self.path / METADATA, json.dumps(metadata, indent=2))
+            return metadata
+        recorded = read_extraction(self.path)
+        refuse_to_mix(self.path, recorded, metadata)
+        self.remove_leftovers()
+        return recorded
+
+    def remove_leftovers(self):
+        """Delete half-written shards, and those that lack a record; no other process may be writing."""
+        kept = {f"{record.name}.arrow" for record in self.records()}
+        for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
+            if file.name not in kept:
+                file.unlink()
+        for file in (self.path / RECORDS).glob(f"{TEMPORARY_PREFIX}*"):
+            file.unlink()
+
+    def records(self) -> list[Record]:
+        """The complete shards, in the order of their rows; one whose file is missing or cut short is not complete."""
+        records = []
+        for file in sorted((self.path / RECORDS).glob("shard-*.json")):
+            try:
+                record = Record(**json.loads(file.read_text(encoding="utf-8")))
+                data = self.path / f"{record.name}.arrow"
+                if not record.num_rows or data.stat().st_size == record.num_bytes:
+                    records.append(record)
+            except (OSError, ValueError, TypeError):  # its chunk is extracted again
+                continue
+        return sorted(records, key=lambda record: (record.generation, record.chunk))
+
+    def rows_by_image_id(self, records: Iterable[Record]) -> dict[int, dict]:
+        """File name, split and captions, as far as there are any, of every image that has features."""
+        rows = {}
+        for record in records:
+            if record.num_rows:
+                shard = Dataset.from_file(str(self.path / f"{record.name}.arrow"))
+                wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
+                rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
+        return rows
+
+    def publish(self, metadata: Mapping) -> tuple[int, list[dict]]:
+        """Make the complete shards one data set for `datasets.load_from_disk`, and list the skipped images.
+
+        Returns:
+            The number of its rows, and the skipped images.
+
+        Raises:
+            ExtractionError: there is no row at all; the folder is then removed.
+        """
+        records = self.records()
+        filled = [record for record in records if record.num_rows]
+        skipped = {entry["image_id"]: entry for record in records for entry in record.skipped}
+        if not filled:
+            self.remove()
+            first = next(iter(skipped.values()))
+            raise ExtractionError(
+                f"None of the {len(skipped)} images can be read, so {self.path} was not written; the first: "
+                f"{first['reason']}"
+            )
+        present = self.rows_by_image_id(filled) if skipped else {}
+        skipped = [entry for image_id, entry in skipped.items() if image_id not in present]
+        write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
+        info, state = self.describe(filled, metadata)
+        write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
+        write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
+        return sum(record.num_rows for record in filled), skipped
+
+    def describe(self, records: list[Record], metadata: Mapping) -> tuple[dict, dict]:
+        """The two JSON files of a saved data set: those that `datasets` writes for one row, with all shards as files."""
+        sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
+        sample.info.description = json.dumps({key: metadata[key] for key in ("backbone", "kind", "checksums")})
+        temporary = self.path / f"{TEMPORARY_PREFIX}sample"
+        shutil.rmtree(temporary, ignore_errors=True)
+        sample.save_to_disk(str(temporary))
+        info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
+        shutil.rmtree(temporary)
+        state["_data_files"] = [{"filename": f"{record.name}.arrow"} for record in records]
+        state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
+        return info, state
+
+    def remove(self):
+        """Delete what an extraction without any row has written."""
+        shutil.rmtree(self.path / RECORDS, ignore_errors=True)
+        (self.path / METADATA).unlink(missing_ok=True)
+
+
+def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):
+    """Raise an ExtractionError if features described by `current` do not belong into a folder."""
+    difference = difference_between(recorded, current)
+    if difference:
+        raise ExtractionError(
+            f"{folder} holds features of {difference} ({recorded['backbone']}) than {current['backbone']} has; choose "
+            "another output folder, or the backbone and settings that it was begun with."
+        )
+    if recorded["dtype"] != current["dtype"]:
+        raise ExtractionError(f"{folder} holds {recorded['dtype']} features; use --dtype {recorded['dtype']}.")
+    for column in ("captions", "split"):
+        has, gets = column in recorded["columns"], column in current["columns"]
+        if has != gets:
+            raise ExtractionError(
+                f"The rows of {folder} have {'a' if has else 'no'} column {column!r}, those to be added have "
+                f"{'one' if gets else 'none'}; choose another output folder, or give images "
+                f"{'with' if has else 'without'} it."
+            )
+
+
+class ShardWriter:
+    """Writes one shard under a temporary name; `commit` makes it count.
+
+    Args:
+        folder: the extraction's.
+        features: columns of a row.
+        generation, chunk, image_list: see [`Record`].
+    """
+
+    def __init__(self, folder: FeatureFolder, features: Features, generation: int, chunk: int, image_list: str):
+        self.folder = folder.path
+        self.generation, self.chunk, self.image_list = generation, chunk, image_list
+        name = f"{shard_name(generation, chunk)}.arrow"
+        self.file, self.temporary = self.folder / name, self.folder / f"{TEMPORARY_PREFIX}{name}"
+        self.writer = ArrowWriter(path=str(self.temporary), features=features, writer_batch_size=ROWS_PER_RECORD_BATCH)
+        self.num_rows = 0
+
+    def write(self, row: Mapping):
+        self.writer.write(row)
+        self.num_rows += 1
+
+    def commit(self, skipped: list[dict]):
+        """Flush, rename, and record the shard, in this order."""
+        num_bytes, checksum = 0, ""
+        if self.num_rows:
+            self.writer.finalize()
+            flush_to_disk(self.temporary)
+            num_bytes, checksum = self.temporary.stat().st_size, sha256(self.temporary)
+            os.replace(self.temporary, self.file)
+            flush_to_disk(self.folder)
+        else:
+            self.discard()
+        record = Record(self.generation, self.chunk, self.image_list, self.num_rows, num_bytes, checksum, skipped)
+        write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
+
+    def discard(self):
+        self.writer.close()
+        self.temporary.unlink(missing_ok=True)

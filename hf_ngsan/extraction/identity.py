@@ -1,0 +1,91 @@
+"""What features depend on: the backbone's weights and configuration, and the preprocessing, as checksums."""
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+
+import torch
+from transformers import PreTrainedModel
+
+PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
+CHECKSUMS = {"weights": "backbone", "config": "backbone configuration", "preprocessing": "image preprocessing"}
+WITHOUT_EFFECT = {
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "custom_pipelines",
+    "dtype",
+    "feature_extractor_type",
+    "frozen",
+    "image_processor_type",
+    "initializer_range",
+    "pretrained",
+    "processor_class",
+    "save_frozen_weights",
+    "torch_dtype",
+    "transformers_version",
+}
+"""Fields of configurations that do not change what a loaded model computes."""
+
+
+def identity_of(model: PreTrainedModel, image_processor) -> dict:
+    """What tells features of one model and preprocessing from those of any other.
+
+    Args:
+        model: a [`VisionModel`].
+        image_processor: the one that its pixels come from.
+
+    Returns:
+        `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, and `checksums` (SHA-256) of the
+        `weights`, the `config` and the `preprocessing`. The checksums are the same wherever the model was loaded from.
+    """
+    config = model.config
+    is_grid = config.kind == "grid"
+    return {
+        "kind": config.kind,
+        "backbone_type": config.backbone_config.model_type,
+        "feature_size": config.feature_size,
+        "grid_size": config.grid_size if is_grid else None,
+        "num_regions": None if is_grid else config.num_regions,
+        "checksums": {
+            "weights": weights_checksum(model),
+            "config": settings_checksum(config.to_dict()),
+            "preprocessing": settings_checksum(image_processor.to_dict()),
+        },
+    }
+
+
+def difference_between(recorded: Mapping, current: Mapping) -> str | None:
+    """In words, what makes two identities two: e.g. `"another backbone"`; None if they are one."""
+    recorded, current = recorded["checksums"], current["checksums"]
+    return next((f"another {name}" for key, name in CHECKSUMS.items() if recorded[key] != current[key]), None)
+
+
+def package_versions() -> dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+            continue
+    return versions
+
+
+def weights_checksum(model: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def settings_checksum(settings: Mapping) -> str:
+    return hashlib.sha256(json.dumps(with_effect(settings), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def with_effect(value):
+    """Settings as they compare: without those that have no effect, keys as text, tuples as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): with_effect(item) for key, item in value.items() if key not in WITHOUT_EFFECT}
+    return [with_effect(item) for item in value] if isinstance(value, list | tuple) else value

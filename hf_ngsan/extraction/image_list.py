@@ -1,0 +1,180 @@
+"""Which images there are: those of a folder, or those that a COCO file lists."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..metrics.coco_files import read_references
+from .errors import ExtractionError
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """An image's id, the name of its file within the folder, and its captions, if captions are known."""
+
+    image_id: int
+    file_name: str
+    captions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images in the order in which they become rows.
+
+    Attributes:
+        source: the folder or JSON file they come from, for messages.
+        folder: where their files are.
+        images: at least one.
+        has_captions: whether every image has captions.
+        notes: sentences about what was left out.
+    """
+
+    source: str
+    folder: Path
+    images: tuple[ListedImage, ...]
+    has_captions: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def path_of(self, index: int) -> Path:
+        return self.folder / self.images[index].file_name
+
+    def checksum(self, split: str | None) -> str:
+        """A key of the images and their order, but not of where their folder is."""
+        content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | None = None) -> ImageList:
+    """List the images of a folder or of a COCO file.
+
+    A folder's images are those files, also of folders within, whose names end as images' do, by name. The id of an
+    image is the number at the end of its file name, as in COCO, or, unless each has one of its own, its place in the
+    list.
+
+    Args:
+        source: a folder, or a JSON file `{"images": [{"id", "file_name"}], "annotations": [...]}`. Annotations with
+            captions become captions; images without any are then left out, which a note counts.
+        image_folder: what the file names of a JSON file are relative to; the file's folder or its `images` by default.
+
+    Raises:
+        ExtractionError: there are no images, or the file is not such a file.
+    """
+    source = Path(source)
+    if source.is_dir():
+        if image_folder is not None:
+            raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a folder; leave it out.")
+        return images_of_folder(source)
+    if not source.exists():
+        raise ExtractionError(f"{source} does not exist; give a folder of images or a COCO JSON file.")
+    if source.suffix.lower() != ".json":
+        raise ExtractionError(f"{source} is neither a folder nor a .json file; give a folder or a COCO JSON file.")
+    return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
+
+
+def images_of_folder(folder: Path) -> ImageList:
+    names = sorted(image_files(folder))
+    if not names:
+        raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
+    numbers = [number_at_the_end(name) for name in names]
+    notes = ()
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = range(len(names))
+        notes = ("Not every file name ends in a number of its own, so image ids are places in the list of file names.",)
+    images = tuple(ListedImage(number, name) for number, name in zip(numbers, names, strict=True))
+    return ImageList(str(folder), folder, images, notes=notes)
+
+
+def image_files(folder: Path) -> Iterator[str]:
+    """Names, relative to the folder, of the image files in it and in the folders within; hidden ones are left out."""
+    visited = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        folders[:] = [] if real in visited else [name for name in folders if not name.startswith(".")]
+        if real not in visited:
+            for name in files:
+                if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                    yield (Path(place) / name).relative_to(folder).as_posix()
+        visited.add(real)
+
+
+def number_at_the_end(name: str) -> int | None:
+    """391895 of `val2014/COCO_val2014_000000391895.jpg`."""
+    digits = re.search(r"[0-9]+$", Path(name).stem)
+    return int(digits[0]) if digits and len(digits[0]) < 19 else None
+
+
+def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
+    content = read_coco_file(file)
+    images = {}
+    for index, record in enumerate(content["images"]):
+        where = f"{file}, images[{index}]"
+        image_id, name = (record.get(key) for key in ("id", "file_name")) if isinstance(record, dict) else (None, None)
+        if not isinstance(image_id, int) or isinstance(image_id, bool) or abs(image_id) > LARGEST_ID:
+            raise ExtractionError(f"{where}: id is {image_id!r}; it must be a whole number.")
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ExtractionError(f"{where}: file_name is {name!r}; it must be the name of an image file.")
+        if image_id in images:
+            raise ExtractionError(f"{where}: image id {image_id} is there twice; image ids must be unique.")
+        images[image_id] = name
+    if not images:
+        raise ExtractionError(f"{file} lists no images.")
+    folder = image_folder_of(file, image_folder, list(images.values()))
+    captions = captions_of_coco_file(file, content)
+    if captions is None:
+        return ImageList(str(file), folder, tuple(ListedImage(*item) for item in images.items()))
+    listed = tuple(ListedImage(key, name, captions[key]) for key, name in images.items() if key in captions)
+    if not listed:
+        raise ExtractionError(f"{file} has captions, but none of an image that it lists.")
+    left_out = len(images) - len(listed)
+    notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
+    return ImageList(str(file), folder, listed, has_captions=True, notes=notes)
+
+
+def read_coco_file(file: Path) -> dict:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ExtractionError(f"{file} is not valid JSON ({reason}); it may have been cut, get it again.") from None
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        raise ExtractionError(f"{file} has no list 'images'; a COCO file such as captions_val2017.json has one.")
+    return content
+
+
+def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
+    """The folder that holds the files: the one given, else whichever candidate has the first file that either has."""
+    if given is not None:
+        if not given.is_dir():
+            raise ExtractionError(f"--image-folder {given} is not a folder.")
+        return given
+    candidates = [folder for folder in (file.parent, file.parent / "images") if folder.is_dir()]
+    for name in names:
+        for folder in candidates:
+            if (folder / name).exists():
+                return folder
+    raise ExtractionError(
+        f"None of the {len(names)} images of {file} is in {' or '.join(map(str, candidates))}; say with --image-folder "
+        "where they are."
+    )
+
+
+def captions_of_coco_file(file: Path, content: Mapping) -> dict[int, tuple[str, ...]] | None:
+    """Captions by image id, in the order of their annotations' ids; None where the annotations are no captions."""
+    annotations = content.get("annotations")
+    if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
+        return None
+    tidy = {
+        key: tuple(filter(None, (" ".join(text.split()) for text in texts)))
+        for key, texts in read_references(file).items()
+    }
+    return {key: texts for key, texts in tidy.items() if texts}

@@ -1,0 +1,61 @@
+"""Reading images and preprocessing them, batch by batch, in processes of their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ..models.images import load_image
+from .image_list import ImageList
+
+
+@dataclass
+class PreparedBatch:
+    """A batch as the backbone takes it.
+
+    Attributes:
+        positions: places in the list of the images that could be read.
+        sizes: their widths and heights in pixels.
+        inputs: `pixel_values` and, where sizes differ, `pixel_mask`; empty if no image could be read.
+        unreadable: place and reason of each of the others.
+    """
+
+    positions: list[int]
+    sizes: list[tuple[int, int]]
+    inputs: dict[str, torch.Tensor]
+    unreadable: list[tuple[int, str]]
+
+
+class PreparedBatches(Dataset):
+    """Batches of a list of images.
+
+    Args:
+        images: the list.
+        batches: positions in it.
+        image_processor: makes pixel values of PIL images.
+    """
+
+    def __init__(self, images: ImageList, batches: Sequence[Sequence[int]], image_processor):
+        self.images, self.batches, self.image_processor = images, batches, image_processor
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> PreparedBatch:
+        pictures, unreadable = {}, []
+        for position in self.batches[index]:
+            try:
+                pictures[position] = load_image(self.images.path_of(position))
+            except (ValueError, OSError) as error:
+                unreadable.append((position, " ".join(str(error).split())))
+        inputs = {}
+        if pictures:
+            inputs = dict(self.image_processor(images=list(pictures.values()), return_tensors="pt"))
+        return PreparedBatch(list(pictures), [picture.size for picture in pictures.values()], inputs, unreadable)
+
+
+def load_batches(images: ImageList, batches: Sequence[Sequence[int]], image_processor, num_workers: int) -> DataLoader:
+    """The prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
+    dataset = PreparedBatches(images, batches, image_processor)
+    return DataLoader(dataset, batch_size=None, num_workers=num_workers, pin_memory=torch.cuda.is_available())

@@ -1,0 +1,89 @@
+"""What is still to be extracted: chunks of the list of images, always cut at the same places."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .errors import ExtractionError
+from .feature_folder import Record
+from .image_list import ImageList
+
+LARGEST_SHARD = 512
+SHARDS_WANTED = 64
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Images that become one shard.
+
+    Attributes:
+        generation, number: where the shard's rows stand; see [`Record`].
+        batches: positions in the list of images, batch by batch. Batches are cut at the same places whatever is missing,
+            so that an image goes through the backbone in the same company in every run.
+        is_retry: whether it only holds images that could not be read before.
+    """
+
+    generation: int
+    number: int
+    batches: tuple[tuple[int, ...], ...]
+    is_retry: bool
+
+    @property
+    def num_images(self) -> int:
+        return sum(map(len, self.batches))
+
+
+def default_images_per_shard(num_images: int, batch_size: int) -> int:
+    """Few enough that several processes get equal shares and a kill costs little; a multiple of the batch size."""
+    wanted = min(max(num_images // SHARDS_WANTED, 1), LARGEST_SHARD)
+    return -(-wanted // batch_size) * batch_size
+
+
+def plan_chunks(
+    images: ImageList,
+    split: str | None,
+    records: Sequence[Record],
+    rows: Mapping[int, Mapping],
+    images_per_shard: int,
+    batch_size: int,
+) -> list[Chunk]:
+    """The chunks that hold images without features.
+
+    Args:
+        images, split: what is to be extracted.
+        records, rows: what the folder holds ([`FeatureFolder`]).
+        images_per_shard: length of a chunk.
+        batch_size: images that go through the backbone at once.
+
+    Raises:
+        ExtractionError: the folder has another image, or other captions, under an image id.
+    """
+    check_conflicts(images, split, rows)
+    image_list = images.checksum(split)
+    next_generation = max((record.generation for record in records), default=-1) + 1
+    own = [record for record in records if record.image_list == image_list]
+    generation = min((record.generation for record in own), default=next_generation)
+    done = {record.chunk for record in own if record.generation == generation}
+    chunks = []
+    for number, start in enumerate(range(0, len(images), images_per_shard)):
+        end = min(start + images_per_shard, len(images))
+        batches = (range(first, min(first + batch_size, end)) for first in range(start, end, batch_size))
+        missing = [tuple(i for i in batch if images.images[i].image_id not in rows) for batch in batches]
+        missing = tuple(batch for batch in missing if batch)
+        if missing:
+            is_retry = number in done
+            chunks.append(Chunk(next_generation if is_retry else generation, number, missing, is_retry))
+    return chunks
+
+
+def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Mapping]):
+    for image in images.images:
+        row = rows.get(image.image_id)
+        if row is None:
+            continue
+        wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
+        for field, value in wanted.items():
+            if row.get(field) != value:
+                raise ExtractionError(
+                    f"{images.source}: image {image.image_id} has {field} {value!r}, but {row.get(field)!r} in the "
+                    "output folder; choose another output folder, or give images with ids of their own."
+                )

@@ -1,0 +1,158 @@
+"""Loading what turns pixels into visual tokens, whatever kind of model it is part of."""
+
+import logging
+import os
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
+from transformers.image_processing_base import ImageProcessingMixin
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_BACKBONE_MAPPING_NAMES,
+    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
+)
+
+from ..auto import CAPTIONERS
+from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.visual import OWN_BACKBONES, VisionModel
+from ..training.captioners import find_model_folder, load_captioner, one_sentence, without_progress_bars
+from .errors import ExtractionError
+
+logger = logging.getLogger(__name__)
+
+GRID_FIELDS = ("grid_size",)
+REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold")
+SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
+
+
+def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, CaptioningImageProcessor]:
+    """Load the model that extracts features, and its preprocessing.
+
+    Args:
+        name: folder or Hub name of a [`VisionModel`], of a captioner with a vision part, of a backbone (`ngsan_vgg`,
+            `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE).
+        fields: of [`VisionConfig`], for a backbone `grid_size`, for a detection model `num_regions`, `score_threshold`
+            and `suppression_threshold`. Those that are `None` are left as they are.
+
+    Returns:
+        The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
+        the whole image.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: no such model, one without a vision part, or fields that it does not have.
+    """
+    fields = {key: value for key, value in fields.items() if value is not None}
+    folder = find_model_folder(name)
+    config = read_config(folder)
+    model_type = config.get("model_type")
+    try:
+        with without_progress_bars():
+            if model_type in CAPTIONERS:
+                model, processor = load_captioner(folder)
+                return vision_part(name, model, fields), processor.image_processor
+            if model_type == "ngsan_vision":
+                refuse_fields(name, fields, "a vision part", allowed=())
+                model = load_vision_model(folder)
+            else:
+                model = VisionModel.from_backbone(folder, **fields_of_backbone(name, config, fields))
+    except (OSError, RuntimeError, StrictDataclassError) as error:
+        raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
+    return model.eval(), load_image_processor(name, folder, model)
+
+
+def read_config(folder: str) -> dict:
+    try:
+        return PreTrainedConfig.get_config_dict(folder)[0]
+    except OSError as error:
+        if Path(folder).is_dir():
+            raise ExtractionError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+        raise ExtractionError(
+            f"There is no backbone folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+        ) from error
+
+
+def vision_part(name, captioner, fields: dict) -> VisionModel:
+    refuse_fields(name, fields, "a captioner", allowed=())
+    vision = getattr(captioner.base_model, "vision", None)
+    if vision is None:
+        raise ExtractionError(
+            f"{name} is a captioner without a vision part, which takes features itself; give the backbone that its "
+            "features come from."
+        )
+    return vision
+
+
+def load_vision_model(folder: str) -> VisionModel:
+    model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
+    missing = sorted(report["missing_keys"])
+    if missing and model.config.save_frozen_weights:
+        raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
+    return model
+
+
+def fields_of_backbone(name, config: dict, fields: dict) -> dict:
+    """The fields of a VisionConfig around a backbone or detection model, its kind among them."""
+    model_type, architectures = config.get("model_type"), config.get("architectures") or []
+    if model_type in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES and (
+        model_type not in MODEL_FOR_BACKBONE_MAPPING_NAMES
+        or any(architecture.endswith("ForObjectDetection") for architecture in architectures)
+    ):
+        refuse_fields(name, fields, "a detection model", allowed=REGION_FIELDS)
+        return {"kind": "regions", **fields}
+    if model_type in OWN_BACKBONES or model_type in MODEL_FOR_BACKBONE_MAPPING_NAMES:
+        refuse_fields(name, fields, "a backbone", allowed=GRID_FIELDS)
+        return {"kind": "grid", **fields}
+    raise ExtractionError(
+        f"{name} is a model of type {model_type!r}; give a vision part, a captioner with one, a backbone such as ResNet, "
+        "or a detection model such as RT-DETR."
+    )
+
+
+def refuse_fields(name, fields: dict, kind: str, allowed: tuple[str, ...]):
+    for field in fields.keys() - set(allowed):
+        option = f"--{field.replace('_', '-')}"
+        raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")
+
+
+def load_image_processor(name, folder: str, model: VisionModel) -> CaptioningImageProcessor:
+    """The preprocessing that a backbone's folder describes, for whole images."""
+    try:
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
+    except OSError as error:
+        if model.config.kind == "regions":
+            raise ExtractionError(
+                f"{name} has no preprocessor_config.json, which says how large the images of a detection model are; "
+                "add the one of the original model."
+            ) from error
+        logger.warning(
+            "%s has no preprocessor_config.json; its images become 224 x 224 and are normalized as ImageNet's.", name
+        )
+        return CaptioningImageProcessor()
+    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        return CaptioningImageProcessor.from_dict(settings)
+    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
+    return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
+
+
+def size_without_cropping(name, settings: dict) -> dict:
+    """Height and width, or shortest and longest edge, of images from which nothing is cut.
+
+    Where a classifier's images are a square cut from the middle, or have a shortest edge and are cut to any length, they
+    become that square.
+    """
+    size = settings.get("size")
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        size = settings["crop_size"]
+    if isinstance(size, int):
+        size = {"shortest_edge": size}
+    if isinstance(size, dict):
+        if size.get("height") and size.get("width"):
+            return {"height": size["height"], "width": size["width"]}
+        if size.get("shortest_edge") and size.get("longest_edge"):
+            return {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
+        if size.get("shortest_edge"):
+            return {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    raise ExtractionError(
+        f"{name}: size in preprocessor_config.json is {size!r}; it must name height and width, or shortest_edge."
+    )

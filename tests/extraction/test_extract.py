@@ -1,0 +1,227 @@
+import hashlib
+import json
+import os
+
+import numpy
+import pytest
+import torch
+from datasets import load_from_disk
+
+from hf_ngsan.data import load_data
+from hf_ngsan.extraction import ExtractionError, list_images, read_extraction
+from hf_ngsan.extraction.extract import extract_features
+from hf_ngsan.models.images import load_image
+
+from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("photos"), 11)
+
+
+@pytest.fixture(scope="module")
+def finished(photos, tmp_path_factory):
+    output = tmp_path_factory.mktemp("finished") / "features"
+    extract(photos, output, split="test")
+    return output
+
+
+def test_rows_are_what_the_model_sees_of_each_photo(photos, finished):
+    rows = rows_of(finished)
+    assert [row["image_id"] for row in rows] == list(range(1, 12))
+    model, processor = tiny_vision(), tiny_processor()
+    for row in rows:
+        picture = load_image(photos / row["file_name"])
+        assert (row["width"], row["height"]) == picture.size
+        with torch.inference_mode():
+            seen = model(**processor(images=[picture], return_tensors="pt"))
+        numpy.testing.assert_allclose(row["visual_features"], seen.visual_features[0], atol=2e-3)
+        numpy.testing.assert_allclose(row["visual_boxes"], seen.visual_boxes[0], atol=1e-6)
+
+
+def test_load_data_reads_the_folder_memory_mapped_and_without_a_warning(finished, recwarn):
+    dataset = load_data(f"features:{finished}", "test")
+    assert len(dataset) == 11 and dataset[0]["visual_features"].shape == (4, 8)
+    saved = load_from_disk(str(finished))
+    assert len(saved.cache_files) == 3
+    assert str(saved.features["visual_features"].feature.feature.dtype) == "float16"
+    assert not [str(warning.message) for warning in recwarn]
+
+
+def test_the_folder_says_what_the_features_are_of(finished):
+    metadata = read_extraction(finished)
+    assert metadata["kind"] == "grid" and metadata["grid_size"] == [2, 2] and metadata["feature_size"] == 8
+    assert metadata["backbone_type"] == "ngsan_vgg" and metadata["dtype"] == "float16"
+    assert {"torch", "transformers", "pillow"} <= metadata["versions"].keys()
+    assert set(metadata["checksums"]) == {"weights", "config", "preprocessing"}
+    assert json.loads(load_from_disk(str(finished)).info.description)["checksums"] == metadata["checksums"]
+
+
+@pytest.mark.parametrize("options", [{"images_per_shard": 2}, {"num_workers": 2}, {"images_per_shard": 100}])
+def test_shards_and_workers_change_no_row(photos, finished, tmp_path, options):
+    extract(photos, tmp_path / "out", split="test", **options)
+    assert rows_of(tmp_path / "out") == rows_of(finished)
+
+
+def test_float32_and_captions(photos, tmp_path):
+    names = {7: "000003.png", 5: "000001.png", 9: "000002.png"}
+    captions = {7: ["a  dog\n", "a cat"], 5: ["a house"]}
+    file = write_coco_file(tmp_path / "captions_val.json", names, captions)
+    images = list_images(file, photos)
+    assert "1 of 3 images have no caption" in images.notes[0]
+    extract_features(tiny_vision(), tiny_processor(), images, tmp_path / "out", dtype="float32", num_workers=0)
+    dataset = load_from_disk(str(tmp_path / "out"))
+    assert dataset["image_id"][:] == [7, 5] and dataset["captions"][:] == [["a dog", "a cat"], ["a house"]]
+    assert dataset.features["visual_features"].feature.feature.dtype == "float32"
+    assert dataset["file_name"][:] == ["000003.png", "000001.png"]
+
+
+def test_images_of_several_sizes_in_a_batch(photos, tmp_path):
+    processor = tiny_processor(size={"shortest_edge": SIDE, "longest_edge": 2 * SIDE})
+    extract(photos, tmp_path / "out", processor=processor, model=tiny_vision(grid_size=None))
+    lengths = {len(row["visual_features"]) for row in rows_of(tmp_path / "out")}
+    assert len(lengths) > 1
+    assert all(len(row["visual_boxes"]) == len(row["visual_features"]) for row in rows_of(tmp_path / "out"))
+
+
+def test_running_again_changes_nothing(photos, finished):
+    before, stamps = files_of(finished), {file.name: file.stat().st_mtime_ns for file in finished.glob("*.arrow")}
+    result = extract(photos, finished, split="test")
+    assert (result.num_rows, result.num_new) == (11, 0)
+    assert files_of(finished) == before
+    assert {file.name: file.stat().st_mtime_ns for file in finished.glob("*.arrow")} == stamps
+
+
+def test_another_split_is_added(photos, tmp_path):
+    write_photos(tmp_path / "more", 5, first=50)
+    extract(photos, tmp_path / "out", split="train")
+    before = rows_of(tmp_path / "out")
+    result = extract(tmp_path / "more", tmp_path / "out", split="test")
+    assert (result.num_rows, result.num_new) == (16, 5)
+    assert rows_of(tmp_path / "out")[:11] == before
+    assert load_data(f"features:{tmp_path / 'out'}", "test")["image_id"][:] == list(range(50, 55))
+    assert len(load_data(f"features:{tmp_path / 'out'}", "train")) == 11
+
+
+def test_images_added_to_a_folder_are_added_to_its_features(tmp_path):
+    photos = write_photos(tmp_path / "photos", 5)
+    extract(photos, tmp_path / "out")
+    before = files_of(tmp_path / "out")
+    write_photos(photos, 3, first=6)
+    assert extract(photos, tmp_path / "out").num_new == 3
+    after = files_of(tmp_path / "out")
+    assert [row["image_id"] for row in rows_of(tmp_path / "out")] == list(range(1, 9))
+    assert all(after[name] == content for name, content in before.items() if name.endswith(".arrow"))
+
+
+def spoil(photos):
+    (photos / "000002.png").write_bytes(b"")
+    (photos / "000005.png").write_bytes((photos / "000005.png").read_bytes()[:500])
+    (photos / "000006.jpg").write_text("not an image at all")
+    return {"000002.png", "000005.png", "000006.jpg"}
+
+
+def test_unreadable_images_are_skipped_and_listed(tmp_path):
+    photos = write_photos(tmp_path / "photos", 5)
+    bad = spoil(photos)
+    result = extract(photos, tmp_path / "out")
+    assert result.num_rows == 3
+    skipped = json.loads((tmp_path / "out" / "skipped.json").read_text())
+    assert skipped == result.skipped and {entry["file_name"] for entry in skipped} == bad
+    assert all(entry["file_name"] in entry["reason"] for entry in skipped)
+    assert [row["file_name"] for row in rows_of(tmp_path / "out")] == ["000001.png", "000003.png", "000004.png"]
+    assert extract(photos, tmp_path / "out").skipped == skipped
+
+
+def test_an_image_that_was_repaired_is_added_by_the_next_run(tmp_path):
+    photos = write_photos(tmp_path / "photos", 5)
+    good = (photos / "000001.png").read_bytes()
+    (photos / "000001.png").write_bytes(b"")
+    extract(photos, tmp_path / "out")
+    (photos / "000001.png").write_bytes(good)
+    result = extract(photos, tmp_path / "out")
+    assert (result.num_rows, result.num_new, result.skipped) == (5, 1, [])
+    assert [row["image_id"] for row in rows_of(tmp_path / "out")] == [2, 3, 4, 5, 1]
+
+
+def test_strict_names_the_first_unreadable_image_and_can_be_gone_on_with(tmp_path):
+    photos = write_photos(tmp_path / "photos", 5)
+    good = (photos / "000005.png").read_bytes()
+    (photos / "000005.png").write_bytes(b"")
+    with pytest.raises(ExtractionError, match=r"000005\.png"):
+        extract(photos, tmp_path / "out", strict=True)
+    with pytest.raises(FileNotFoundError):
+        load_from_disk(str(tmp_path / "out"))
+    assert not list((tmp_path / "out").glob(".incomplete-*"))
+    (photos / "000005.png").write_bytes(good)
+    extract(photos, tmp_path / "out", strict=True)
+    extract(photos, tmp_path / "straight", strict=True)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
+
+
+def test_no_readable_image_at_all_leaves_nothing(tmp_path):
+    photos = write_photos(tmp_path / "photos", 3)
+    for file in photos.iterdir():
+        file.write_bytes(b"")
+    with pytest.raises(ExtractionError, match="None of the 3 images"):
+        extract(photos, tmp_path / "out")
+    assert not (tmp_path / "out").exists() or not os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": lambda: tiny_vision(seed=1)}, "another backbone"),
+        ({"model": lambda: tiny_vision(grid_size=[3, 3])}, "another backbone configuration"),
+        ({"processor": lambda: tiny_processor(image_mean=[0, 0, 0])}, "another image preprocessing"),
+        ({"dtype": lambda: "float32"}, "use --dtype float16"),
+        ({"split": lambda: None}, "column 'split'"),
+        ({"split": lambda: "train"}, "split 'train'"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(photos, finished, changes, message):
+    before = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in finished.rglob("*.*") if file.is_file()}
+    options = {"split": "test", **{key: make() for key, make in changes.items()}}
+    with pytest.raises(ExtractionError, match=message) as caught:
+        extract(photos, finished, **options)
+    assert "\n" not in str(caught.value)
+    assert before == {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in before}
+
+
+def test_other_images_with_the_same_ids_are_refused(finished, tmp_path):
+    file = write_coco_file(tmp_path / "images.json", {3: "other.png"})
+    write_photos(tmp_path, 1)
+    (tmp_path / "000001.png").rename(tmp_path / "other.png")
+    with pytest.raises(ExtractionError, match="image 3 has file_name 'other.png'"):
+        extract(file, finished, split="test")
+
+
+def test_a_folder_of_something_else_is_left_alone(photos, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ExtractionError, match="no extraction"):
+        extract(photos, tmp_path)
+    with pytest.raises(ExtractionError, match="is a file"):
+        extract(photos, tmp_path / "notes.txt")
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
+    model = tiny_vision()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1e4)
+    with pytest.raises(ExtractionError, match="--dtype float32"):
+        extract(photos, tmp_path / "out", model=model)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(ExtractionError, match="not finite"):
+        extract(photos, tmp_path / "nan", model=model)
+
+
+def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path):
+    from filelock import FileLock
+
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".incomplete-lock"), pytest.raises(ExtractionError, match="Another extraction"):
+        extract(photos, tmp_path / "out")
