@@ -11,9 +11,19 @@ from .lazy import lazy_names
 if TYPE_CHECKING:
     from .hub import save_for_hub
     from .models.configuration_ngsan import NGSANConfig
+    from .models.configuration_resnext import NGSANResNeXtConfig
+    from .models.configuration_spatial_captioner import SpatialCaptionerConfig
+    from .models.configuration_vgg import NGSANVGGConfig
+    from .models.configuration_visual import VisionConfig
+    from .models.image_processing_captioning import CaptioningImageProcessor
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
+    from .models.modeling_resnext import NGSANResNeXtBackbone
+    from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
+    from .models.modeling_vgg import NGSANVGGBackbone
     from .models.pipeline_image_to_text import ImageToTextPipeline
     from .models.processing_ngsan import NGSANProcessor
+    from .models.processing_spatial_captioner import SpatialCaptionerProcessor
+    from .models.visual import VisionModel
 
 __version__ = "0.1.0"
 
@@ -22,9 +32,19 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "hub": ["save_for_hub"],
         "models.configuration_ngsan": ["NGSANConfig"],
+        "models.configuration_resnext": ["NGSANResNeXtConfig"],
+        "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
+        "models.configuration_vgg": ["NGSANVGGConfig"],
+        "models.configuration_visual": ["VisionConfig"],
+        "models.image_processing_captioning": ["CaptioningImageProcessor"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
+        "models.modeling_resnext": ["NGSANResNeXtBackbone"],
+        "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],
+        "models.modeling_vgg": ["NGSANVGGBackbone"],
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
         "models.processing_ngsan": ["NGSANProcessor"],
+        "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
+        "models.visual": ["VisionModel"],
     },
 )
 

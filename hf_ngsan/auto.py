@@ -11,8 +11,13 @@ import sys
 import threading
 from collections.abc import Callable
 
-CAPTIONERS = ("ngsan",)
-MODEL_TYPES = CAPTIONERS
+CAPTIONERS = ("ngsan", "spatial_captioner")
+CONFIGURATION_FILES = {
+    **{name: f"configuration_{name}" for name in CAPTIONERS},
+    "ngsan_vision": "configuration_visual",
+    "ngsan_vgg": "configuration_vgg",
+    "ngsan_resnext": "configuration_resnext",
+}
 AUTO = "transformers.models.auto"
 
 
@@ -28,9 +33,10 @@ def processor_class(model_type: str):
 
 def model_class(model_type: str, auto_class: str):
     """The class of a model type that stands for an Auto class, e.g. `model_class("ngsan", "AutoModel")`."""
-    if model_type not in MODEL_TYPES:
-        raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
-    configuration = importlib.import_module(f"hf_ngsan.models.configuration_{model_type}")
+    if model_type not in CONFIGURATION_FILES:
+        known = ", ".join(CONFIGURATION_FILES)
+        raise ValueError(f"{model_type!r} is not a model type of this package; it has {known}.")
+    configuration = importlib.import_module(f"hf_ngsan.models.{CONFIGURATION_FILES[model_type]}")
     config = next(
         value
         for value in vars(configuration).values()
@@ -43,17 +49,17 @@ def model_class(model_type: str, auto_class: str):
 def register_configurations():
     from transformers import AutoConfig
 
-    for model_type in MODEL_TYPES:
+    for model_type in CONFIGURATION_FILES:
         AutoConfig.register(model_type, config_class(model_type), exist_ok=True)
 
 
 def register_models():
     from transformers.models.auto import modeling_auto
 
-    for model_type in MODEL_TYPES:
+    for model_type in CONFIGURATION_FILES:
         config = config_class(model_type)
         for auto_class in config.remote_classes:
-            if auto_class.startswith("AutoModel"):
+            if auto_class.startswith(("AutoModel", "AutoBackbone")):
                 model = model_class(model_type, auto_class)
                 getattr(modeling_auto, auto_class).register(config, model, exist_ok=True)
 
@@ -61,8 +67,18 @@ def register_models():
 def register_processors():
     from transformers import AutoProcessor
 
-    for model_type in MODEL_TYPES:
+    for model_type in CAPTIONERS:
         AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
+
+
+def register_image_processors():
+    from transformers import AutoImageProcessor
+
+    for model_type in CONFIGURATION_FILES:
+        image_processor = model_class(model_type, "AutoImageProcessor")
+        AutoImageProcessor.register(
+            config_class(model_type), image_processor_classes={"pil": image_processor}, exist_ok=True
+        )
 
 
 def register_pipelines():
@@ -83,6 +99,7 @@ REGISTRATIONS = {
     f"{AUTO}.configuration_auto": register_configurations,
     f"{AUTO}.modeling_auto": register_models,
     f"{AUTO}.processing_auto": register_processors,
+    f"{AUTO}.image_processing_auto": register_image_processors,
     "transformers.pipelines": register_pipelines,
 }
 

@@ -1,12 +1,11 @@
 """What the configurations of the package's convolutional backbones share."""
 
 from transformers.backbone_utils import BackboneConfigMixin
-from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_hub import check_positive
+from .configuration_hub import HubConfig, check_positive
 
 
-class ConvolutionalConfig(BackboneConfigMixin, PreTrainedConfig):
+class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
     """Sizes of a backbone made of stages, and the stages whose maps it returns.
 
     A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its

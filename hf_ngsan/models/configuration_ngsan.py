@@ -19,7 +19,7 @@ class NGSANConfig(HubConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens (the paper's 9,487 words and 4 special tokens).
-        visual_feature_size (`int`, *optional*): width of a region feature; that of the vision part, or 2048 without one.
+        visual_feature_size (`int`, *optional*): width of a region feature; that of the vision part, without one 2048.
         hidden_size (`int`, defaults to 512): width of encoder and decoder.
         num_hidden_layers (`int`, defaults to 4): layers L of the encoder, and of the decoder.
         num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.

@@ -33,6 +33,11 @@ class NGSANVGGConfig(ConvolutionalConfig):
     """
 
     model_type = "ngsan_vgg"
+    remote_classes = {
+        "AutoConfig": "configuration_vgg.NGSANVGGConfig",
+        "AutoBackbone": "modeling_vgg.NGSANVGGBackbone",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
 
     depths: list[int] | tuple[int, ...] = (1, 1, 2, 2, 2)
     hidden_sizes: list[int] | tuple[int, ...] = (64, 128, 256, 512, 512)

@@ -21,8 +21,8 @@ class VisionConfig(HubConfig):
             `"regions"`: the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes.
         backbone_config (`dict` or `PreTrainedConfig`): of the backbone, or of the detection model; a dict names its
             `model_type`. Backbones are those of transformers (`resnet`, ...), `ngsan_vgg` and `ngsan_resnext`.
-        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as the
-            7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
+        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
+            the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
         score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
@@ -40,7 +40,11 @@ class VisionConfig(HubConfig):
     """
 
     model_type = "ngsan_vision"
-    remote_classes = {"AutoConfig": "configuration_visual.VisionConfig", "AutoModel": "visual.VisionModel"}
+    remote_classes = {
+        "AutoConfig": "configuration_visual.VisionConfig",
+        "AutoModel": "visual.VisionModel",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
 
     kind: str = "grid"
     backbone_config: dict | PreTrainedConfig | None = None
@@ -118,7 +122,11 @@ def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConf
 
 
 def visual_token_width(width: int | None, vision_config: PreTrainedConfig | None, default: int) -> int:
-    """`visual_feature_size` of a captioner: as given, or its vision part's, or the default; a ValueError if they differ."""
+    """`visual_feature_size` of a captioner: its vision part's, else as given, else the default.
+
+    Raises:
+        ValueError: it is given, and is not the vision part's.
+    """
     if vision_config is None:
         return default if width is None else width
     if width not in (None, vision_config.feature_size):

@@ -25,8 +25,8 @@ class VisionOutput(ModelOutput):
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width and
-            height of the image without its padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
+            and height of the image without its padding.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
     """
 
@@ -164,8 +164,8 @@ class VisionModel(PreTrainedModelWithVision):
         r"""
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding on
-                the right and below. Images of one size are seen together and without padding, so that an image gives
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
+                on the right and below. Images of one size are seen together and without padding, so that an image gives
                 the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions to look at
                 instead of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
@@ -276,8 +276,8 @@ def cell_boxes(rows: int, columns: int) -> torch.FloatTensor:
 def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """Means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
 
-    Each is the mean of 7 x 7 bilinear samples at the centres of the box's equal parts, as RoIAlign takes them (He et al.
-    2017, section 3).
+    Each is the mean of 7 x 7 bilinear samples at the centres of the box's equal parts, as RoIAlign takes them (He et
+    al. 2017, section 3).
     """
     steps = (torch.arange(SAMPLES_PER_SIDE, device=boxes.device) + 0.5) / SAMPLES_PER_SIDE
     low, size = boxes[..., None, :2], boxes[..., None, 2:] - boxes[..., None, :2]
