@@ -6,11 +6,13 @@ import numpy as np
 import torch
 
 BOX_TOLERANCE = 1e-3
+PIXEL_TOLERANCE = 0.5
 
 
 def pad_visual_inputs(
     visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor,
     visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
+    first: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Check and pad the visual tokens of several images.
 
@@ -18,6 +20,7 @@ def pad_visual_inputs(
         visual_features: one array `(num_regions, visual_feature_size)` an image, any float type; a single such array is
             one image.
         visual_boxes (*optional*): one array `(num_regions, 4)` an image.
+        first: index that the first image has in messages.
 
     Returns:
         `visual_features` `(B, N, D)` float32, `attention_mask` `(B, N)` int64 and, given boxes, `visual_boxes`
@@ -27,8 +30,8 @@ def pad_visual_inputs(
         ValueError: wrong shape or number, NaN or infinite values, boxes outside [0, 1] or with x2 < x1 or y2 < y1; the
             message names the image by its index.
     """
-    features = as_arrays(visual_features, "visual_features")
-    for index, array in enumerate(features):
+    features = as_arrays(visual_features, "visual_features", first)
+    for index, array in enumerate(features, first):
         if array.ndim != 2 or array.shape[0] == 0:
             raise ValueError(
                 f"visual_features of image {index} has shape {array.shape}; it must be "
@@ -36,29 +39,83 @@ def pad_visual_inputs(
             )
         if array.shape[1] != features[0].shape[1]:
             raise ValueError(
-                f"visual_features of image {index} are {array.shape[1]} wide, those of image 0 {features[0].shape[1]}; "
-                "one batch takes one kind of features."
+                f"visual_features of image {index} are {array.shape[1]} wide, those of image {first} "
+                f"{features[0].shape[1]}; one batch takes one kind of features."
             )
     if not features:
         raise ValueError("visual_features is empty: give at least one image.")
-    lengths = [len(array) for array in features]
-    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
-    batch = {"visual_features": pad(features, max(lengths)), "attention_mask": mask.long()}
+    batch = {"visual_features": pad(features), "attention_mask": padding_mask(features)}
     if visual_boxes is not None:
-        boxes = as_arrays(visual_boxes, "visual_boxes")
+        boxes = as_arrays(visual_boxes, "visual_boxes", first)
         if len(boxes) != len(features):
             raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
-        for index, (array, length) in enumerate(zip(boxes, lengths, strict=True)):
-            check_boxes(array, length, index)
-        batch["visual_boxes"] = pad(boxes, max(lengths))
+        for index, (array, of_image) in enumerate(zip(boxes, features, strict=True), first):
+            check_boxes(array, len(of_image), index)
+        batch["visual_boxes"] = pad(boxes)
     return batch
 
 
-def as_arrays(arrays, name: str) -> list[np.ndarray]:
+def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
+    """Check and pad the boxes of images that are given as pixels.
+
+    Args:
+        visual_boxes: one array `(num_regions, 4)` an image, within [0, 1].
+        num_images: how many images there are.
+
+    Returns:
+        `visual_boxes` `(B, N, 4)` float32 and, only if the images have unequal numbers of regions, `attention_mask`
+        `(B, N)` int64.
+
+    Raises:
+        ValueError: as `pad_visual_inputs` does.
+    """
+    boxes = as_arrays(visual_boxes, "visual_boxes")
+    if len(boxes) != num_images:
+        raise ValueError(f"There are {num_images} images but visual_boxes of {len(boxes)}.")
+    for index, array in enumerate(boxes):
+        check_regions(array, f"visual_boxes of image {index}")
+        check_boxes(array, len(array), index)
+    batch = {"visual_boxes": pad(boxes)}
+    if len({len(array) for array in boxes}) > 1:
+        batch["attention_mask"] = padding_mask(boxes)
+    return batch
+
+
+def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
+    """Boxes in pixels of an upright image to boxes of the model.
+
+    Args:
+        regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, 0 at the outer edge of the first pixel and `width`
+            (`height`) at that of the last.
+        width, height: of the image, in pixels.
+        name: what to call the image in errors.
+
+    Returns:
+        float32 `(num_regions, 4)` within [0, 1].
+
+    Raises:
+        ValueError: no such array, a box that reaches more than half a pixel out of the image, or one that is turned
+            around; the message names image and box.
+    """
+    boxes = as_array(regions, f"regions of {name}")
+    check_regions(boxes, f"regions of {name}")
+    size = np.array([width, height, width, height], dtype=np.float32)
+    outside = ((boxes < -PIXEL_TOLERANCE) | (boxes > size + PIXEL_TOLERANCE)).any(axis=1)
+    if outside.any():
+        row = int(outside.argmax())
+        raise ValueError(
+            f"Box {row} of {name}, {boxes[row].tolist()}, reaches out of the image, which has {width} x {height} "
+            "pixels; regions are x1, y1, x2, y2 in pixels of the upright image."
+        )
+    check_order(boxes, name)
+    return (boxes / size).clip(0, 1)
+
+
+def as_arrays(arrays, name: str, first: int = 0) -> list[np.ndarray]:
     """One float32 array an image; a lone matrix is one image."""
     if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2:
         arrays = [arrays]
-    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays)]
+    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays, first)]
 
 
 def as_array(array, name: str) -> np.ndarray:
@@ -83,16 +140,33 @@ def check_boxes(boxes: np.ndarray, num_regions: int, index: int):
             f"visual_boxes of image {index} range from {boxes.min():.3g} to {boxes.max():.3g}; divide x by the image's "
             "width and y by its height, so that they lie within [0, 1]."
         )
-    if (boxes[:, 2:] < boxes[:, :2]).any():
-        row = int((boxes[:, 2:] < boxes[:, :2]).any(axis=1).argmax())
+    check_order(boxes, f"image {index}")
+
+
+def check_regions(boxes: np.ndarray, name: str):
+    if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
+        raise ValueError(f"{name} has shape {boxes.shape}; it must be (num_regions, 4) with at least one region.")
+
+
+def check_order(boxes: np.ndarray, name: str):
+    turned = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    if turned.any():
+        row = int(turned.argmax())
         raise ValueError(
-            f"Box {row} of image {index}, {boxes[row].tolist()}, is turned around; boxes are x1, y1, x2, y2 with "
-            "x1 <= x2 and y1 <= y2."
+            f"Box {row} of {name}, {boxes[row].tolist()}, is turned around; boxes are x1, y1, x2, y2 with x1 <= x2 and "
+            "y1 <= y2."
         )
 
 
-def pad(arrays: list[np.ndarray], length: int) -> torch.Tensor:
-    batch = np.zeros((len(arrays), length, arrays[0].shape[1]), dtype=np.float32)
+def padding_mask(arrays: list[np.ndarray]) -> torch.LongTensor:
+    """1 = real, 0 = padding, `(B, N)`."""
+    lengths = torch.tensor([len(array) for array in arrays])
+    return (torch.arange(int(lengths.max()))[None] < lengths[:, None]).long()
+
+
+def pad(arrays: list[np.ndarray]) -> torch.Tensor:
+    """`(B, N, width)` with zeros behind the rows of shorter arrays."""
+    batch = np.zeros((len(arrays), max(map(len, arrays)), arrays[0].shape[1]), dtype=np.float32)
     for row, array in zip(batch, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(batch)

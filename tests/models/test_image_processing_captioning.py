@@ -71,9 +71,11 @@ def test_edges_keep_the_aspect_ratio_and_padding_is_right_and_below(sizes, short
     assert batch.pixel_values.shape[2:] == tuple(np.max(shapes, axis=0))
     assert ("pixel_mask" in batch) == (len(set(shapes)) > 1)
     for index, ((height, width), (rows, columns), one) in enumerate(zip(shapes, sizes, alone, strict=True)):
-        assert max(height, width) <= longest
-        assert min(height, width) == shortest or max(height, width) in (longest, longest - 1)
-        assert abs(height / width - rows / columns) <= 0.51 * (1 + rows / columns) / min(height, width) + 0.05
+        (short, long), ratio = sorted((height, width)), max(rows, columns) / min(rows, columns)
+        assert long <= longest
+        assert short == shortest or longest - long <= 1 + ratio
+        assert (height - width) * (rows - columns) >= 0
+        assert abs(long - short * ratio) <= 1 + ratio  # whole pixels
         np.testing.assert_array_equal(batch.pixel_values[index, :, :height, :width], one.pixel_values[0])
         assert not batch.pixel_values[index, :, height:].any() and not batch.pixel_values[index, :, :, width:].any()
         if "pixel_mask" in batch:

@@ -1,0 +1,200 @@
+"""Processor of the captioners: images or visual features, boxes, captions and prefixes to model inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers.feature_extraction_utils import BatchFeature
+from transformers.processing_utils import ProcessorMixin
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from .image_processing_captioning import CaptioningImageProcessor
+from .images import load_images
+from .visual_inputs import boxes_of_regions, pad_visual_boxes, pad_visual_inputs
+
+
+class PartsAtHand:
+    """`get_attributes`: on the class the parts that a processor may have, on a processor those that it has."""
+
+    def __get__(self, processor, cls):
+        names = super(CaptioningProcessor, cls).get_attributes()
+        if processor is not None:
+            names = [name for name in names if getattr(processor, name, self) is not None]
+        return lambda: names
+
+
+class CaptioningProcessor(ProcessorMixin):
+    """Makes pixels of images, pads visual features and boxes, tokenizes captions for training and prefixes.
+
+    Args:
+        image_processor (`BaseImageProcessor`, *optional*): for models with a vision part; a
+            [`CaptioningImageProcessor`] or that of the vision part's own model.
+        tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
+    """
+
+    text_kwargs = {
+        "add_special_tokens": False,
+        "return_token_type_ids": False,
+        "padding": True,
+        "padding_side": "left",
+    }
+    get_attributes = PartsAtHand()
+
+    def __init__(self, image_processor=None, tokenizer=None, **kwargs):
+        if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
+            image_processor, tokenizer = None, image_processor  # a tokenizer alone
+        if image_processor is None:
+            self.image_processor = None
+            super().__init__(tokenizer=tokenizer, **kwargs)
+        else:
+            super().__init__(image_processor, tokenizer, **kwargs)
+
+    def __call__(
+        self,
+        images=None,
+        text: str | list[str] | None = None,
+        visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
+        visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
+        captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
+        regions: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
+        **kwargs,
+    ) -> BatchFeature:
+        r"""
+        Args:
+            images (*optional*): one image or several: paths, addresses, bytes, images of Pillow, arrays or tensors, as
+                [`images.load_image`] reads them.
+            text (`str` or `list[str]`, *optional*): what the captions shall begin with, one prefix an image; `""` for
+                none.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
+                one array an image, or a single array for one image.
+            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
+            captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
+                image (the same C for all). `None` or `""` is a row without any label.
+            regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
+                image, one array an image, or a single array for one image: the same boxes as `visual_boxes`, of images.
+            kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
+
+        Returns:
+            `BatchFeature` of tensors. From images `pixel_values` `(B, 3, height, width)` float32 and, where images of
+            a batch differ in size, `pixel_mask` `(B, height, width)`; from features `visual_features` `(B, N, D)`
+            float32 and `attention_mask` `(B, N)` with 1 = real; from boxes `visual_boxes` `(B, N, 4)` and, where
+            images have unequal numbers of them, `attention_mask`; from captions `labels` `(B * C, T)`, -100 at padding;
+            from text `decoder_input_ids` and `decoder_attention_mask`, padded on the left.
+
+        Raises:
+            ValueError: what is no image, arrays of the wrong shape, number or content, boxes outside their image,
+                captions or text that do not fit; names the image.
+        """
+        if images is not None and visual_features is not None:
+            raise ValueError("Give images or visual_features, not both: features stand in for images.")
+        if visual_boxes is not None and regions is not None:
+            raise ValueError("Give visual_boxes (within [0, 1]) or regions (in pixels), not both.")
+        if visual_boxes is not None and images is None and visual_features is None:
+            raise ValueError("visual_boxes were given without visual_features or images.")
+        if regions is not None and images is None:
+            raise ValueError(
+                "regions are boxes in pixels of images, and no images were given; with visual_features, divide by the "
+                "image's size and give visual_boxes."
+            )
+        data, source, num_images = {}, None, None
+        if visual_features is not None:
+            data.update(pad_visual_inputs(visual_features, visual_boxes))
+            source, num_images = "visual_features of {} images", len(data["visual_features"])
+        if images is not None:
+            if self.image_processor is None:
+                raise ValueError(
+                    "This processor has no image processor and takes visual_features and visual_boxes, not images; "
+                    "for a model with a vision part make it with image_processor=CaptioningImageProcessor()."
+                )
+            images = load_images(images)
+            if not images:
+                raise ValueError("images is empty: give at least one image.")
+            source, num_images = "{} images", len(images)
+            if regions is not None:
+                visual_boxes = self.boxes_of_images(regions, images)
+            if visual_boxes is not None:
+                data.update(pad_visual_boxes(visual_boxes, num_images))
+        given = "" if source is None else source.format(num_images)
+        if captions is not None:
+            captions = [captions] if isinstance(captions, str) else captions
+            if num_images not in (None, len(captions)):
+                raise ValueError(f"There are {given} but captions of {len(captions)}.")
+            data["labels"] = self.caption_labels(captions)
+        if text is not None:
+            text = self.prefixes(text)
+            if num_images not in (None, len(text)):
+                raise ValueError(f"There are {given} but text for {len(text)}.")
+        if images is not None or text is not None:
+            kwargs.setdefault("return_tensors", "pt")
+            encoded = super().__call__(images=images, text=text, **kwargs)
+            names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
+            data.update({names.get(name, name): value for name, value in encoded.items()})
+        if not data:
+            raise ValueError("Nothing to process: give visual_features, text or captions, or images.")
+        return BatchFeature(data)
+
+    def boxes_of_images(self, regions, images: list) -> list[np.ndarray]:
+        """Regions in pixels of images of Pillow to boxes within [0, 1]."""
+        if len(images) == 1 and np.ndim(regions) == 2:
+            regions = [regions]
+        if len(regions) != len(images):
+            raise ValueError(f"There are {len(images)} images but regions of {len(regions)}.")
+        return [
+            boxes_of_regions(boxes, image.width, image.height, f"image {index}")
+            for index, (boxes, image) in enumerate(zip(regions, images, strict=True))
+        ]
+
+    def prefixes(self, text: str | Sequence[str]) -> list[str]:
+        """Prefixes with the start token in front."""
+        if not isinstance(text, (str, list, tuple)):
+            raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
+        prefixes = [text] if isinstance(text, str) else text
+        for index, prefix in enumerate(prefixes):
+            if not isinstance(prefix, str):
+                raise ValueError(f"Text {index} of the batch is {type(prefix).__name__}, not a string.")
+        return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in prefixes]
+
+    def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
+        """Captions to labels `(B * C, T)`: words, the end token, then -100."""
+        rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
+        flat = [caption for row in rows for caption in row]
+        for index, caption in enumerate(flat):
+            if not (caption is None or isinstance(caption, str)):
+                raise ValueError(f"Caption {index} of the batch is {type(caption).__name__}, not a string.")
+        words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
+        labels = [[*ids, self.tokenizer.eos_token_id] if ids else [] for ids in words]
+        width = max(1, max(map(len, labels), default=1))
+        return torch.tensor([ids + [-100] * (width - len(ids)) for ids in labels], dtype=torch.long).reshape(-1, width)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        pixels = [] if self.image_processor is None else self.image_processor.model_input_names
+        features = ["visual_features", "visual_boxes", "attention_mask"]
+        return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask"]
+
+    def to_dict(self) -> dict:
+        output = super().to_dict()
+        saved = output.get("image_processor")
+        if saved is None:
+            output.pop("image_processor", None)
+        elif isinstance(self.image_processor, CaptioningImageProcessor):
+            # Saving with code leaves the processor's own entry here; the image processor needs one of its own.
+            saved.pop("auto_map", None)
+            if self._auto_class is not None:
+                saved["auto_map"] = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
+        return output
+
+    @classmethod
+    def _get_arguments_from_pretrained(cls, pretrained_model_name_or_path, processor_dict=None, **kwargs) -> list:
+        saved = (processor_dict or {}).get("image_processor")
+        if saved is not None and saved.get("image_processor_type") != CaptioningImageProcessor.__name__:
+            return super()._get_arguments_from_pretrained(pretrained_model_name_or_path, processor_dict, **kwargs)
+        tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)
+        if saved is None:
+            return [None, tokenizer]
+        return [CaptioningImageProcessor.from_pretrained(pretrained_model_name_or_path, **kwargs), tokenizer]
+
+
+__all__ = ["CaptioningProcessor"]

@@ -1,0 +1,193 @@
+"""The captioners' processor: images, regions, what fits together, and that it is saved with and without images."""
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from transformers import BlipImageProcessorPil
+
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.images import ImageError
+from hf_ngsan.models.processing_captioning import CaptioningProcessor
+from hf_ngsan.models.processing_ngsan import NGSANProcessor
+from tests.models.tiny import tiny_tokenizer
+
+
+def noise(width: int, height: int, seed: int = 0) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def processor(**size) -> CaptioningProcessor:
+    return NGSANProcessor(CaptioningImageProcessor(size=size or {"height": 16, "width": 24}), tiny_tokenizer())
+
+
+IMAGES = [noise(40, 30), noise(20, 50, 1)]
+
+
+def test_images_become_pixels():
+    made = processor()
+    expected = made.image_processor(IMAGES, return_tensors="pt").pixel_values
+    assert torch.equal(made(images=IMAGES)["pixel_values"], expected)
+    assert torch.equal(made(IMAGES[1])["pixel_values"], expected[1:])
+    assert set(made(images=IMAGES)) == {"pixel_values"}
+    everything = made(images=IMAGES, text=["a", "a red ball"], captions=["a ball", "a box"])
+    assert set(everything) == {"pixel_values", "decoder_input_ids", "decoder_attention_mask", "labels"}
+    assert all(isinstance(tensor, torch.Tensor) and len(tensor) == 2 for tensor in everything.values())
+
+
+def test_images_of_unequal_size_are_padded_with_a_mask():
+    outputs = processor(shortest_edge=16, longest_edge=64)(images=IMAGES)
+    assert outputs["pixel_values"].shape == (2, 3, 40, 21)
+    assert outputs["pixel_mask"].flatten(1).sum(1).tolist() == [16 * 21, 40 * 16]
+
+
+def test_settings_of_the_image_processor_can_be_changed_in_a_call():
+    assert processor()(images=IMAGES, size={"height": 8, "width": 8})["pixel_values"].shape == (2, 3, 8, 8)
+
+
+def test_regions_are_divided_by_the_size_of_the_upright_image():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored lying: 30 wide and 40 high once upright
+    turned = noise(40, 30)
+    turned.getexif()[0x0112] = exif[0x0112]
+    outputs = processor()(images=turned, regions=[[0, 0, 30, 40], [15, 10, 30, 20]])
+    torch.testing.assert_close(outputs["visual_boxes"], torch.tensor([[[0, 0, 1, 1.0], [0.5, 0.25, 1, 0.5]]]))
+    assert "attention_mask" not in outputs
+
+
+def test_unequal_numbers_of_regions_are_padded_with_a_mask():
+    regions = [np.array([[0, 0, 40, 30]]), torch.tensor([[0, 0, 10, 25], [10.0, 25, 20, 50]])]
+    outputs = processor()(images=IMAGES, regions=regions)
+    expected = [[[0, 0, 1, 1], [0, 0, 0, 0]], [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]]]
+    torch.testing.assert_close(outputs["visual_boxes"], torch.tensor(expected))
+    assert outputs["attention_mask"].tolist() == [[1, 0], [1, 1]]
+    normalized = processor()(images=IMAGES, visual_boxes=[np.array(expected[0])[:1], np.array(expected[1])])
+    assert all(torch.equal(outputs[name], normalized[name]) for name in outputs)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(8, 300), st.integers(8, 300), st.data())
+def test_regions_return_to_pixels(width, height, data):
+    side = st.tuples(*[st.floats(0, 1, width=32)] * 4)
+    boxes = np.array(data.draw(st.lists(side, min_size=1, max_size=5)), dtype=np.float32)
+    boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
+    pixels = boxes * np.array([width, height, width, height], dtype=np.float32)
+    [found] = processor()(images=Image.new("RGB", (width, height)), regions=pixels)["visual_boxes"]
+    np.testing.assert_allclose(found, boxes, atol=1e-5)
+    assert found.min() >= 0 and found.max() <= 1
+
+
+BOX = [[0, 0, 10, 10]]
+WRONG = {
+    "box to the right": (
+        {"regions": [BOX, [[0, 0, 9, 9], [1, 1, 22, 40]]]},
+        r"Box 1 of image 1, \[1.0, 1.0, 22.0, 40.0\], reaches out of the image, which has 20 x 50 pixels",
+    ),
+    "box above": ({"regions": [[[0, -3, 10, 10]], BOX]}, "Box 0 of image 0, .* reaches out of .* 40 x 30 pixels"),
+    "turned box": ({"regions": [BOX, [[9, 0, 3, 10]]]}, "Box 0 of image 1, .* is turned around"),
+    "NaN box": ({"regions": [BOX, [[0, 0, np.nan, 1]]]}, "regions of image 1 contain NaN"),
+    "no box": ({"regions": [BOX, np.zeros((0, 4))]}, r"regions of image 1 has shape \(0, 4\); .* at least one"),
+    "three numbers": ({"regions": [[[0, 0, 1]], BOX]}, r"regions of image 0 has shape \(1, 3\)"),
+    "words": ({"regions": [BOX, "left"]}, "regions of image 1 is not an array of numbers"),
+    "boxes of one image": ({"regions": BOX}, "There are 2 images but regions of 1"),
+    "boxes in pixels": ({"visual_boxes": [BOX, BOX]}, "visual_boxes of image 0 range from 0 to 10"),
+    "both boxes": ({"visual_boxes": [BOX, BOX], "regions": [BOX, BOX]}, "not both"),
+    "features too": ({"visual_features": np.zeros((2, 3, 12))}, "not both"),
+    "captions of one": ({"captions": ["a ball"]}, "There are 2 images but captions of 1"),
+    "text of three": ({"text": ["a", "b", "c"]}, "There are 2 images but text for 3"),
+    "text of no kind": ({"text": 3}, "text is int; it must be a string or a list of strings"),
+    "text with a number": ({"text": ["a", 3]}, "Text 1 of the batch is int, not a string"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_named(case):
+    changes, message = WRONG[case]
+    with pytest.raises(ValueError, match=message) as caught:
+        processor()(images=IMAGES, **changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_does_not_fit_without_images():
+    for inputs, message in (
+        ({"regions": [BOX]}, "no images were given"),
+        ({"regions": [BOX], "visual_features": np.zeros((1, 1, 12))}, "give visual_boxes"),
+        ({"visual_boxes": [BOX]}, "visual_boxes were given without visual_features or images"),
+        ({"text": 3}, "text is int"),
+        ({"images": []}, "images is empty"),
+        ({}, "Nothing to process"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            processor()(**inputs)
+    with pytest.raises(ImageError, match=r"Image 1 of the batch \(gone\.jpg\) does not exist"):
+        processor()(images=[IMAGES[0], "gone.jpg"])
+
+
+def test_a_processor_without_an_image_processor():
+    for made in (NGSANProcessor(tokenizer=tiny_tokenizer()), NGSANProcessor(tiny_tokenizer())):
+        assert made.image_processor is None
+        assert made.tokenizer is not None
+        assert "pixel_values" not in made.model_input_names
+        assert "image_processor" not in made.to_dict()
+        assert "tokenizer" in repr(made)
+        with pytest.raises(ValueError, match="has no image processor and takes visual_features"):
+            made(images=IMAGES)
+    with pytest.raises(TypeError):
+        NGSANProcessor(CaptioningImageProcessor())
+    with pytest.raises(TypeError):
+        NGSANProcessor("words.txt", tiny_tokenizer())
+
+
+def test_it_is_saved_and_loaded_with_and_without_images(tmp_path):
+    changes = {"size": {"shortest_edge": 30, "longest_edge": 50}, "do_flip_channel_order": True}
+    NGSANProcessor(CaptioningImageProcessor(**changes), tiny_tokenizer()).save_pretrained(tmp_path / "images")
+    loaded = NGSANProcessor.from_pretrained(tmp_path / "images")
+    assert type(loaded.image_processor) is CaptioningImageProcessor
+    assert loaded.image_processor.size == changes["size"]
+    assert loaded.image_processor.do_flip_channel_order is True
+    NGSANProcessor(tokenizer=tiny_tokenizer()).save_pretrained(tmp_path / "features")
+    saved = json.loads((tmp_path / "features" / "processor_config.json").read_text())
+    assert saved == {"processor_class": "NGSANProcessor"}  # as it was before there were images
+    loaded = NGSANProcessor.from_pretrained(tmp_path / "features")
+    assert loaded.image_processor is None
+    assert loaded(text="a red ball")["decoder_input_ids"].shape == (1, 4)
+
+
+def test_image_processors_of_other_models_serve_too(tmp_path):
+    made = NGSANProcessor(BlipImageProcessorPil(size={"height": 20, "width": 20}), tiny_tokenizer())
+    assert made(images=IMAGES)["pixel_values"].shape == (2, 3, 20, 20)
+    made.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = NGSANProcessor.from_pretrained(tmp_path)
+    assert torch.equal(loaded(images=IMAGES)["pixel_values"], made(images=IMAGES)["pixel_values"])
+
+
+DATA = os.environ.get("HF_NGSAN_TEST_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA names no folder with the photos")
+def test_photos_of_coco_with_their_boxes():
+    folder = Path(DATA, "data/coco_photos")
+    instances = json.loads((folder / "instances.json").read_text())
+    boxes = {image["id"]: [] for image in instances["images"]}
+    for annotation in instances["annotations"]:
+        x, y, width, height = annotation["bbox"]
+        boxes[annotation["image_id"]].append([x, y, x + width, y + height])
+    with_boxes = [image for image in instances["images"] if boxes[image["id"]]]
+    assert len(with_boxes) > 80
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = processor()(
+            images=[folder / "images" / image["file_name"] for image in with_boxes],
+            regions=[boxes[image["id"]] for image in with_boxes],
+        )
+    assert outputs["attention_mask"].sum() == len(instances["annotations"]) == 770
+    assert outputs["pixel_values"].isfinite().all()
