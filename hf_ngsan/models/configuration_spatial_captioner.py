@@ -1,6 +1,16 @@
 """Configuration of the spatial captioner."""
 
+from dataclasses import field
+
+from transformers.configuration_utils import PreTrainedConfig
+
 from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
+from .configuration_visual import make_vision_config, visual_token_width
+
+
+def vgg_11_grid() -> dict:
+    """The paper's vision part: frozen VGG-11 up to its last pooling, 14 x 14 cells at 224 pixels (section 2.1)."""
+    return {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg"}, "frozen": True}
 
 
 @strict
@@ -9,8 +19,11 @@ class SpatialCaptionerConfig(HubConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not tell its vocabulary.
-        visual_feature_size (`int`, defaults to 512): width of the feature of a grid cell. Where it differs from
-            `hidden_size`, a linear map comes first; in the paper both are 512 and there is none.
+        vision_config (`dict` or `VisionConfig`, *optional*): what turns pixels into visual tokens; the paper's frozen
+            VGG-11 if left out. `None` for a captioner that is given visual features only.
+        visual_feature_size (`int`, *optional*): width of the feature of a grid cell; that of the vision part, or 512
+            without one. Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are
+            512 and there is none.
         hidden_size (`int`, defaults to 512): width d_feat of encoder and decoder.
         encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
         decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
@@ -47,11 +60,13 @@ class SpatialCaptionerConfig(HubConfig):
         "AutoModel": "modeling_spatial_captioner.SpatialCaptionerModel",
         "AutoModelForImageTextToText": "modeling_spatial_captioner.SpatialCaptionerForConditionalGeneration",
         "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 
     vocab_size: int = 9491
-    visual_feature_size: int = 512
+    vision_config: dict | PreTrainedConfig | None = field(default_factory=vgg_11_grid)
+    visual_feature_size: int | None = None
     hidden_size: int = 512
     encoder_layers: int = 2
     decoder_layers: int = 4
@@ -71,6 +86,11 @@ class SpatialCaptionerConfig(HubConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs):
+        self.vision_config = make_vision_config(self.vision_config)
+        self.visual_feature_size = visual_token_width(self.visual_feature_size, self.vision_config, default=512)
+        super().__post_init__(**kwargs)
 
     def validate_architecture(self):
         check_positive(

@@ -107,6 +107,10 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             hidden_states = self.input_proj(hidden_states)
         positions = sinusoids(cell_positions(hidden_states, attention_mask), self.config.hidden_size)
         hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            # Without a projection there may be nothing to train before the first layer; reentrant checkpoints would
+            # then not see that there is in it.
+            hidden_states.requires_grad_()
 
         key_counts = None
         if self.config.attention_temperature == "key_length":

@@ -24,7 +24,7 @@ def tiny_config(**changes) -> SpatialCaptionerConfig:
     return SpatialCaptionerConfig(**{**sizes, **changes})
 
 
-def tiny_captioner(seed: int = 9, **changes) -> SpatialCaptionerForConditionalGeneration:
+def tiny_captioner(seed: int = 26, **changes) -> SpatialCaptionerForConditionalGeneration:
     """A captioner in evaluation mode that depends on its inputs.
 
     Args:

@@ -1,0 +1,128 @@
+"""What Springenberg et al. 2018 say of the captioner: sizes, where dropout is, the map of VGG-11."""
+
+import pytest
+import torch
+from torch import nn
+
+from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
+from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration
+from tests.models.spatial_captioner.loops import sinusoid
+from tests.models.spatial_captioner.tiny import VISION, random_cells, tiny_captioner
+
+RATE = 0.25
+CELLS = [6, 3]
+WORDS = torch.tensor([[1, 5, 6, 7], [1, 8, 9, 10]])
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_number_of_parameters(bias):
+    width, inner, words = 512, 1024, 9491
+    with torch.device("meta"):
+        model = SpatialCaptionerForConditionalGeneration(SpatialCaptionerConfig(attention_bias=bias))
+    attention = 4 * (width * width + bias * width)  # eq. 1 and 3
+    feed_forward = width * inner + inner + inner * width + width  # eq. 4
+    norm = 2 * width
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    assert count(model.model.encoder) == 2 * encoder
+    assert count(model.model.decoder) == 4 * decoder + words * width
+    assert count(model.model.vision) == 9_220_480
+    assert count(model) == 2 * encoder + 4 * decoder + 2 * words * width + words + 9_220_480
+    assert round(count(model) / 1e6, 2) == (35.77 if bias else 35.75)
+
+
+def test_dropout_is_on_embeddings_and_image_features_and_nowhere_else_between_layers():
+    model = tiny_captioner(dropout=RATE, attention_dropout=0.0).train()
+    active = {name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0}
+    assert active == {"model.encoder.dropout", "model.decoder.dropout"}
+
+
+@torch.no_grad()
+def test_what_enters_the_first_layers_is_dropped():
+    model = tiny_captioner(dropout=RATE, attention_dropout=0.0).train()
+    features = random_cells(CELLS)["visual_features"][:1]
+    outputs = model(features, decoder_input_ids=WORDS[:1], output_hidden_states=True)
+    size = model.config.hidden_size
+    positions = torch.stack([sinusoid(position, size) for position in range(6)])
+    cells = model.model.encoder.input_proj(features[0]) + positions
+    embeddings = model.model.decoder.embed_tokens(WORDS[0]) * size**0.5 + positions[: WORDS.shape[1]]
+    for entered, kept in ((outputs.encoder_hidden_states[0], cells), (outputs.decoder_hidden_states[0], embeddings)):
+        dropped = entered[0] == 0
+        assert 0.1 < dropped.float().mean() < 0.4
+        torch.testing.assert_close(entered[0], (kept / (1 - RATE)).masked_fill(dropped, 0), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_attention_weights_are_dropped():
+    model = tiny_captioner(dropout=0.0, attention_dropout=RATE, attn_implementation="eager").train()
+    cells = random_cells(CELLS)
+    outputs = model(**cells, decoder_input_ids=WORDS, output_attentions=True)
+    expected = model.eval()(**cells, decoder_input_ids=WORDS, output_attentions=True)
+    for name in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
+        weights, undisturbed = outputs[name][0][0], expected[name][0][0]
+        if name == "cross_attentions":  # the states before it differ by now
+            assert (weights == 0).float().mean() > 0.1
+            continue
+        seen = undisturbed > 0
+        dropped = (weights == 0) & seen
+        assert 0.05 < dropped.sum() / seen.sum() < 0.5
+        torch.testing.assert_close(weights, (undisturbed / (1 - RATE)).masked_fill(dropped, 0))
+
+
+@torch.no_grad()
+def test_without_these_two_training_drops_nothing():
+    model = tiny_captioner(dropout=0.0, attention_dropout=0.0)
+    cells = random_cells(CELLS)
+    expected = model(**cells, decoder_input_ids=WORDS).logits
+    assert torch.equal(model.train()(**cells, decoder_input_ids=WORDS).logits, expected)
+    model = tiny_captioner(dropout=0.0, attention_dropout=0.0, residual_dropout=RATE).train()
+    assert (model(**cells, decoder_input_ids=WORDS).logits - expected).abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_vgg_11_gives_14_times_14_cells_row_by_row():
+    fields = {"vocab_size": 20, "encoder_layers": 1, "decoder_layers": 1}
+    model = SpatialCaptionerForConditionalGeneration(SpatialCaptionerConfig(**fields)).eval()
+    pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+    feature_map = model.model.vision.backbone(pixels).feature_maps[-1]
+    assert feature_map.shape == (1, 512, 14, 14)
+    assert feature_map.min() == 0 < feature_map.max(), "the map of a convolution and its ReLU, before the last pooling"
+    cells = torch.stack([feature_map[0, :, row, column] for row in range(14) for column in range(14)])
+    of_cells, of_pixels = (
+        model(**given, decoder_input_ids=WORDS[:1])
+        for given in (
+            {"visual_features": cells[None]},
+            {"pixel_values": pixels},
+        )
+    )
+    torch.testing.assert_close(of_pixels.logits, of_cells.logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_captions_of_pixels_are_those_of_their_cells(num_beams):
+    model = tiny_captioner(vision_config=VISION, visual_feature_size=None)
+    pixels = torch.randn(3, 3, 8, 12, generator=torch.Generator().manual_seed(1))
+    seen = model.model.vision(pixels)
+    captions = model.generate(pixel_values=pixels, num_beams=num_beams)
+    assert torch.equal(captions, model.generate(visual_features=seen.visual_features, num_beams=num_beams))
+    alone = model.generate(pixel_values=pixels[1:2], num_beams=num_beams)
+    length = int((alone[0] != 0).sum())
+    assert captions[1, :length].tolist() == alone[0, :length].tolist()
+
+
+@torch.no_grad()
+def test_images_of_two_sizes_share_a_batch():
+    """Each has its own number of cells: of positions, and in the temperature."""
+    model = tiny_captioner(vision_config=VISION, visual_feature_size=None)
+    pixels, mask = torch.zeros(2, 3, 8, 12), torch.zeros(2, 8, 12, dtype=torch.long)
+    images = [torch.randn(3, 8, 12), torch.randn(3, 6, 8)]
+    for row, image in enumerate(images):
+        pixels[row, :, : image.shape[1], : image.shape[2]] = image
+        mask[row, : image.shape[1], : image.shape[2]] = 1
+    together = model(pixel_values=pixels, pixel_mask=mask, decoder_input_ids=WORDS).logits
+    for row, image in enumerate(images):
+        alone = model(pixel_values=image[None], decoder_input_ids=WORDS[row : row + 1]).logits
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-5, atol=1e-5)
