@@ -1,0 +1,419 @@
+"""From pixels to visual tokens: grids, regions, frozen backbones, and captioners that have such a part."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTDetrResNetConfig, YolosConfig
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan.models.visual import class_scores, corner_boxes, not_suppressed, region_features
+from tests.models.tiny import random_boxes
+
+VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+SMALL_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+SMALL_DETECTOR = {
+    "d_model": 32,
+    "encoder_hidden_dim": 32,
+    "encoder_in_channels": [16, 24, 32],
+    "decoder_in_channels": [32, 32, 32],
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "num_queries": 20,
+    "num_labels": 3,
+}
+
+
+def detector_config(kind=RTDetrConfig):
+    backbone = RTDetrResNetConfig(**SMALL_RESNET, out_features=["stage2", "stage3", "stage4"])
+    return kind(backbone_config=backbone, **SMALL_DETECTOR)
+
+
+def make_vision(seed: int = 0, **fields) -> VisionModel:
+    """A vision part whose biases and normalizations are not those of a new net."""
+    torch.manual_seed(seed)
+    vision = VisionModel(VisionConfig(**{"backbone_config": VGG, **fields})).eval()
+    with torch.no_grad():
+        for parameter in vision.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return vision
+
+
+@pytest.fixture(scope="module")
+def detector() -> VisionModel:
+    return make_vision(kind="regions", backbone_config=detector_config())
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+
+
+# --- grids ---
+
+
+def test_a_cell_has_its_place_on_the_map_and_its_box(pixels):
+    vision = make_vision()
+    feature_map = vision.backbone(pixels).feature_maps[-1]
+    output = vision(pixels)
+    rows, columns = feature_map.shape[-2:]
+    assert output.visual_features.shape == (3, rows * columns, 8)
+    for row, column in [(0, 0), (1, 0), (2, 5), (rows - 1, columns - 1)]:
+        cell = row * columns + column
+        torch.testing.assert_close(output.visual_features[1, cell], feature_map[1, :, row, column])
+        expected = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+        assert output.visual_boxes[1, cell].tolist() == pytest.approx(expected)
+    assert output.attention_mask.all()
+
+
+def test_a_map_is_pooled_to_the_grid(pixels):
+    vision, whole = make_vision(grid_size=[4, 2]), make_vision()
+    feature_map = whole(pixels).visual_features.mT.unflatten(-1, (32, 32))
+    expected = feature_map.unflatten(-1, (2, 16)).unflatten(-3, (4, 8)).mean((-1, -3)).flatten(2).mT
+    torch.testing.assert_close(vision(pixels).visual_features, expected)
+    assert vision(pixels).visual_boxes[0, 1].tolist() == [0.5, 0, 1, 0.25]
+
+
+def test_any_backbone_of_transformers(pixels):
+    config = VisionConfig(backbone_config=ResNetConfig(**SMALL_RESNET, out_features=["stage2"]))
+    assert config.feature_size == 16
+    assert VisionModel(config).eval()(pixels).visual_features.shape == (3, 8 * 8, 16)
+    assert VisionConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
+
+
+def test_resnet_152_has_its_parameters():
+    config = ResNetConfig(depths=[3, 8, 36, 3], layer_type="bottleneck")
+    with torch.device("meta"):
+        vision = VisionModel(VisionConfig(backbone_config=config))
+    assert vision.config.feature_size == 2048
+    assert vision.num_parameters() == pytest.approx(58.14e6, abs=0.005e6)
+
+
+def test_features_of_given_boxes(pixels):
+    """Against bilinear samples taken one by one: the mean of 7 x 7 points at the centres of the box's parts."""
+    feature_map = torch.randn(2, 3, 5, 9, generator=torch.Generator().manual_seed(0))
+    boxes = random_boxes(2, 4, generator=torch.Generator().manual_seed(2))
+    boxes[0, 0] = torch.tensor([0.0, 0.0, 1.0, 1.0])
+
+    def at(image, x, y):
+        """A point of a map whose cell centres lie at whole numbers; beyond the outer ones they go on unchanged."""
+        x, y = min(max(x, 0), 8), min(max(y, 0), 4)
+        left, top = math.floor(x), math.floor(y)
+        right, bottom = min(left + 1, 8), min(top + 1, 4)
+        u, v = x - left, y - top
+        upper = (1 - u) * feature_map[image, :, top, left] + u * feature_map[image, :, top, right]
+        lower = (1 - u) * feature_map[image, :, bottom, left] + u * feature_map[image, :, bottom, right]
+        return (1 - v) * upper + v * lower
+
+    found = region_features(feature_map, boxes)
+    for image in range(2):
+        for index, (x1, y1, x2, y2) in enumerate(boxes[image].tolist()):
+            points = [
+                at(image, (x1 + (x2 - x1) * (i + 0.5) / 7) * 9 - 0.5, (y1 + (y2 - y1) * (j + 0.5) / 7) * 5 - 0.5)
+                for i in range(7)
+                for j in range(7)
+            ]
+            torch.testing.assert_close(found[image, index], torch.stack(points).mean(0), atol=1e-5, rtol=0)
+
+
+def test_given_boxes_replace_the_cells(pixels):
+    vision = make_vision()
+    boxes = random_boxes(3, 5, generator=torch.Generator().manual_seed(3))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
+    output = vision(pixels, visual_boxes=boxes, attention_mask=mask)
+    assert output.visual_boxes is boxes
+    assert torch.equal(output.attention_mask, mask)
+    assert not output.visual_features[mask == 0].any()
+    expected = region_features(vision.backbone(pixels).feature_maps[-1], boxes)
+    torch.testing.assert_close(output.visual_features[mask == 1], expected[mask == 1])
+
+
+# --- regions ---
+
+
+def test_regions_are_the_best_queries(detector, pixels, monkeypatch):
+    raw = detector.backbone(pixels)
+    scores = raw.logits.sigmoid().amax(-1)
+    monkeypatch.setattr(detector.config, "num_regions", 7)
+    output = detector(pixels)
+    for image in range(3):
+        best = sorted(range(20), key=lambda query: -float(scores[image, query]))[:7]
+        torch.testing.assert_close(output.visual_features[image], raw.last_hidden_state[image, best])
+        torch.testing.assert_close(output.visual_boxes[image], corner_boxes(raw.pred_boxes[image, best]))
+    assert ((output.visual_boxes >= 0) & (output.visual_boxes <= 1)).all()
+    assert (output.visual_boxes[..., 2:] >= output.visual_boxes[..., :2]).all()
+
+
+def test_a_threshold_leaves_regions_out_and_keeps_one(detector, pixels, monkeypatch):
+    scores = detector.backbone(pixels).logits.sigmoid().amax(-1)
+    threshold = float(scores[0].sort().values[-3])
+    monkeypatch.setattr(detector.config, "num_regions", 20)
+    monkeypatch.setattr(detector.config, "score_threshold", threshold)
+    output = detector(pixels)
+    expected = (scores >= threshold).sum(-1).clamp(min=1)
+    assert output.attention_mask.sum(-1).tolist() == expected.tolist()
+    assert output.visual_features.shape[1] == expected.max()
+    assert not output.visual_features[output.attention_mask == 0].any()
+    monkeypatch.setattr(detector.config, "score_threshold", 1.0)
+    assert detector(pixels).attention_mask.tolist() == [[1], [1], [1]]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.6])
+def test_suppression_within_a_class(threshold):
+    generator = torch.Generator().manual_seed(4)
+    boxes = random_boxes(4, 30, generator=generator)
+    classes = torch.randint(0, 3, (4, 30), generator=generator)
+
+    def overlap(a, b):
+        width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+        shared = max(width, 0) * max(height, 0)
+        return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+    kept = not_suppressed(boxes, classes, threshold)
+    for image in range(4):
+        stays = []
+        for query in range(30):
+            rivals = [one for one in stays if classes[image, one] == classes[image, query]]
+            if all(overlap(boxes[image, one].tolist(), boxes[image, query].tolist()) <= threshold for one in rivals):
+                stays.append(query)
+        assert kept[image].nonzero().flatten().tolist() == stays
+    assert not kept.all()
+
+
+def test_suppression_is_part_of_the_model(detector, pixels, monkeypatch):
+    """Of two queries with one box the better stays, unless they are of two classes."""
+    detected = detector.backbone(pixels)
+    detected.pred_boxes[:, 1] = detected.pred_boxes[:, 0]
+    detected.pred_boxes[:, 3] = detected.pred_boxes[:, 2]
+    detected.logits[:] = -5.0
+    for query, (label, logit) in enumerate([(0, 1.0), (0, 2.0), (0, 3.0), (1, 4.0)]):
+        detected.logits[:, query, label] = logit
+    monkeypatch.setattr(detector.backbone, "forward", lambda pixel_values: detected)
+    monkeypatch.setattr(detector.config, "num_regions", 4)
+    monkeypatch.setattr(detector.config, "suppression_threshold", 0.9)
+    output = detector(pixels)
+    torch.testing.assert_close(output.visual_features[:, :3], detected.last_hidden_state[:, [3, 2, 1]])
+    monkeypatch.setattr(detector.config, "suppression_threshold", 1.0)
+    torch.testing.assert_close(detector(pixels).visual_features, detected.last_hidden_state[:, [3, 2, 1, 0]])
+
+
+def test_scores_with_and_without_a_class_for_no_object():
+    logits = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(class_scores(logits, 4), logits.sigmoid())
+    torch.testing.assert_close(class_scores(logits, 3), logits.softmax(-1)[..., :3])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: detector_config(DFineConfig),
+        lambda: YolosConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=[64, 64],
+            num_detection_tokens=9,
+            use_mid_position_embeddings=False,
+        ),
+    ],
+    ids=["D-FINE", "YOLOS"],
+)
+def test_other_detection_models(config, pixels):
+    config = config()
+    fields = {} if hasattr(config, "d_model") else {"feature_size": config.hidden_size}
+    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config, num_regions=5, **fields)).eval()
+    assert vision(pixels).visual_features.shape == (3, 5, vision.config.feature_size)
+
+
+# --- both ---
+
+
+@pytest.mark.parametrize("kind", ["grid", "regions"])
+def test_an_image_gives_the_same_tokens_in_any_batch(kind, pixels, detector):
+    vision = make_vision() if kind == "grid" else detector
+    sizes = [(64, 64), (64, 32), (32, 64)]
+    mask = torch.zeros(3, 64, 64, dtype=torch.long)
+    for row, (height, width) in enumerate(sizes):
+        mask[row, :height, :width] = 1
+    together = vision(pixels * mask[:, None] + 5 * (1 - mask[:, None]), mask)
+    for row, (height, width) in enumerate(sizes):
+        alone = vision(pixels[row : row + 1, :, :height, :width])
+        number = alone.attention_mask.shape[1]
+        assert together.attention_mask[row].sum() == alone.attention_mask.sum()
+        for name in ("visual_features", "visual_boxes"):
+            torch.testing.assert_close(together[name][row, :number], alone[name][0], atol=1e-5, rtol=1e-5)
+            assert not together[name][row, number:].any()
+
+
+def test_frozen_means_frozen(tmp_path, pixels):
+    batch_norm = {**VGG, "use_batch_norm": True}
+    vision = make_vision(backbone_config=batch_norm)
+    vision.save_pretrained(tmp_path)
+    for model in (vision, AutoModel.from_pretrained(tmp_path)):
+        model.train()
+        assert model.training
+        assert not any(module.training for module in model.backbone.modules())
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+        assert not model(pixels).visual_features.requires_grad
+    free = make_vision(backbone_config=batch_norm, frozen=False).train()
+    free(pixels).visual_features.sum().backward()
+    assert all(parameter.grad is not None for parameter in free.parameters())
+
+
+def test_weights_of_a_named_backbone_are_left_out_and_found_again(tmp_path, pixels, caplog):
+    make_vision().backbone.save_pretrained(tmp_path / "backbone")
+    vision = VisionModel.from_backbone(tmp_path / "backbone", save_frozen_weights=False, grid_size=[2, 2])
+    config = NGSANConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vision_config=vision.config.to_dict()
+    )
+    captioner = NGSANForConditionalGeneration(config).eval()
+    captioner.model.vision.load_pretrained_backbone()
+    with caplog.at_level("WARNING", logger="transformers"):
+        captioner.save_pretrained(tmp_path / "captioner")
+    assert "are left out" in caplog.text
+    saved = load_file(tmp_path / "captioner/model.safetensors").keys()
+    assert saved == {name for name, _ in captioner.named_parameters() if not name.startswith("model.vision")}
+    loaded, report = NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner", output_loading_info=True)
+    assert not report["missing_keys"]
+    torch.testing.assert_close(loaded.model.vision(pixels), vision(pixels))
+    for name, parameter in captioner.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], parameter), name
+
+
+def test_a_backbone_with_other_weights_is_refused(tmp_path):
+    make_vision().backbone.save_pretrained(tmp_path)
+    vision = make_vision(backbone_config={**VGG, "depths": [1, 2]}, pretrained=str(tmp_path))
+    with pytest.raises(ValueError, match=r"lacks 2 weights of the backbone, .*; give the folder"):
+        vision.load_pretrained_backbone()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "patches"}, "kind is 'patches'; it must be one of 'grid', 'regions'"),
+        ({"backbone_config": None}, "backbone_config is None; give"),
+        ({"backbone_config": {"model_type": "vvg"}}, "unknown model_type 'vvg'"),
+        ({"grid_size": [7]}, r"grid_size is \[7\]"),
+        ({"grid_size": [7, 0]}, "grid_size is 0; it must be at least 1"),
+        ({"num_regions": 0}, "num_regions is 0"),
+        ({"score_threshold": 2.0}, "score_threshold is 2.0"),
+        ({"save_frozen_weights": False}, "needs frozen=True and pretrained"),
+        ({"kind": "regions"}, "feature_size does not follow from a backbone_config of type 'ngsan_vgg'"),
+    ],
+)
+def test_a_configuration_that_does_not_fit(fields, message):
+    with pytest.raises(ValueError, match=message):
+        VisionConfig(**{"backbone_config": VGG, **fields})
+
+
+def test_wrong_widths_and_pixels_are_named(pixels, detector):
+    with pytest.raises(ValueError, match="feature_size is 9, but the feature maps of this backbone have 8 channels"):
+        VisionModel(VisionConfig(backbone_config=VGG, feature_size=9))
+    with pytest.raises(ValueError, match=r"visual_feature_size is 9, but the tokens of the vision part are 8 wide"):
+        NGSANConfig(visual_feature_size=9, vision_config={"backbone_config": VGG})
+    vision = make_vision()
+    with pytest.raises(ValueError, match=r"pixel_values has shape \(3, 64, 64\)"):
+        vision(pixels[0])
+    with pytest.raises(ValueError, match=r"pixel_mask has shape \(3, 64\)"):
+        vision(pixels, torch.ones(3, 64))
+    with pytest.raises(ValueError, match=r"visual_boxes has shape \(2, 4\)"):
+        vision(pixels, visual_boxes=torch.rand(2, 4))
+    with pytest.raises(ValueError, match="detects its regions itself"):
+        detector(pixels, visual_boxes=random_boxes(3, 2))
+
+
+# --- captioners with a vision part ---
+
+
+@pytest.fixture(scope="module", params=["grid", "regions"])
+def captioner(request, detector) -> NGSANForConditionalGeneration:
+    torch.manual_seed(6)
+    if request.param == "grid":
+        vision = {"backbone_config": VGG, "grid_size": [3, 4], "frozen": False}
+    else:
+        vision = {"kind": "regions", "backbone_config": detector_config(), "num_regions": 6, "score_threshold": 0.012}
+    config = NGSANConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        geometry_hidden_size=4,
+        vision_config=vision,
+        initializer_range=0.5,
+    )
+    model = NGSANForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        model.model.vision.backbone.apply(sharpen)
+    return model
+
+
+def sharpen(module: torch.nn.Module):
+    """Give convolutions a bias and more gain, so that images differ and so do their captions."""
+    if isinstance(module, torch.nn.Conv2d):
+        module.weight.mul_(4)
+        if module.bias is not None:
+            module.bias.normal_()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}])
+def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
+    tokens = dict(captioner.model.vision(pixels))
+    expected = captioner.generate(**tokens, max_new_tokens=6, **options)
+    assert torch.equal(captioner.generate(pixel_values=pixels, max_new_tokens=6, **options), expected)
+    assert torch.equal(captioner.generate(pixels, max_new_tokens=6, **options), expected)
+    labels = torch.tensor([[7, 8, 9, 2]] * 6)  # two captions an image
+    logits = captioner(pixel_values=pixels, labels=labels).logits
+    torch.testing.assert_close(logits, captioner(**tokens, labels=labels).logits)
+    assert (logits[0] - logits[2]).abs().max() > 0.1  # images differ
+
+
+def test_padded_images_are_captioned_as_if_alone(captioner, pixels):
+    mask = torch.ones(3, 64, 64, dtype=torch.long)
+    mask[1, 32:] = 0
+    mask[2, :, 32:] = 0
+    words = torch.tensor([[1, 5, 6]] * 3)
+    together = captioner(pixel_values=pixels, pixel_mask=mask, decoder_input_ids=words).logits
+    for row, (height, width) in enumerate([(64, 64), (32, 64), (64, 32)]):
+        alone = captioner(pixel_values=pixels[row : row + 1, :, :height, :width], decoder_input_ids=words[:1]).logits
+        torch.testing.assert_close(together[row : row + 1], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_pixels_train_what_is_not_frozen(captioner, pixels):
+    captioner.zero_grad()
+    captioner(pixel_values=pixels, labels=torch.tensor([[7, 8, 2]] * 3)).loss.backward()
+    is_free = not captioner.config.vision_config.frozen
+    assert all((p.grad is not None) == is_free for p in captioner.model.vision.parameters())
+
+
+def test_the_attention_of_a_captioner_can_be_changed(captioner):
+    before = {name: weight.clone() for name, weight in captioner.state_dict().items()}
+    for implementation in ("eager", "sdpa"):
+        captioner.set_attn_implementation(implementation)
+        assert captioner.config._attn_implementation == implementation
+    assert captioner.state_dict().keys() == before.keys()
+
+
+def test_a_captioner_survives_saving(captioner, pixels, tmp_path):
+    captioner.save_pretrained(tmp_path)
+    loaded = NGSANForConditionalGeneration.from_pretrained(tmp_path)
+    words = torch.tensor([[1, 5, 6]] * 3)
+    torch.testing.assert_close(
+        loaded(pixel_values=pixels, decoder_input_ids=words).logits,
+        captioner(pixel_values=pixels, decoder_input_ids=words).logits,
+    )
+
+
+def test_pixels_without_a_vision_part_and_pixels_with_features(captioner, pixels):
+    blind = NGSANForConditionalGeneration(
+        NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    )
+    for call in (blind, blind.generate):
+        with pytest.raises(ValueError, match="has no vision part"):
+            call(pixel_values=pixels)
+    with pytest.raises(ValueError, match="not both"):
+        captioner.generate(pixel_values=pixels, visual_features=torch.rand(3, 2, 8))
