@@ -20,7 +20,7 @@ from ..data.contract import caption_features, check_row
 from ..training.files import TEMPORARY_PREFIX
 from ..training.launch import make_accelerator
 from .errors import ExtractionError
-from .feature_folder import FORMAT, FeatureFolder, ShardWriter
+from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder
 from .identity import identity_of, package_versions
 from .image_list import ImageList
 from .loading import PreparedBatch, load_batches
@@ -67,8 +67,8 @@ def extract_features(
     """Write the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
     What a killed run has finished stays, and the same call goes on from there: the rows become those of a run that was
-    not interrupted. Images that the folder does not have yet are added to those that it has. With several processes each
-    writes its own shards, and the rows are those that one process would write.
+    not interrupted. Images that the folder does not have yet are added to those that it has. Several processes write
+    shards of their own, and together the rows that one process would write.
 
     Args:
         model: a [`VisionModel`].
@@ -151,8 +151,6 @@ def describe(model, image_processor, images: ImageList, name: str, split, dtype:
 
 def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
     """`FeatureFolder.begin` by the one process that holds the folder's lock."""
-    from .feature_folder import check_output_folder
-
     check_output_folder(folder.path)
     folder.path.mkdir(parents=True, exist_ok=True)
     try:
@@ -246,9 +244,15 @@ class ChunkWriter:
         """
         if not batch.positions:
             return []
-        inputs = {name: tensor.to(self.accelerator.device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        with torch.inference_mode():
-            output = self.model(**inputs)
+        try:
+            with torch.inference_mode():
+                output = self.model(
+                    **{name: tensor.to(self.accelerator.device) for name, tensor in batch.inputs.items()}
+                )
+        except torch.OutOfMemoryError as error:
+            raise ExtractionError(
+                "The device has too little memory for a batch; use a smaller --batch-size."
+            ) from error
         features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
         masks = output.attention_mask.bool().cpu().numpy()
         rows = []

@@ -209,7 +209,7 @@ class FeatureFolder:
         return sum(record.num_rows for record in filled), skipped
 
     def describe(self, records: list[Record], metadata: Mapping) -> tuple[dict, dict]:
-        """The two JSON files of a saved data set: those that `datasets` writes for one row, with all shards as files."""
+        """The two JSON files of a saved data set, as `datasets` writes them for one row, but with all shards."""
         sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
         sample.info.description = json.dumps({key: metadata[key] for key in ("backbone", "kind", "checksums")})
         temporary = self.path / f"{TEMPORARY_PREFIX}sample"

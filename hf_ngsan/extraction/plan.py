@@ -17,8 +17,8 @@ class Chunk:
 
     Attributes:
         generation, number: where the shard's rows stand; see [`Record`].
-        batches: positions in the list of images, batch by batch. Batches are cut at the same places whatever is missing,
-            so that an image goes through the backbone in the same company in every run.
+        batches: positions in the list of images, batch by batch. Batches are cut at the same places whatever is
+            missing, so that an image goes through the backbone in the same company in every run.
         is_retry: whether it only holds images that could not be read before.
     """
 

@@ -4,7 +4,6 @@ import logging
 import os
 from pathlib import Path
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 from transformers.models.auto.modeling_auto import (
@@ -46,19 +45,26 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
     folder = find_model_folder(name)
     config = read_config(folder)
     model_type = config.get("model_type")
+    if model_type in CAPTIONERS:
+        refuse_fields(name, fields, "a captioner", allowed=())
+        return vision_of_captioner(name, folder)
+    if model_type == "ngsan_vision":
+        refuse_fields(name, fields, "a vision part", allowed=())
+        model = load_model(name, lambda: load_vision_model(folder))
+    else:
+        fields = fields_of_backbone(name, config, fields)
+        model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
+    return model.eval(), load_image_processor(name, folder, model)
+
+
+def load_model(name, load) -> VisionModel:
     try:
         with without_progress_bars():
-            if model_type in CAPTIONERS:
-                model, processor = load_captioner(folder)
-                return vision_part(name, model, fields), processor.image_processor
-            if model_type == "ngsan_vision":
-                refuse_fields(name, fields, "a vision part", allowed=())
-                model = load_vision_model(folder)
-            else:
-                model = VisionModel.from_backbone(folder, **fields_of_backbone(name, config, fields))
-    except (OSError, RuntimeError, StrictDataclassError) as error:
+            return load()
+    except ExtractionError:
+        raise
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
-    return model.eval(), load_image_processor(name, folder, model)
 
 
 def read_config(folder: str) -> dict:
@@ -72,15 +78,18 @@ def read_config(folder: str) -> dict:
         ) from error
 
 
-def vision_part(name, captioner, fields: dict) -> VisionModel:
-    refuse_fields(name, fields, "a captioner", allowed=())
+def vision_of_captioner(name, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:
+    captioner, processor = load_captioner(folder)
     vision = getattr(captioner.base_model, "vision", None)
     if vision is None:
         raise ExtractionError(
             f"{name} is a captioner without a vision part, which takes features itself; give the backbone that its "
             "features come from."
         )
-    return vision
+    image_processor = getattr(processor, "image_processor", None)
+    if image_processor is None:
+        raise ExtractionError(f"{name} has a vision part, but no image processor; save it with its processor.")
+    return vision.eval(), of_whole_images(name, image_processor)
 
 
 def load_vision_model(folder: str) -> VisionModel:
@@ -104,8 +113,8 @@ def fields_of_backbone(name, config: dict, fields: dict) -> dict:
         refuse_fields(name, fields, "a backbone", allowed=GRID_FIELDS)
         return {"kind": "grid", **fields}
     raise ExtractionError(
-        f"{name} is a model of type {model_type!r}; give a vision part, a captioner with one, a backbone such as ResNet, "
-        "or a detection model such as RT-DETR."
+        f"{name} is a model of type {model_type!r}; give a vision part, a captioner with one, a backbone such as "
+        "ResNet, or a detection model such as RT-DETR."
     )
 
 
@@ -130,16 +139,25 @@ def load_image_processor(name, folder: str, model: VisionModel) -> CaptioningIma
         )
         return CaptioningImageProcessor()
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
-        return CaptioningImageProcessor.from_dict(settings)
+        return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
     return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
+
+
+def of_whole_images(name, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+    if image_processor.do_center_crop:
+        raise ExtractionError(
+            f"The image processor of {name} cuts images (do_center_crop), but boxes are shares of the whole image; set "
+            "do_center_crop to false and size to the height and width of the images."
+        )
+    return image_processor
 
 
 def size_without_cropping(name, settings: dict) -> dict:
     """Height and width, or shortest and longest edge, of images from which nothing is cut.
 
-    Where a classifier's images are a square cut from the middle, or have a shortest edge and are cut to any length, they
-    become that square.
+    Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
+    that square.
     """
     size = settings.get("size")
     if settings.get("do_center_crop") and settings.get("crop_size"):

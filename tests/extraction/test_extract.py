@@ -193,7 +193,7 @@ def test_other_images_with_the_same_ids_are_refused(finished, tmp_path):
     file = write_coco_file(tmp_path / "images.json", {3: "other.png"})
     write_photos(tmp_path, 1)
     (tmp_path / "000001.png").rename(tmp_path / "other.png")
-    with pytest.raises(ExtractionError, match="image 3 has file_name 'other.png'"):
+    with pytest.raises(ExtractionError, match=r"image 3 has file_name 'other\.png'"):
         extract(file, finished, split="test")
 
 

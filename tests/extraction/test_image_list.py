@@ -1,0 +1,125 @@
+import json
+
+import pytest
+from PIL import Image
+
+from hf_ngsan.extraction import ExtractionError, list_images
+
+from .tiny import write_coco_file
+
+
+def touch(folder, *names):
+    for name in names:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(file, format="PNG")
+    return folder
+
+
+def listed(source, *arguments):
+    return [(image.image_id, image.file_name) for image in list_images(source, *arguments).images]
+
+
+def test_a_folder_is_searched_with_the_folders_within(tmp_path):
+    touch(tmp_path, "b/COCO_val2014_000000000007.jpg", "000000000139.PNG", "a/2/12.webp", ".hidden/1.png", "._3.png")
+    (tmp_path / "notes5.txt").write_text("no image")
+    (tmp_path / "folder9.jpg").mkdir()
+    assert listed(tmp_path) == [
+        (139, "000000000139.PNG"),
+        (12, "a/2/12.webp"),
+        (7, "b/COCO_val2014_000000000007.jpg"),
+    ]
+
+
+@pytest.mark.parametrize("names", [("a.png", "7.png"), ("x/1.png", "y/1.png"), ("1.png", "9" * 30 + ".png")])
+def test_images_without_a_number_of_their_own_are_numbered(tmp_path, names):
+    images = list_images(touch(tmp_path, *names))
+    assert [(image.image_id, image.file_name) for image in images.images] == list(enumerate(sorted(names)))
+    assert "places in the list" in images.notes[0]
+
+
+def test_links_to_folders_are_followed_once(tmp_path):
+    touch(tmp_path / "real", "1.png")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "back").symlink_to(tmp_path / "photos")
+    assert listed(tmp_path / "photos") == [(1, "link/1.png")]
+
+
+@pytest.mark.parametrize("place", ["", "images"])
+def test_a_coco_file_finds_its_images_beside_itself(tmp_path, place):
+    touch(tmp_path / place, "a.png", "b.png")
+    file = write_coco_file(tmp_path / "instances_val.json", {9: "b.png", 4: "a.png"})
+    images = list_images(file)
+    assert [(image.image_id, image.file_name) for image in images.images] == [(9, "b.png"), (4, "a.png")]
+    assert images.path_of(0) == tmp_path / place / "b.png" and not images.has_captions
+
+
+def test_captions_come_in_the_order_of_their_ids(tmp_path):
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": [
+            {"id": 12, "image_id": 1, "caption": "second"},
+            {"id": 3, "image_id": 1, "caption": " the\nfirst "},
+            {"id": 4, "image_id": 1, "caption": "  "},
+        ],
+    }
+    file = touch(tmp_path, "a.png") / "captions.json"
+    file.write_text(json.dumps(content))
+    assert list_images(file).images[0].captions == ("the first", "second")
+
+
+def test_the_checksum_is_of_the_images_alone(tmp_path):
+    for place in ("here", "there"):
+        touch(tmp_path / place, "1.png", "2.png")
+    here, there = (list_images(tmp_path / place) for place in ("here", "there"))
+    assert here.checksum("test") == there.checksum("test") != here.checksum("train")
+    touch(tmp_path / "there", "3.png")
+    assert list_images(tmp_path / "there").checksum("test") != here.checksum("test")
+
+
+IMAGES = [{"id": 1, "file_name": "a.png"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "no list 'images'"),
+        ("{}", "no list 'images'"),
+        ('{"images": []}', "lists no images"),
+        (json.dumps({"images": [*IMAGES, {"id": "2", "file_name": "b.png"}]}), r"images\[1\]: id is '2'"),
+        (json.dumps({"images": [*IMAGES, 7]}), r"images\[1\]: id is None"),
+        (json.dumps({"images": [{"id": 1}]}), r"images\[0\]: file_name is None"),
+        (json.dumps({"images": [{"id": 1, "file_name": ""}]}), r"images\[0\]: file_name is ''"),
+        (json.dumps({"images": [*IMAGES, *IMAGES]}), "twice"),
+        (json.dumps({"images": [{"id": 2**63, "file_name": "a.png"}]}), "whole number"),
+        (json.dumps({"images": [{"id": 1, "file_name": "elsewhere.png"}]}), "--image-folder"),
+        (
+            json.dumps({"images": IMAGES, "annotations": [{"id": 1, "image_id": 2, "caption": "a"}]}),
+            "none of an image that it lists",
+        ),
+        (json.dumps({"images": IMAGES, "annotations": [{"id": 1, "image_id": 1, "caption": 3}]}), "annotation 0"),
+    ],
+)
+def test_broken_files_are_refused_in_one_sentence(tmp_path, content, message):
+    file = touch(tmp_path, "a.png") / "captions.json"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        list_images(file)
+    assert "\n" not in str(caught.value) and "captions.json" in str(caught.value)
+
+
+def test_places_without_images_are_refused(tmp_path):
+    with pytest.raises(ExtractionError, match="holds no images"):
+        list_images(tmp_path)
+    with pytest.raises(ExtractionError, match="does not exist"):
+        list_images(tmp_path / "absent")
+    photo = touch(tmp_path, "1.png") / "1.png"
+    with pytest.raises(ExtractionError, match=r"neither a folder nor a \.json"):
+        list_images(photo)
+    with pytest.raises(ExtractionError, match="--image-folder"):
+        list_images(tmp_path, tmp_path)
+    file = write_coco_file(tmp_path / "images.json", {1: "1.png"})
+    with pytest.raises(ExtractionError, match="is not a folder"):
+        list_images(file, tmp_path / "absent")

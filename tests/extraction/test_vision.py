@@ -1,0 +1,162 @@
+import json
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    ConvNextImageProcessor,
+    ResNetConfig,
+    ResNetForImageClassification,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    RTDetrImageProcessor,
+)
+
+from hf_ngsan.extraction import ExtractionError, difference_between, identity_of, load_vision
+from tests.models.tiny import tiny_captioner
+from tests.models.tiny import tiny_processor as text_processor
+
+from .tiny import BACKBONE, tiny_processor, tiny_vision
+
+RESNET = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
+DETECTOR = {
+    "backbone_config": {
+        "model_type": "rt_detr_resnet",
+        **RESNET,
+        "hidden_sizes": [4, 8, 8],
+        "depths": [1, 1, 1],
+        "out_features": ["stage1", "stage2", "stage3"],
+    },
+    "encoder_in_channels": [4, 8, 8],
+    "encoder_hidden_dim": 8,
+    "encoder_ffn_dim": 8,
+    "encoder_attention_heads": 2,
+    "decoder_in_channels": [8, 8, 8],
+    "decoder_ffn_dim": 8,
+    "decoder_layers": 1,
+    "decoder_attention_heads": 2,
+    "d_model": 8,
+    "num_queries": 6,
+    "num_denoising": 0,
+    "num_labels": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    tiny_vision().save_pretrained(folder / "vision")
+    tiny_processor().save_pretrained(folder / "vision")
+    tiny_vision().backbone.save_pretrained(folder / "vgg")
+    ResNetForImageClassification(ResNetConfig(**RESNET)).save_pretrained(folder / "resnet")
+    ConvNextImageProcessor(size={"shortest_edge": 40}, crop_pct=0.875, image_mean=[0.1] * 3).save_pretrained(
+        folder / "resnet"
+    )
+    RTDetrForObjectDetection(RTDetrConfig(**DETECTOR)).save_pretrained(folder / "detector")
+    RTDetrImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder / "detector")
+    BertModel(
+        BertConfig(hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+    ).save_pretrained(folder / "bert")
+    captioner = tiny_captioner(vision_config={"backbone_config": BACKBONE, "grid_size": [2, 2]}, visual_feature_size=8)
+    captioner.save_pretrained(folder / "captioner")
+    processor = text_processor()
+    processor.image_processor = tiny_processor()
+    processor.save_pretrained(folder / "captioner")
+    blind = tiny_captioner()
+    blind.save_pretrained(folder / "blind")
+    text_processor().save_pretrained(folder / "blind")
+    return folder
+
+
+def test_a_vision_part_and_the_captioner_around_it(models):
+    for name in ("vision", "captioner"):
+        model, processor = load_vision(models / name)
+        assert not model.training and processor.size["height"] == 32
+        assert model(torch.rand(1, 3, 32, 32)).visual_features.shape == (1, 4, 8)
+    loaded, processor = load_vision(models / "vision")
+    assert difference_between(identity_of(tiny_vision(), tiny_processor()), identity_of(loaded, processor)) is None
+
+
+def test_a_bare_backbone_becomes_a_grid(models, caplog):
+    model, processor = load_vision(models / "vgg", grid_size=[3, 2])
+    assert model.config.kind == "grid" and model(torch.rand(1, 3, 32, 32)).visual_features.shape == (1, 6, 8)
+    assert "no preprocessor_config.json" in caplog.text and processor.size["height"] == 224
+    expected = tiny_vision(grid_size=[3, 2])
+    pixels = torch.rand(1, 3, 32, 32)
+    torch.testing.assert_close(model(pixels).visual_features, expected(pixels).visual_features)
+
+
+def test_preprocessing_of_a_classifier_takes_the_whole_image(models):
+    model, processor = load_vision(models / "resnet")
+    assert model.config.kind == "grid" and model.config.feature_size == 8
+    assert (processor.size["height"], processor.size["width"]) == (40, 40)
+    assert list(processor.image_mean) == [0.1] * 3 and not processor.do_center_crop
+
+
+def test_a_detection_model_gives_regions(models):
+    model, processor = load_vision(models / "detector", num_regions=4, score_threshold=0.0, suppression_threshold=0.9)
+    assert model.config.kind == "regions" and model.config.suppression_threshold == 0.9
+    assert processor.size["height"] == 64 and processor.do_normalize is False
+    assert model(torch.rand(1, 3, 64, 64)).visual_features.shape[1:] <= (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("absent", {}, "There is no model folder"),
+        ("bert", {}, "type 'bert'"),
+        ("blind", {}, "without a vision part"),
+        ("vision", {"grid_size": [3, 3]}, "--grid-size does not apply"),
+        ("captioner", {"num_regions": 3}, "--num-regions does not apply"),
+        ("vgg", {"score_threshold": 0.5}, "--score-threshold does not apply"),
+        ("detector", {"grid_size": [3, 3]}, "--grid-size does not apply"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        load_vision(models / name, **fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("config.json", lambda content: "{", "config"),
+        ("model.safetensors", lambda content: content[:100], "cannot be loaded"),
+        ("preprocessor_config.json", None, "no preprocessor_config.json"),
+        (
+            "preprocessor_config.json",
+            lambda content: json.dumps({"size": 3.5}),
+            "size in preprocessor_config.json is 3.5",
+        ),
+    ],
+)
+def test_damaged_folders_are_refused_in_one_sentence(models, tmp_path, file, damage, message):
+    for path in (models / "detector").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if damage is None:
+        (tmp_path / file).unlink()
+    else:
+        content = (tmp_path / file).read_bytes()
+        damaged = damage(content)
+        (tmp_path / file).write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
+    with pytest.raises(ValueError, match=message) as caught:
+        load_vision(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_processor_that_crops_is_refused(models, tmp_path):
+    tiny_vision().save_pretrained(tmp_path)
+    tiny_processor(do_center_crop=True, crop_size={"height": 16, "width": 16}).save_pretrained(tmp_path)
+    with pytest.raises(ExtractionError, match="do_center_crop"):
+        load_vision(tmp_path)
+
+
+def test_identity_depends_on_what_changes_features_and_on_nothing_else():
+    same = identity_of(tiny_vision(frozen=False, initializer_range=0.1), tiny_processor())
+    base = identity_of(tiny_vision(), tiny_processor())
+    assert difference_between(base, same) is None
+    assert difference_between(base, identity_of(tiny_vision(seed=1), tiny_processor())) == "another backbone"
+    assert difference_between(base, identity_of(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
