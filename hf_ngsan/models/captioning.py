@@ -19,6 +19,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import ChannelAffine, MultiHeadAttention
+from .attention_maps import WordAttentionMixin
 from .geometry import sinusoids
 from .visual import PreTrainedModelWithVision, VisionModel
 
@@ -350,7 +351,7 @@ class CaptioningModel(CaptioningPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixin):
+class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, WordAttentionMixin, GenerationMixin):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}

@@ -1,0 +1,155 @@
+"""Which visual tokens, and which pixels, a captioner attended to while it predicted each word."""
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
+EDGE_TOLERANCE = 1e-3
+
+
+class WordAttentionMixin:
+    """Gives a captioner, an encoder-decoder with `self.model`, the attention of finished captions."""
+
+    def word_attention(
+        self, tokenizer, inputs: Mapping, sequences: torch.LongTensor, layer: int | None = None
+    ) -> list[tuple[list[str], np.ndarray]]:
+        """Cross-attention over visual tokens for every word of generated captions.
+
+        One teacher-forced pass with eager attention over the finished captions. A prediction depends on the words
+        before it only, so these are the weights of the decoding steps themselves, whether greedy, sampled or of beams.
+        Afterwards the model has its attention implementation and its training mode back.
+
+        Args:
+            tokenizer: the model's.
+            inputs: what the processor made of B images; its prefixes and labels are not looked at.
+            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
+                C captions an image, those of one image next to each other.
+            layer: the decoder layer to look at; None for the mean over all. The mean over heads is taken in either
+                case.
+
+        Returns:
+            For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
+            tokens of its image; each row sums to 1.
+
+        Raises:
+            ValueError: no such layer.
+        """
+        visual = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
+        sequences = sequences.to(self.device)
+        with eager_attention(self), torch.inference_mode():
+            if visual.get("pixel_values") is not None:
+                visual = self.model.look_at(**visual)
+            outputs = self(
+                **visual,
+                decoder_input_ids=sequences[:, :-1],
+                decoder_attention_mask=(sequences[:, :-1] != tokenizer.pad_token_id).long(),
+                output_attentions=True,
+                use_cache=False,
+            )
+        layers = torch.stack(outputs.cross_attentions).float()  # (layers, captions, heads, words, regions)
+        if layer is not None and not -len(layers) <= layer < len(layers):
+            raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
+        weights = (layers.mean(0) if layer is None else layers[layer]).mean(1).cpu().numpy()
+
+        targets = sequences[:, 1:].tolist()
+        masks = region_masks(visual, weights)
+        return [
+            attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
+            for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
+        ]
+
+
+@contextmanager
+def eager_attention(model):
+    """Inside the `with` block the model is in evaluation mode and returns attention weights."""
+    implementation, training = model.config._attn_implementation, model.training
+    model.set_attn_implementation("eager")
+    model.eval()
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(implementation)
+        model.train(training)
+
+
+def region_masks(visual: Mapping, weights: np.ndarray) -> np.ndarray:
+    """Which visual tokens are real: `(B, N)`; all of them where the inputs have no mask."""
+    mask = visual.get("attention_mask")
+    return np.ones((len(weights), weights.shape[-1]), dtype=bool) if mask is None else mask.bool().cpu().numpy()
+
+
+def attention_of_words(
+    tokenizer, ids: list[int], weights: np.ndarray, mask: np.ndarray
+) -> tuple[list[str], np.ndarray]:
+    """Words and weights of one caption, without special tokens and without padded visual tokens."""
+    silent = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+    kept = [position for position, token in enumerate(ids) if token not in silent]
+    return tokenizer.convert_ids_to_tokens([ids[position] for position in kept]), weights[kept][:, mask]
+
+
+def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Weights of visual tokens as maps of the image's size.
+
+    Where the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between
+    the cells' centres; else it has the sum of the weights of the regions that it lies in.
+
+    Args:
+        weights: `(T, N)`.
+        boxes: `(N, 4)`, x1, y1, x2, y2 within [0, 1].
+        width, height: of the image, in pixels.
+
+    Returns:
+        float32 `(T, height, width)`.
+
+    Raises:
+        ValueError: a number of boxes that is not that of the weights.
+    """
+    weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
+    if boxes.shape != (weights.shape[-1], 4):
+        raise ValueError(
+            f"boxes has shape {boxes.shape}; with weights {weights.shape} it must be {(weights.shape[-1], 4)}."
+        )
+    grid = grid_edges(boxes)
+    if grid is None:
+        return painted(weights, boxes, width, height)
+    down, across = (between_centres(edges, pixels) for edges, pixels in zip(grid, (height, width), strict=True))
+    cells = weights.reshape(len(weights), len(down), len(across))
+    return np.einsum("trc,ry,cx->tyx", cells, down, across, optimize=True)
+
+
+def grid_edges(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Edges of the rows `(rows, 2)` and columns `(columns, 2)` if the boxes cover the image as a grid, row by row."""
+    columns = int((np.abs(boxes[:, 1] - boxes[0, 1]) <= EDGE_TOLERANCE).sum())
+    if len(boxes) % columns:
+        return None
+    cells = boxes.reshape(-1, columns, 4)
+    rows, columns = cells[:, 0, 1::2], cells[0, :, 0::2]
+    is_grid = np.abs(cells[..., 1::2] - rows[:, None]).max() <= EDGE_TOLERANCE
+    is_grid &= np.abs(cells[..., 0::2] - columns[None]).max() <= EDGE_TOLERANCE
+    for edges in (rows, columns):
+        ends = np.concatenate([[0], edges[:, 1]])
+        starts = np.concatenate([edges[:, 0], [1]])
+        is_grid &= np.abs(ends - starts).max() <= EDGE_TOLERANCE
+    return (rows, columns) if is_grid else None
+
+
+def between_centres(edges: np.ndarray, pixels: int) -> np.ndarray:
+    """Share `(cells, pixels)` of each cell in each pixel: linear between centres, constant beyond the outer ones."""
+    at = (np.arange(pixels) + 0.5) / pixels
+    return np.stack([np.interp(at, edges.mean(1), share) for share in np.eye(len(edges))]).astype(np.float32)
+
+
+def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+    maps = np.zeros((len(weights), height, width), dtype=np.float32)
+    size = np.array([width, height])
+    for box, of_box in zip(boxes.astype(np.float64), weights.T, strict=True):
+        left, top = np.minimum(np.floor(box[:2] * size + EDGE_TOLERANCE), size - 1).astype(int)
+        right, bottom = np.ceil(box[2:] * size - EDGE_TOLERANCE).astype(int)
+        maps[:, top : max(bottom, top + 1), left : max(right, left + 1)] += of_box[:, None, None]
+    return maps
+
+
+__all__ = ["WordAttentionMixin", "attention_maps"]
