@@ -1,12 +1,15 @@
 """Processor of the spatial captioner."""
 
-from .processing_ngsan import NGSANProcessor
+from .processing_captioning import CaptioningProcessor
 
 
-class SpatialCaptionerProcessor(NGSANProcessor):
-    """Grid features, captions for training and prefixes for generation to inputs of the spatial captioner.
+class SpatialCaptionerProcessor(CaptioningProcessor):
+    """The processor of [`SpatialCaptionerForConditionalGeneration`]: a [`CaptioningProcessor`].
 
     Args:
+        image_processor (`BaseImageProcessor`, *optional*): for models with a vision part. VGG-11 as torchvision trained
+            it takes what a [`CaptioningImageProcessor`] makes by default: 224 x 224 pixels with ImageNet's mean and
+            standard deviation.
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 

@@ -11,8 +11,9 @@ from hf_ngsan.auto import model_class
 from hf_ngsan.training import load_recipe
 from hf_ngsan.training.captioners import build_config
 
-FOLDER = Path(__file__).parents[2] / "examples" / "configs" / "ngsan"
-FILES = sorted(FOLDER.glob("*.yaml"))
+CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
+FOLDER = CONFIGS / "ngsan"
+FILES = sorted(CONFIGS.glob("*/*.yaml"))
 SPECIAL_TOKENS = 4
 
 
@@ -22,12 +23,18 @@ def build(name):
         return model_class(config.model_type, "AutoModelForImageTextToText")(config)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def name_of(file):
+    return f"{file.parent.name}/{file.stem}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_a_recipe_loads_and_builds(file):
-    assert build(file.name).num_parameters() > 1e5
+    model = build(file)
+    assert model.config.model_type == file.parent.name
+    assert model.num_parameters() > 1e5
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_every_key_is_commented(file):
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
     keys = [line for line in lines if not re.fullmatch(r"(model|data|training|self_critical|evaluation):", line)]
@@ -82,9 +89,10 @@ def test_a_recipe_is_the_row_it_is_named_after(name, fields):
     assert {field: getattr(config, field) for field in fields} == fields
 
 
-def test_the_readme_names_every_recipe():
-    named = set(re.findall(r"`(\w+\.yaml)`", (FOLDER / "README.md").read_text(encoding="utf-8")))
-    assert named == {file.name for file in FILES}
+@pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda folder: folder.name)
+def test_the_readme_names_every_recipe(folder):
+    named = set(re.findall(r"`(\w+\.yaml)`", (folder / "README.md").read_text(encoding="utf-8")))
+    assert named == {file.name for file in folder.glob("*.yaml")}
 
 
 def test_recipes_of_the_paper_have_its_schedule_and_beam():
@@ -93,3 +101,17 @@ def test_recipes_of_the_paper_have_its_schedule_and_beam():
     assert (recipe.training.decay_start, recipe.training.decay_every, recipe.training.decay_factor) == (6, 3, 0.5)
     assert recipe.evaluation.num_beams == 3
     assert recipe.training.output_dir == "runs/g_san_key"
+
+
+def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
+    file = CONFIGS / "spatial_captioner" / "coco.yaml"
+    recipe, config = load_recipe(file), build(file).config
+    assert (config.encoder_layers, config.decoder_layers, config.num_attention_heads) == (2, 4, 8)
+    assert (config.hidden_size, config.intermediate_size, config.attention_temperature) == (512, 1024, "key_length")
+    assert (config.dropout, config.attention_dropout, config.residual_dropout) == (0.1, 0.1, 0.0)
+    assert (recipe.training.learning_rate, recipe.training.schedule, recipe.training.warmup_epochs) == (
+        3e-4,
+        "constant",
+        0,
+    )
+    assert recipe.data.max_caption_length == recipe.evaluation.max_new_tokens == 14 + 1

@@ -7,7 +7,7 @@ from torch import nn
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
 from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration
 from tests.models.spatial_captioner.loops import sinusoid
-from tests.models.spatial_captioner.tiny import VISION, random_cells, tiny_captioner
+from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner
 
 RATE = 0.25
 CELLS = [6, 3]
@@ -80,49 +80,3 @@ def test_without_these_two_training_drops_nothing():
     assert torch.equal(model.train()(**cells, decoder_input_ids=WORDS).logits, expected)
     model = tiny_captioner(dropout=0.0, attention_dropout=0.0, residual_dropout=RATE).train()
     assert (model(**cells, decoder_input_ids=WORDS).logits - expected).abs().max() > 0.1
-
-
-@torch.no_grad()
-def test_vgg_11_gives_14_times_14_cells_row_by_row():
-    fields = {"vocab_size": 20, "encoder_layers": 1, "decoder_layers": 1}
-    model = SpatialCaptionerForConditionalGeneration(SpatialCaptionerConfig(**fields)).eval()
-    pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-    feature_map = model.model.vision.backbone(pixels).feature_maps[-1]
-    assert feature_map.shape == (1, 512, 14, 14)
-    assert feature_map.min() == 0 < feature_map.max(), "the map of a convolution and its ReLU, before the last pooling"
-    cells = torch.stack([feature_map[0, :, row, column] for row in range(14) for column in range(14)])
-    of_cells, of_pixels = (
-        model(**given, decoder_input_ids=WORDS[:1])
-        for given in (
-            {"visual_features": cells[None]},
-            {"pixel_values": pixels},
-        )
-    )
-    torch.testing.assert_close(of_pixels.logits, of_cells.logits, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_captions_of_pixels_are_those_of_their_cells(num_beams):
-    model = tiny_captioner(vision_config=VISION, visual_feature_size=None)
-    pixels = torch.randn(3, 3, 8, 12, generator=torch.Generator().manual_seed(1))
-    seen = model.model.vision(pixels)
-    captions = model.generate(pixel_values=pixels, num_beams=num_beams)
-    assert torch.equal(captions, model.generate(visual_features=seen.visual_features, num_beams=num_beams))
-    alone = model.generate(pixel_values=pixels[1:2], num_beams=num_beams)
-    length = int((alone[0] != 0).sum())
-    assert captions[1, :length].tolist() == alone[0, :length].tolist()
-
-
-@torch.no_grad()
-def test_images_of_two_sizes_share_a_batch():
-    """Each has its own number of cells: of positions, and in the temperature."""
-    model = tiny_captioner(vision_config=VISION, visual_feature_size=None)
-    pixels, mask = torch.zeros(2, 3, 8, 12), torch.zeros(2, 8, 12, dtype=torch.long)
-    images = [torch.randn(3, 8, 12), torch.randn(3, 6, 8)]
-    for row, image in enumerate(images):
-        pixels[row, :, : image.shape[1], : image.shape[2]] = image
-        mask[row, : image.shape[1], : image.shape[2]] = 1
-    together = model(pixel_values=pixels, pixel_mask=mask, decoder_input_ids=WORDS).logits
-    for row, image in enumerate(images):
-        alone = model(pixel_values=image[None], decoder_input_ids=WORDS[row : row + 1]).logits
-        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-5, atol=1e-5)
