@@ -211,7 +211,7 @@ class FeatureFolder:
     def describe(self, records: list[Record], metadata: Mapping) -> tuple[dict, dict]:
         """The two JSON files of a saved data set, as `datasets` writes them for one row, but with all shards."""
         sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
-        sample.info.description = json.dumps({key: metadata[key] for key in ("backbone", "kind", "checksums")})
+        sample.info.description = json.dumps({key: metadata[key] for key in ("kind", "backbone_type", "checksums")})
         temporary = self.path / f"{TEMPORARY_PREFIX}sample"
         shutil.rmtree(temporary, ignore_errors=True)
         sample.save_to_disk(str(temporary))

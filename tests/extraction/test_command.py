@@ -1,0 +1,123 @@
+import argparse
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+from datasets import load_from_disk
+from PIL import Image
+
+from hf_ngsan.data import load_data
+from hf_ngsan.extraction.command import add_extract_arguments, run_extract
+
+from .tiny import tiny_processor, tiny_vision, write_photos
+
+DATA = os.environ.get("HF_NGSAN_TEST_DATA")
+
+
+@pytest.fixture(scope="module")
+def vision(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vision")
+    tiny_vision().save_pretrained(folder)
+    tiny_processor().save_pretrained(folder)
+    return folder
+
+
+def command(*arguments) -> int:
+    parser = argparse.ArgumentParser()
+    add_extract_arguments(parser)
+    return run_extract(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
+    photos = write_photos(tmp_path / "photos", 4)
+    (photos / "000002.png").write_bytes(b"")
+    (photos / "000003.png").unlink()
+    (photos / "000003.jpg").mkdir()
+    output = tmp_path / "out"
+    arguments = ["--images", photos, "--backbone", vision, "--output", output, "--split", "test", "--num-workers", "2"]
+    assert command(*arguments) == 0
+    printed = capsys.readouterr().out
+    assert "000002.png" in printed and "features of 2 images (2 new, " in printed and ", 1 skipped." in printed
+    assert len(load_data(f"features:{output}", "test")) == 2
+    assert command(*arguments) == 0
+    assert "new" not in capsys.readouterr().out
+
+
+def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_path, capsys):
+    photos = write_photos(tmp_path / "photos", 2)
+    Image.new("RGB", (64, 64)).save(photos / "cut.jpg")
+    (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-200])
+    (photos / "text.jpg").write_text("hello")
+    Image.new("L", (1, 1)).save(photos / "dot.png")
+    Image.new("L", (20000, 10)).save(photos / "line.png")
+    Image.new("1", (20000, 20000)).save(photos / "bomb.png")
+    (photos / "loop.png").symlink_to("loop.png")
+    assert command("--images", photos, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "1") == 0
+    printed = capsys.readouterr().out
+    for name in ("cut.jpg", "text.jpg", "dot.png", "line.png", "bomb.png", "loop.png"):
+        assert len([line for line in printed.splitlines() if line.startswith("skipped: ") and name in line]) == 1
+    assert len(load_from_disk(str(tmp_path / "out"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--images": "absent"}, "absent does not exist"),
+        ({"--images": "empty"}, "holds no images"),
+        ({"--backbone": "absent"}, "There is no model folder"),
+        ({"--backbone": "photos"}, "holds no model"),
+        ({"--output": "file"}, "is a file"),
+        ({"--output": "file/within"}, "is a file"),
+        ({"--output": "photos"}, "no extraction"),
+        ({"--grid-size": ("3", "3")}, "does not apply"),
+        ({"--image-folder": "photos"}, "leave it out"),
+    ],
+)
+def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    write_photos(Path("photos"), 1)
+    Path("empty").mkdir()
+    Path("file").touch()
+    arguments = {"--images": "photos", "--backbone": vision, "--output": "out", **changes}
+    words = [
+        word for key, value in arguments.items() for word in (key, *([value] if type(value) is not tuple else value))
+    ]
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        command(*words)
+    assert "\n" not in str(caught.value)
+    assert sorted(os.listdir()) == ["empty", "file", "photos"] and not os.listdir("empty")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--batch-size", "0"],
+        ["--score-threshold", "1.5"],
+        ["--num-workers", "-1"],
+        ["--grid-size", "7"],
+        ["--dtype", "f"],
+    ],
+)
+def test_misuse_exits_with_2(wrong, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        command("--images", "a", "--backbone", "b", "--output", "c", *wrong)
+    assert exit_.value.code == 2 and wrong[0] in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA does not name the folder of real data")
+def test_photos_of_coco_without_a_warning(vision, tmp_path, capsys):
+    photos = Path(DATA) / "data" / "coco_photos"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name, split in (("captions.json", "test"), ("images", "all")):
+            output = tmp_path / split
+            assert command("--images", photos / name, "--backbone", vision, "--output", output, "--split", split) == 0
+            assert "features of 96 images" in capsys.readouterr().out
+    with_captions, without = load_data(f"features:{tmp_path / 'test'}", "test"), load_from_disk(str(tmp_path / "all"))
+    assert all(len(row["captions"]) == 5 for row in with_captions)
+    order = {image_id: index for index, image_id in enumerate(with_captions["image_id"][:])}
+    assert sorted(order) == without["image_id"][:]
+    first = without[0]
+    numbers = with_captions[order[first["image_id"]]]["visual_features"]
+    assert abs(numbers - first["visual_features"]).max() < 1e-2
