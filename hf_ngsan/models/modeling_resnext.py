@@ -5,9 +5,43 @@ transformers' own ResNet has neither grouped convolutions nor frozen normalizati
 
 import torch
 from torch import nn
+from transformers import initialization as init
 
 from .configuration_resnext import NGSANResNeXtConfig
 from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d
+
+
+class DeformableConvolution(nn.Conv2d):
+    """Convolution whose taps look where a second convolution of the same map sends them (Dai et al. 2017, section 2.1).
+
+    As in detectron2, all channels share the offsets, and the map is 0 outside.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *args, **kwargs):
+        super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)
+        self.offset = nn.Conv2d(in_channels, 2 * kernel_size**2, kernel_size, self.stride, self.padding, self.dilation)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        offsets = self.offset(hidden_states)
+        batch_size, _, rows, columns = offsets.shape
+        offsets = offsets.view(batch_size, *self.kernel_size, 2, rows, columns)
+        y, x = (
+            self.undisturbed(axis, length, offsets) + offsets[:, :, :, axis]
+            for axis, length in enumerate((rows, columns))
+        )
+        height, width = hidden_states.shape[2:]
+        grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)  # -1 and 1 are the map's edges
+        sampled = nn.functional.grid_sample(hidden_states, grid.view(batch_size, -1, columns, 2), align_corners=False)
+        sampled = sampled.view(batch_size, -1, rows, columns)  # the taps of a channel lie next to each other
+        weight = self.weight.flatten(1)[:, :, None, None]
+        return nn.functional.conv2d(sampled, weight, self.bias, groups=self.groups)
+
+    def undisturbed(self, axis: int, length: int, like: torch.Tensor) -> torch.Tensor:
+        """Where the taps of an ordinary convolution look along an axis: `(kernel, kernel, rows, columns)` with ones."""
+        taps = torch.arange(self.kernel_size[axis], device=like.device, dtype=like.dtype) * self.dilation[axis]
+        cells = torch.arange(length, device=like.device, dtype=like.dtype) * self.stride[axis] - self.padding[axis]
+        places = taps[:, None] + cells
+        return places[:, None, :, None] if axis == 0 else places[None, :, None, :]
 
 
 class NormalizedConvolution(nn.Module):
@@ -22,12 +56,12 @@ class NormalizedConvolution(nn.Module):
         stride: int = 1,
         groups: int = 1,
         dilation: int = 1,
+        deformable: bool = False,
     ):
         super().__init__()
         padding = dilation * (kernel_size // 2)
-        self.convolution = nn.Conv2d(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False
-        )
+        kind = DeformableConvolution if deformable else nn.Conv2d
+        self.convolution = kind(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False)
         self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -53,14 +87,19 @@ class ResNeXtBlock(nn.Module):
     """
 
     def __init__(
-        self, config: NGSANResNeXtConfig, in_channels: int, out_channels: int, width: int, stride: int, dilation: int
+        self,
+        config: NGSANResNeXtConfig,
+        in_channels: int,
+        out_channels: int,
+        width: int,
+        stride: int,
+        dilation: int,
+        deformable: bool,
     ):
         super().__init__()
         first, second = (stride, 1) if config.stride_in_1x1 else (1, stride)
         self.reduce = NormalizedConvolution(config, in_channels, width, stride=first)
-        self.transform = NormalizedConvolution(
-            config, width, width, kernel_size=3, stride=second, groups=config.groups, dilation=dilation
-        )
+        self.transform = NormalizedConvolution(config, width, width, 3, second, config.groups, dilation, deformable)
         self.expand = NormalizedConvolution(config, width, out_channels)
         changes = stride != 1 or in_channels != out_channels
         self.shortcut = (
@@ -79,9 +118,10 @@ def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
     width = config.groups * config.width_per_group * 2**stage
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
-    blocks = [ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation)]
+    deformable = stage + 1 in config.deformable_stages
+    blocks = [ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation, deformable)]
     for _ in range(config.depths[stage] - 1):
-        blocks.append(ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation))
+        blocks.append(ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation, deformable))
     return nn.Sequential(*blocks)
 
 
@@ -111,6 +151,13 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
         stages = [ResNeXtStem(config), *(make_stage(config, stage) for stage in range(len(config.depths)))]
         self.stages = nn.ModuleDict(zip(config.stage_names, stages, strict=True))
         self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)
+        if isinstance(module, DeformableConvolution):
+            init.zeros_(module.offset.weight)
+            init.zeros_(module.offset.bias)
 
 
 __all__ = ["NGSANResNeXtBackbone"]

@@ -22,6 +22,10 @@ class DetectorBackboneTest(ResNeXtBackboneTest):
     fields = {**TINY, "stride_in_1x1": True, "frozen_batch_norm": True, "last_stage_dilation": 2}
 
 
+class DeformableBackboneTest(ResNeXtBackboneTest):
+    fields = {**TINY, "deformable_stages": [2, 3]}
+
+
 @pytest.mark.parametrize(
     ("fields", "parameters"),
     [
@@ -65,6 +69,16 @@ def test_frozen_normalizations_never_change_in_training():
     assert changed == {name for name in before if "convolution" in name}
 
 
+def test_undeformed_deformable_convolutions_are_ordinary_ones():
+    deformable = NGSANResNeXtBackbone(NGSANResNeXtConfig(**TINY, deformable_stages=[1, 2, 3])).eval()
+    ordinary = NGSANResNeXtBackbone(NGSANResNeXtConfig(**TINY)).eval()
+    weights = {name: weight for name, weight in deformable.state_dict().items() if "offset" not in name}
+    ordinary.load_state_dict(weights)
+    images = torch.rand(2, 3, 40, 56)
+    expected, found = (backbone(images).feature_maps[0] for backbone in (ordinary, deformable))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -72,6 +86,7 @@ def test_frozen_normalizations_never_change_in_training():
         ({"width_per_group": 0}, "width_per_group is 0"),
         ({"embedding_size": 0}, "embedding_size is 0"),
         ({"last_stage_dilation": 3}, "last_stage_dilation is 3; it must be one of 1, 2"),
+        ({"deformable_stages": [5]}, "deformable_stages is 5; it must be one of 1, 2, 3, 4"),
         ({"depths": [1, 0, 1, 1]}, r"depths\[1\] is 0"),
     ],
 )

@@ -1,0 +1,88 @@
+"""Convert a detector of facebookresearch/grid-feats-vqa into a backbone for `VisionConfig` and `hf-ngsan extract`.
+
+    python conversion/convert_grid_feats_backbone.py --architecture X-101 --checkpoint X-101.pth --output X-101
+
+The checkpoints (https://github.com/facebookresearch/grid-feats-vqa, Jiang et al. 2020) are detectors of detectron2,
+trained on Visual Genome; grid features are the last map of their backbone. RSTNet was trained on those of X-101, pooled
+to 7 x 7: `VisionConfig(..., grid_size=[7, 7])`. The detector's heads are left out. The folder has the preprocessing
+too: shortest side 600 pixels, longest at most 1000, BGR from 0 to 255 less the mean.
+
+In training the last stage is dilated; for features the authors' script turns that off, and so does this one.
+"""
+
+import sys
+
+import torch
+from state_dicts import Conversion, ConversionError, convert, main, resnext_weight
+
+from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+
+RESNET_50 = {"depths": [3, 4, 6, 3], "groups": 1, "width_per_group": 64, "stride_in_1x1": True}
+RESNEXT_101 = {"depths": [3, 4, 23, 3], "groups": 32, "width_per_group": 8}
+RESNEXT_152 = {"depths": [3, 8, 36, 3], "groups": 32, "width_per_group": 8}
+CONFIGURATIONS = {
+    "R-50": NGSANResNeXtConfig(**RESNET_50, frozen_batch_norm=True),
+    "X-101": NGSANResNeXtConfig(**RESNEXT_101, frozen_batch_norm=True),
+    "X-152": NGSANResNeXtConfig(**RESNEXT_152, frozen_batch_norm=True),
+    "X-152pp": NGSANResNeXtConfig(**RESNEXT_152, frozen_batch_norm=True, deformable_stages=[3, 4]),
+}
+HEADS = r"(proposal_generator|roi_heads)\.(?!res5\.)|pixel_(mean|std)$"
+PIXEL_MEAN = [103.530, 116.280, 123.675]
+# The deviation of the pixels is part of the first convolution, but for X-101 (MODEL.PIXEL_STD of the authors' configs).
+UNIT_STD = [1.0, 1.0, 1.0]
+PIXEL_STDS = {"X-101": [57.375, 57.120, 58.395]}
+
+
+def convert_weights(
+    config: NGSANResNeXtConfig, weights: dict[str, torch.Tensor], pixel_std: list[float] = UNIT_STD
+) -> Conversion:
+    """Turn a state dict of detectron2 into a backbone of this configuration.
+
+    Args:
+        config: of the backbone.
+        weights: of the whole detector. Detectors that apply the last stage to regions (C4) have it among their heads,
+            as `roi_heads.res5`. A mean and deviation of the pixels that the state dict has (BGR, 0 to 255) count.
+        pixel_std: deviation of the pixels where it has none.
+
+    Raises:
+        ConversionError: the state dict is not of this architecture, or damaged.
+    """
+    last_stage = "roi_heads" if any(name.startswith("roi_heads.res5.") for name in weights) else "backbone"
+
+    def source_name(ours: str) -> str:
+        stage, block, convolution, kind, field = resnext_weight(ours)
+        module = "shortcut" if convolution is None else f"conv{convolution}"
+        if kind == "normalization":
+            module += ".norm"
+        elif field.startswith("offset."):
+            module, field = f"{module}_offset", field.removeprefix("offset.")
+        if stage == 0:
+            return f"backbone.stem.{module}.{field}"
+        return f"{last_stage if stage == 4 else 'backbone'}.res{stage + 1}.{block}.{module}.{field}"
+
+    preprocessing = {
+        "size": {"shortest_edge": 600, "longest_edge": 1000},
+        "do_rescale": False,
+        "do_flip_channel_order": True,
+        "image_mean": three_numbers(weights, "pixel_mean", PIXEL_MEAN),
+        "image_std": three_numbers(weights, "pixel_std", pixel_std),
+    }
+    return Conversion(*convert(NGSANResNeXtBackbone, config, weights, source_name, HEADS), preprocessing)
+
+
+def three_numbers(weights: dict[str, torch.Tensor], name: str, default: list[float]) -> list[float]:
+    if name not in weights:
+        return default
+    numbers = [round(number, 6) for number in weights[name].double().flatten().tolist()]
+    if len(numbers) != 3:
+        raise ConversionError(f"{name} has {len(numbers)} numbers instead of 3, one for each of B, G and R.")
+    return numbers
+
+
+def convert_checkpoint(architecture: str, weights: dict[str, torch.Tensor]) -> Conversion:
+    return convert_weights(CONFIGURATIONS[architecture], weights, PIXEL_STDS.get(architecture, UNIT_STD))
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__, list(CONFIGURATIONS), convert_checkpoint))
