@@ -161,7 +161,7 @@ def image_from_bytes(data: bytes, name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise ImageError(f"{titled(name)} is too large to be decoded safely: {reason(error)}") from None
     except Exception as error:  # headers of damaged files make Pillow's plugins raise anything
-        raise ImageError(f"{titled(name)} is damaged: {reason(error)}") from None
+        raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
     with image:
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:

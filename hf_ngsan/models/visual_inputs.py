@@ -12,7 +12,6 @@ PIXEL_TOLERANCE = 0.5
 def pad_visual_inputs(
     visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor,
     visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
-    first: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Check and pad the visual tokens of several images.
 
@@ -20,7 +19,6 @@ def pad_visual_inputs(
         visual_features: one array `(num_regions, visual_feature_size)` an image, any float type; a single such array is
             one image.
         visual_boxes (*optional*): one array `(num_regions, 4)` an image.
-        first: index that the first image has in messages.
 
     Returns:
         `visual_features` `(B, N, D)` float32, `attention_mask` `(B, N)` int64 and, given boxes, `visual_boxes`
@@ -30,27 +28,23 @@ def pad_visual_inputs(
         ValueError: wrong shape or number, NaN or infinite values, boxes outside [0, 1] or with x2 < x1 or y2 < y1; the
             message names the image by its index.
     """
-    features = as_arrays(visual_features, "visual_features", first)
-    for index, array in enumerate(features, first):
-        if array.ndim != 2 or array.shape[0] == 0:
-            raise ValueError(
-                f"visual_features of image {index} has shape {array.shape}; it must be "
-                "(num_regions, visual_feature_size) with at least one region."
-            )
+    features = as_arrays(visual_features, "visual_features")
+    for index, array in enumerate(features):
+        check_features(array, f"image {index}")
         if array.shape[1] != features[0].shape[1]:
             raise ValueError(
-                f"visual_features of image {index} are {array.shape[1]} wide, those of image {first} "
-                f"{features[0].shape[1]}; one batch takes one kind of features."
+                f"visual_features of image {index} are {array.shape[1]} wide, those of image 0 {features[0].shape[1]}; "
+                "one batch takes one kind of features."
             )
     if not features:
         raise ValueError("visual_features is empty: give at least one image.")
     batch = {"visual_features": pad(features), "attention_mask": padding_mask(features)}
     if visual_boxes is not None:
-        boxes = as_arrays(visual_boxes, "visual_boxes", first)
+        boxes = as_arrays(visual_boxes, "visual_boxes")
         if len(boxes) != len(features):
             raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
-        for index, (array, of_image) in enumerate(zip(boxes, features, strict=True), first):
-            check_boxes(array, len(of_image), index)
+        for index, (array, of_image) in enumerate(zip(boxes, features, strict=True)):
+            check_boxes(array, len(of_image), f"image {index}")
         batch["visual_boxes"] = pad(boxes)
     return batch
 
@@ -74,7 +68,7 @@ def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
         raise ValueError(f"There are {num_images} images but visual_boxes of {len(boxes)}.")
     for index, array in enumerate(boxes):
         check_regions(array, f"visual_boxes of image {index}")
-        check_boxes(array, len(array), index)
+        check_boxes(array, len(array), f"image {index}")
     batch = {"visual_boxes": pad(boxes)}
     if len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padding_mask(boxes)
@@ -111,11 +105,11 @@ def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
     return (boxes / size).clip(0, 1)
 
 
-def as_arrays(arrays, name: str, first: int = 0) -> list[np.ndarray]:
+def as_arrays(arrays, name: str) -> list[np.ndarray]:
     """One float32 array an image; a lone matrix is one image."""
     if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2:
         arrays = [arrays]
-    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays, first)]
+    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays)]
 
 
 def as_array(array, name: str) -> np.ndarray:
@@ -129,18 +123,26 @@ def as_array(array, name: str) -> np.ndarray:
     return array
 
 
-def check_boxes(boxes: np.ndarray, num_regions: int, index: int):
+def check_features(features: np.ndarray, name: str):
+    if features.ndim != 2 or features.shape[0] == 0:
+        raise ValueError(
+            f"visual_features of {name} has shape {features.shape}; it must be (num_regions, visual_feature_size) with "
+            "at least one region."
+        )
+
+
+def check_boxes(boxes: np.ndarray, num_regions: int, name: str):
     if boxes.shape != (num_regions, 4):
         raise ValueError(
-            f"visual_boxes of image {index} has shape {boxes.shape}; with its {num_regions} features it must be "
+            f"visual_boxes of {name} has shape {boxes.shape}; with its {num_regions} features it must be "
             f"{(num_regions, 4)}."
         )
     if boxes.min() < -BOX_TOLERANCE or boxes.max() > 1 + BOX_TOLERANCE:
         raise ValueError(
-            f"visual_boxes of image {index} range from {boxes.min():.3g} to {boxes.max():.3g}; divide x by the image's "
-            "width and y by its height, so that they lie within [0, 1]."
+            f"visual_boxes of {name} range from {boxes.min():.3g} to {boxes.max():.3g}; divide x by the image's width "
+            "and y by its height, so that they lie within [0, 1]."
         )
-    check_order(boxes, f"image {index}")
+    check_order(boxes, name)
 
 
 def check_regions(boxes: np.ndarray, name: str):

@@ -209,7 +209,7 @@ def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
     jpeg = encoded(Image.effect_noise((64, 64), 90), "JPEG")
     files = {
         "cut off": (jpeg[: len(jpeg) // 2], "is damaged or cut off"),
-        "only a header": (jpeg[:30], "is not an image|is damaged"),
+        "only a header": (jpeg[:30], "is not an image|is damaged or cut off"),
         "nothing": (b"", "is empty: it has 0 bytes"),
         "text": (b"a photo of a dog\n", "is not an image, or of a kind that Pillow cannot read"),
         "1x1": (encoded(Image.new("RGB", (1, 1))), r"is too small: it has 1 x 1 pixels, .* at least 8"),
