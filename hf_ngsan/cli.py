@@ -260,14 +260,13 @@ def run_caption(options):
 def load_for_captioning(options, with_captions: bool = True):
     """Model on its device, processor, rows and accelerator of the commands that caption a split."""
     from .training import load_captioner
-    from .training.captioners import check_feature_size
+    from .training.captioners import rows_for
     from .training.launch import make_accelerator
-    from .training.rows import load_rows, visual_feature_size
+    from .training.rows import load_rows
 
     accelerator = make_accelerator()
     model, processor = load_captioner(options.model)
-    rows = load_rows(options.data, options.split, with_captions)
-    check_feature_size(model, visual_feature_size(rows), options.data)
+    rows = rows_for(model, load_rows(options.data, options.split, with_captions), options.data)
     return model.to(accelerator.device), processor, rows, accelerator
 
 

@@ -17,7 +17,8 @@ class CaptionCollator:
     Args:
         processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
             lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None. None in the
-            place of a string stands for a caption that a row does not have.
+            place of a string stands for a caption that a row does not have. For rows without `visual_features` it is
+            called with `images=[…]` in place of features and boxes.
         captions_per_image: C. Of rows with more captions, C different ones are chosen; rows with fewer give label rows
             of -100 only. None takes every caption of every row, C being the largest number in the batch.
         max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
@@ -47,26 +48,19 @@ class CaptionCollator:
 
         Returns:
             What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
-            `attention_mask` `(B, N)`, and `labels` `(B * C, T)`, image by image, unless no row has captions. If the
-            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`; if they
-            have `row_index`, a whole number, also `row_index` `(B,)`.
+            `attention_mask` `(B, N)` - or `pixel_values` `(B, 3, height, width)` -, and `labels` `(B * C, T)`, image by
+            image, unless no row has captions. If the rows have `caption_weights`, a number for each of their captions,
+            also `caption_weights` `(B * C,)`; if they have `row_index`, a whole number, also `row_index` `(B,)`.
             An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
 
         Raises:
-            DataError: some rows have boxes and others do not.
+            DataError: some rows have boxes and others do not, or a row has neither features nor an image.
         """
         if not rows:
             return {}
-        boxes = [row.get("visual_boxes") for row in rows]
-        having = [_is_array(box) for box in boxes]
-        if any(having) and not all(having):
-            raise DataError(
-                f"{_name(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have."
-            )
         chosen = self._choose_captions(rows)
         batch = self.processor(
-            visual_features=[np.asarray(row["visual_features"]) for row in rows],
-            visual_boxes=[np.asarray(box) for box in boxes] if all(having) else None,
+            **visual_arguments(rows),
             captions=chosen and [_pick(row.get("captions"), places) for row, places in zip(rows, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):
@@ -91,6 +85,27 @@ class CaptionCollator:
             return [*range(number), *[None] * (wanted - number)]
         keys = [_digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(number)]
         return sorted(range(number), key=keys.__getitem__)[:wanted]
+
+
+def visual_arguments(rows):
+    """What a processor is given of rows: `visual_features` and `visual_boxes`, `None` for no boxes; or else `images`.
+
+    Raises:
+        DataError: some rows have boxes and others do not, or a row has neither features nor an image.
+    """
+    if any(row.get("visual_features") is None for row in rows):
+        images = [row.get("image") for row in rows]
+        if any(image is None for image in images):
+            raise DataError(f"{_name(rows[images.index(None)])} has neither visual_features nor an image.")
+        return {"images": images}
+    boxes = [row.get("visual_boxes") for row in rows]
+    having = [_is_array(box) for box in boxes]
+    if any(having) and not all(having):
+        raise DataError(f"{_name(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have.")
+    return {
+        "visual_features": [np.asarray(row["visual_features"]) for row in rows],
+        "visual_boxes": [np.asarray(box) for box in boxes] if all(having) else None,
+    }
 
 
 def _pick(values, places, missing=None):

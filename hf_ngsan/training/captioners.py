@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
@@ -21,7 +22,9 @@ from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
 from ..data import build_tokenizer
+from ..models.image_processing_captioning import CaptioningImageProcessor
 from .recipe import EvaluationSettings, Recipe, RecipeError, suggestion
+from .rows import only_features, only_images, visual_feature_size
 
 UNKNOWN_WORD_ID = 3
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -32,16 +35,17 @@ class ModelFolderError(ValueError):
     """A folder that holds no complete captioner; the message names it and says what is missing."""
 
 
-def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: int):
+def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: int | None = None):
     """Make the model and processor that a recipe describes, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
     section change its configuration.
 
     Args:
-        recipe: sections `model`, `data` (min_word_count) and `evaluation` (how it generates by default) are used.
+        recipe: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
+            used.
         captions: every training caption.
-        visual_feature_size: width D of the data's features.
+        visual_feature_size: width D of the data's features, for a model without a vision part.
 
     Returns:
         The model, on the CPU, and its processor.
@@ -54,7 +58,7 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
         model, processor = fine_tuned_captioner(fields)
     else:
         tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
-        if "visual_feature_size" in config_fields(config_class_of(fields["model_type"])):
+        if visual_feature_size is not None and not has_vision(fields):
             fields.setdefault("visual_feature_size", visual_feature_size)
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
@@ -64,8 +68,10 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
         )
         config.decoder_start_token_id = tokenizer.bos_token_id
         model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
-        processor = processor_class(config.model_type)(tokenizer=tokenizer)
-    check_feature_size(model, visual_feature_size, recipe.data.spec)
+        image_processor = None
+        if config.vision_config is not None:
+            image_processor = new_vision(model, recipe.data.image_size)
+        processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
 
@@ -95,6 +101,41 @@ def fine_tuned_captioner(fields: dict):
     return load_captioner(folder, **fields)
 
 
+def has_vision(fields: Mapping) -> bool:
+    """Whether the captioner with these fields of a configuration has a vision part."""
+    kind = config_class_of(fields["model_type"])
+    return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+
+
+def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImageProcessor:
+    """Load the weights of a new captioner's backbone, where they have a source, and make its image processor.
+
+    Raises:
+        RecipeError: the weights cannot be loaded.
+    """
+    vision = model.base_model.vision
+    if vision.config.pretrained is not None:
+        try:
+            with without_progress_bars():
+                vision.load_pretrained_backbone()
+        except (ValueError, OSError) as error:
+            raise RecipeError(f"model.vision_config: {one_sentence(error)}") from error
+    size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
+    return CaptioningImageProcessor(**size)
+
+
+def rows_for(model: PreTrainedModel, rows: Dataset, data: str) -> Dataset:
+    """The columns of a data set that a captioner reads: images for one that sees, if there are any, or else features.
+
+    Raises:
+        RecipeError: the features are of another width than the model takes.
+    """
+    if model.config.vision_config is not None and "image" in rows.column_names:
+        return only_images(rows)
+    check_feature_size(model, visual_feature_size(rows), data)
+    return only_features(rows)
+
+
 def config_class_of(model_type: str):
     if model_type not in CAPTIONERS:
         raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, CAPTIONERS)}")
@@ -119,11 +160,12 @@ def config_fields(kind: type) -> set[str]:
 
 def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
     """Raise a RecipeError unless the features of a data set are as wide as the model's input."""
-    expected = getattr(model.config, "visual_feature_size", visual_feature_size)
+    expected = model.config.visual_feature_size
     if expected != visual_feature_size:
+        images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
         raise RecipeError(
             f"The features of {data} are {visual_feature_size} wide, but the model takes visual_feature_size="
-            f"{expected}; use a model or features of the same width."
+            f"{expected}; use a model or features of the same width{images}."
         )
 
 

@@ -9,6 +9,7 @@ from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..data.collator import visual_arguments
 from .rows import take
 
 
@@ -55,11 +56,7 @@ def caption_batch(
         accelerator: for its mixed precision.
         prefixes: what the caption of each row shall begin with; it is part of the caption.
     """
-    inputs = processor(
-        visual_features=[row["visual_features"] for row in batch],
-        visual_boxes=[row["visual_boxes"] for row in batch] if "visual_boxes" in batch[0] else None,
-        text=list(prefixes) if prefixes is not None else None,
-    )
+    inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
     with torch.inference_mode(), accelerator.autocast() if accelerator else nullcontext():
         ids = model.generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)

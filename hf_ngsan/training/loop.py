@@ -23,6 +23,7 @@ from .captioners import without_progress_bars
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from .objective import Objective
+from .optimizer import make_optimizer, set_learning_rate
 from .recipe import Recipe
 from .schedules import learning_rate_at
 from .stages import STAGE_NAMES, Stage
@@ -81,14 +82,7 @@ class TrainingLoop:
         self.progress = TrainingProgress()
         self.steps_per_epoch = math.ceil(len(rows) / self.settings.batch_size)
 
-        optimizer = torch.optim.AdamW(
-            [parameter for parameter in model.parameters() if parameter.requires_grad],
-            lr=self.settings.learning_rate,
-            betas=tuple(self.settings.adam_betas),
-            eps=self.settings.adam_epsilon,
-            weight_decay=self.settings.weight_decay,
-            fused=accelerator.device.type in ("cpu", "cuda"),
-        )
+        optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
@@ -194,8 +188,7 @@ class TrainingLoop:
         """One step of the optimizer on this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate()
+        set_learning_rate(self.optimizer, self.learning_rate())
 
         prepared, weight = [], torch.zeros((), device=accelerator.device)
         for inputs, num_images in micro_batches:

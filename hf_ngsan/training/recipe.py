@@ -41,6 +41,9 @@ class DataSettings:
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
     max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+    image_size: int | None = setting(
+        None, "height and width in pixels that images are made; null = those of the backbone, or else 224", minimum=8
+    )
     num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
 
 
@@ -59,6 +62,9 @@ class TrainingSettings:
     batch_size: int = setting(50, "images per update, all processes and accumulation steps together", minimum=1)
     gradient_accumulation_steps: int = setting(1, "parts a batch is cut into to save memory", minimum=1)
     learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0)
+    vision_learning_rate: float | None = setting(
+        None, "peak learning rate of a vision part that is not frozen; null = learning_rate", minimum=0.0
+    )
     schedule: str = setting(
         "step", "after the warm-up: step, cosine or constant", choices=("step", "cosine", "constant")
     )

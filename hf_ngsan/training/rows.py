@@ -6,10 +6,11 @@ import numpy
 from datasets import Dataset
 
 from ..data import DataError, load_data
+from ..data.contract import ARRAY_COLUMNS
 
 
 def load_rows(spec: str, split: str, with_captions: bool = True) -> Dataset:
-    """One split of a data set, without drawn or photographed images, which would be decoded for nothing.
+    """One split of a data set.
 
     Raises:
         DataError: the data cannot be used, or has no captions though they are asked for.
@@ -17,7 +18,7 @@ def load_rows(spec: str, split: str, with_captions: bool = True) -> Dataset:
     rows = load_data(spec, split)
     if with_captions and "captions" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no captions; training and evaluation need them.")
-    return rows.remove_columns("image") if "image" in rows.column_names else rows
+    return rows
 
 
 def take(rows: Sequence, indices: Sequence[int]) -> list[dict]:
@@ -26,9 +27,19 @@ def take(rows: Sequence, indices: Sequence[int]) -> list[dict]:
     return rows.__getitems__(indices) if hasattr(rows, "__getitems__") else [rows[index] for index in indices]
 
 
-def visual_feature_size(rows: Sequence) -> int:
+def visual_feature_size(rows: Dataset) -> int:
     """Width D of the features of a data set."""
-    return numpy.asarray(rows[0]["visual_features"]).shape[-1]
+    return numpy.asarray(rows.select_columns("visual_features")[0]["visual_features"]).shape[-1]
+
+
+def only_features(rows: Dataset) -> Dataset:
+    """The rows without their images, which would be decoded for nothing."""
+    return rows.remove_columns("image") if "image" in rows.column_names else rows
+
+
+def only_images(rows: Dataset) -> Dataset:
+    """The rows without visual features and their boxes, which a model that sees images makes itself."""
+    return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
 
 
 def is_scenes(spec: str) -> bool:

@@ -67,11 +67,12 @@ class SelfCritical(Objective):
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
-        encoded = model.get_encoder()(**visual)
-        samples = self.draw_captions(model, encoded, visual.get("attention_mask"), rows, draw)
+        tokens = model.base_model.look_at(**visual) if "pixel_values" in visual else visual
+        encoded, mask = model.get_encoder()(**tokens), tokens.get("attention_mask")
+        samples = self.draw_captions(model, encoded, mask, rows, draw)
         greedy = None
         if self.settings.baseline == "greedy":
-            greedy = search(model, self.policy, encoded, visual.get("attention_mask"))
+            greedy = search(model, self.policy, encoded, mask)
         sampled_at = time.perf_counter()
         rewards, baselines = self.reward(samples, greedy, rows)
         rewarded_at = time.perf_counter()
@@ -81,7 +82,7 @@ class SelfCritical(Objective):
             "sampling_seconds": torch.tensor(sampled_at - started_at),
             "reward_seconds": torch.tensor(rewarded_at - sampled_at),
             **self.statistics_of_captions(samples, labels, rewards, baselines),
-            **self.statistics_of_references(model, encoded, visual.get("attention_mask"), references),
+            **self.statistics_of_references(model, encoded, mask, references),
         }
         return {
             **visual,

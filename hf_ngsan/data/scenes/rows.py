@@ -9,7 +9,7 @@ IMAGE_SIZE = 256
 _MOST_SCENES = 10**8
 
 
-def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=False):
+def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=False, image_size=IMAGE_SIZE):
     """Load or make one split of the `scenes` data set.
 
     A scene depends on the seed, the split and its own number only: a larger size adds scenes to the same first ones,
@@ -20,7 +20,8 @@ def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=
         size: number of training scenes.
         validation, test: numbers of validation and test scenes; a tenth and a fifth of `size` by default.
         seed: a non-negative integer.
-        images: whether rows have a column `image`, 256 x 256 pixels.
+        images: whether rows have a column `image`.
+        image_size: height and width of these images in pixels.
 
     Returns:
         `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.
@@ -38,6 +39,8 @@ def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=
     for name, number in {"size": size, "validation": sizes["validation"], "test": sizes["test"]}.items():
         if not 1 <= number <= _MOST_SCENES:
             raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {_MOST_SCENES}.")
+    if not 8 <= image_size <= 4096:
+        raise DataError(f"scenes: image_size is {image_size}; give a number of pixels between 8 and 4096.")
     if seed < 0:
         raise DataError(f"scenes: seed is {seed}; give an integer that is not negative.")
 
@@ -45,12 +48,12 @@ def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=
     from ..prepared import Rows, fingerprint, prepare
 
     number = sizes[split]
-    key = fingerprint("scenes", split, number, seed, images)
+    key = fingerprint("scenes", split, number, seed, images, image_size)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    return prepare("scenes", key, split, lambda: Rows(features, _rows(split, number, seed, images), number))
+    return prepare("scenes", key, split, lambda: Rows(features, _rows(split, number, seed, images, image_size), number))
 
 
-def _rows(split, number, seed, images):
+def _rows(split, number, seed, images, image_size):
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
@@ -59,11 +62,11 @@ def _rows(split, number, seed, images):
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
             "captions": scene.captions,
-            "width": IMAGE_SIZE,
-            "height": IMAGE_SIZE,
+            "width": image_size,
+            "height": image_size,
             "split": split,
             "objects": scene.objects,
         }
         if images:
-            row["image"] = draw_scene(scene, IMAGE_SIZE)
+            row["image"] = draw_scene(scene, image_size)
         yield row

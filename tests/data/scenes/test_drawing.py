@@ -51,6 +51,10 @@ def test_rows_of_the_data_set_can_be_drawn_and_can_carry_their_picture():
     row = load_data("scenes:size=3,images=true", "train")[1]
     assert isinstance(row["image"], Image.Image)
     np.testing.assert_array_equal(np.asarray(row["image"]), np.asarray(draw_scene(row)))
+    small = load_data("scenes:size=3,images=true,image_size=40", "train")[1]
+    np.testing.assert_array_equal(np.asarray(small["image"]), np.asarray(draw_scene(row, 40)))
+    assert (small["width"], small["height"]) == (40, 40)
+    np.testing.assert_array_equal(small["visual_boxes"], row["visual_boxes"])
 
 
 def test_other_rows_cannot_be_drawn():

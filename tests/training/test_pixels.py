@@ -1,0 +1,148 @@
+"""Training from pixels: what a captioner with a vision part reads, which weights move, and how fast."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hf_ngsan.data import load_data
+from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
+from hf_ngsan.training.captioners import new_captioner, rows_for
+from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
+from tests.training.tiny import tiny_recipe
+
+BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1], "use_batch_norm": True}
+VISION = {"backbone_config": BACKBONE, "grid_size": [4, 4], "frozen": False}
+PIXELS = {"spec": "scenes:size=30,seed=3,images=true,image_size=32", "image_size": 32}
+SPATIAL = {
+    "model_type": "spatial_captioner",
+    "hidden_size": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+def pixel_recipe(output_dir, model=(), **sections):
+    sections["data"] = {**PIXELS, **sections.get("data", {})}
+    return tiny_recipe(output_dir, {"vision_config": VISION, **dict(model)}, **sections)
+
+
+def spatial_recipe(output_dir, **sections):
+    recipe = pixel_recipe(output_dir, **sections)
+    recipe.model.clear()
+    recipe.model.update(SPATIAL, vision_config=VISION)
+    return recipe
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    recipe = pixel_recipe(tmp_path_factory.mktemp("pixels") / "run", training={"schedule": "constant"})
+    return recipe, train(recipe)
+
+
+def test_the_vision_part_is_trained_and_saved(trained):
+    recipe, result = trained
+    torch.manual_seed(recipe.training.seed)
+    before, _ = new_captioner(recipe, ["the red circle"])
+    after = weights(result.output_dir / "last")
+    moved = {
+        name: not torch.equal(after[name], value)
+        for name, value in before.state_dict().items()
+        if name.startswith("model.vision") and name in after
+    }
+    assert moved
+    assert all(moved.values())
+    assert all(np.isfinite(entry["loss"]) for entry in result.history)
+
+
+def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
+    recipe, result = trained
+    half = pixel_recipe(tmp_path / "run", training={"schedule": "constant", "epochs": 1})
+    train(half)
+    whole = pixel_recipe(tmp_path / "run", training={"schedule": "constant"})
+    train(whole, resume=True)
+    expected = weights(result.output_dir / "last")
+    found = weights(tmp_path / "run/last")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_trained_captioner_reads_images_of_any_size(trained):
+    _, result = trained
+    model, processor = load_captioner(result.output_dir)
+    assert dict(processor.image_processor.size) == {"height": 32, "width": 32}
+    rows = rows_for(model, load_data("scenes:size=30,seed=3,images=true", "test"), "scenes")
+    assert "visual_features" not in rows.column_names
+    evaluation = evaluate_captioner(model, processor, rows, relations=True, batch_size=4, max_new_tokens=5)
+    assert {"cider_d", "symmetric"} <= evaluation.scores.keys()
+    alone = evaluate_captioner(model, processor, rows, batch_size=1, max_new_tokens=5)
+    assert alone.captions == evaluation.captions
+
+
+def test_a_frozen_backbone_stays_as_it_was(tmp_path):
+    frozen = {**VISION, "frozen": True}
+    recipe = pixel_recipe(tmp_path / "run", {"vision_config": frozen}, training={"epochs": 1})
+    result = train(recipe)
+    torch.manual_seed(recipe.training.seed)
+    model, _ = load_captioner(result.output_dir)
+    assert not any(parameter.requires_grad for parameter in model.model.vision.parameters())
+    optimizer = make_optimizer(model, recipe.training, fused=False)
+    optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    assert optimized == {parameter for name, parameter in model.named_parameters() if ".vision." not in name}
+    statistics = {name: value for name, value in model.state_dict().items() if name.endswith("running_mean")}
+    assert statistics
+    assert not any(value.any() for value in statistics.values())  # those of a new net: no batch moved them
+
+
+def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
+    recipe = pixel_recipe(tmp_path, training={"learning_rate": 0.01, "vision_learning_rate": 0.001})
+    model, _ = new_captioner(recipe, ["a word"])
+    optimizer = make_optimizer(model, recipe.training, fused=False)
+    set_learning_rate(optimizer, 0.004)
+    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert rates[parameter] == pytest.approx(0.0004 if ".vision." in name else 0.004), name
+    train(recipe)
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert lines[0]["learning_rate"] == pytest.approx(0.01)
+
+
+def test_the_spatial_captioner_and_self_critical_training(tmp_path):
+    recipe = spatial_recipe(
+        tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical={"epochs": 1, "samples_per_image": 2}
+    )
+    result = train(recipe)
+    assert [entry["stage"] for entry in result.history] == ["xe", "scst"]
+    before, after = weights(tmp_path / "run/xe"), weights(tmp_path / "run/last")
+    convolution = next(name for name in after if ".vision." in name and name.endswith("convolution.weight"))
+    assert not torch.equal(before[convolution], after[convolution])
+
+
+def test_a_named_backbone_lends_its_weights(tmp_path):
+    torch.manual_seed(5)
+    vision = VisionModel(new_captioner(pixel_recipe(tmp_path), ["word"])[0].config.vision_config)
+    vision.backbone.save_pretrained(tmp_path / "backbone")
+    named = {**VISION, "pretrained": str(tmp_path / "backbone")}
+    model, _ = new_captioner(pixel_recipe(tmp_path, {"vision_config": named}), ["word"])
+    for name, value in vision.state_dict().items():
+        assert torch.equal(model.model.vision.state_dict()[name], value), name
+    with pytest.raises(RecipeError, match=r"model.vision_config: .*nowhere"):
+        new_captioner(
+            pixel_recipe(tmp_path, {"vision_config": {**VISION, "pretrained": str(tmp_path / "nowhere")}}), ["word"]
+        )
+
+
+def test_data_without_images_need_features_of_the_right_width(tmp_path):
+    recipe = pixel_recipe(tmp_path / "run", data={"spec": "scenes:size=30,seed=3"})
+    with pytest.raises(RecipeError, match=r"features of scenes.* wide, but .*=8; .* or data with images"):
+        train(recipe)
+    assert not (tmp_path / "run").exists()
