@@ -4,6 +4,7 @@ import convert_grid_feats_backbone as script
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from state_dicts import ConversionError, save
 
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
@@ -124,6 +125,26 @@ def test_the_folder_reads_photos_as_the_detector_does(saved, std, expected_mean,
     torch.testing.assert_close(found[0, :, 300, 400], expected)
     assert processor(np.zeros((200, 900, 3), dtype=np.uint8)).pixel_values[0].shape == (3, 222, 1000)
     assert list(script.PIXEL_STDS.items()) == [("X-101", STD)]
+
+
+def test_a_photo_gives_the_features_that_the_authors_pipeline_gives(tmp_path):
+    """Their steps, one by one: Pillow's bilinear resizing of 8-bit pixels, BGR, mean, deviation, backbone, pooling."""
+    weights = tiny_detector()
+    save(script.convert_weights(tiny_config(), weights, STD), tmp_path / "backbone")
+    colours = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    photo = Image.fromarray(colours).resize((750, 500), Image.Resampling.BICUBIC)
+    photo.save(tmp_path / "photo.png")
+
+    blue_green_red = np.asarray(photo.resize((900, 600), Image.Resampling.BILINEAR))[:, :, ::-1].astype(np.float32)
+    pixels = torch.from_numpy((blue_green_red - np.float32([103.53, 116.28, 123.675])) / np.float32(STD))
+    grid = detectron2_map(weights, pixels.permute(2, 0, 1)[None], TINY["depths"], 2)
+    expected = torch.nn.functional.adaptive_avg_pool2d(grid, 7).flatten(2).mT
+
+    processor = CaptioningImageProcessor.from_pretrained(tmp_path / "backbone")
+    vision = VisionModel.from_backbone(tmp_path / "backbone", grid_size=[7, 7])
+    found = vision(**processor(tmp_path / "photo.png", return_tensors="pt")).visual_features
+    assert expected.std(dim=1).mean() > 0.01, "all cells alike would show nothing"
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_vision_part_pools_the_grid_of_rstnet(tmp_path):

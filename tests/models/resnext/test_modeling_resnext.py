@@ -15,8 +15,10 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
 
 
 class DetectorBackboneTest(ResNeXtBackboneTest):
-    fields = {**TINY, "stride_in_1x1": True, "frozen_batch_norm": True, "last_stage_dilation": 2}
-
-
-class DeformableBackboneTest(ResNeXtBackboneTest):
-    fields = {**TINY, "deformable_stages": [2, 3]}
+    fields = {
+        **TINY,
+        "stride_in_1x1": True,
+        "frozen_batch_norm": True,
+        "last_stage_dilation": 2,
+        "deformable_stages": [2, 3],
+    }
