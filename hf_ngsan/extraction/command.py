@@ -140,4 +140,7 @@ def print_summary(result, images, options):
         print(f"skipped: {len(result.skipped) - LISTED_AT_MOST} more; all are in {options.output}/skipped.json.")
     pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
     print(f"{options.output}: features of {result.num_rows} images{pace}, {len(result.skipped)} skipped.")
-    print(f"Read them as features:{options.output}" + (f", split {options.split}." if options.split else "."))
+    if options.split:
+        print(f"Read them as features:{options.output}, split {options.split}.")
+    else:
+        print("They have no split, which training and evaluation need (--split); datasets.load_from_disk reads them.")

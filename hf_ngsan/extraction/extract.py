@@ -1,11 +1,10 @@
 """Extraction: images through a vision part into a folder of features, on one process or many."""
 
-import logging
+import contextlib
 import os
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy
@@ -20,17 +19,18 @@ from ..data.contract import caption_features, check_row
 from ..training.files import TEMPORARY_PREFIX
 from ..training.launch import make_accelerator
 from .errors import ExtractionError
-from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder
+from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
 from .identity import identity_of, package_versions
 from .image_list import ImageList
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks
 
-logger = logging.getLogger(__name__)
-
 DTYPES = ("float16", "float32")
 LONGEST_WAIT = timedelta(days=30)
 """For which a process that has done its share waits for the others."""
+
+LOCK_SECONDS = 15
+"""For which an extraction waits for its folder: the reading processes of a killed one notice its end after seconds."""
 
 
 class ExtractionResult(NamedTuple):
@@ -104,7 +104,7 @@ def extract_features(
         return plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size), metadata
 
     def publish() -> tuple[int, list[dict]]:
-        return folder.publish(metadata)
+        return folder.publish(metadata, [shard_name(one.generation, one.number) for one in chunks if not one.is_retry])
 
     try:
         chunks, metadata = on_main_process(accelerator, plan)
@@ -154,7 +154,7 @@ def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
     check_output_folder(folder.path)
     folder.path.mkdir(parents=True, exist_ok=True)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=LOCK_SECONDS)
     except Timeout:
         raise ExtractionError(f"Another extraction is writing {folder.path}; wait for it or choose another.") from None
     return folder.begin(metadata)
@@ -162,7 +162,8 @@ def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
 
 def release(lock: FileLock):
     if lock.is_locked:
-        Path(lock.lock_file).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # Windows deletes no open file
+            os.unlink(lock.lock_file)
         lock.release()
 
 

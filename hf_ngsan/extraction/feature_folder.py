@@ -181,16 +181,26 @@ class FeatureFolder:
                 rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
         return rows
 
-    def publish(self, metadata: Mapping) -> tuple[int, list[dict]]:
+    def publish(self, metadata: Mapping, expected: Iterable[str] = ()) -> tuple[int, list[dict]]:
         """Make the complete shards one data set for `datasets.load_from_disk`, and list the skipped images.
+
+        Args:
+            metadata: of the folder.
+            expected: names of shards that all processes together must have completed.
 
         Returns:
             The number of its rows, and the skipped images.
 
         Raises:
-            ExtractionError: there is no row at all; the folder is then removed.
+            ExtractionError: a shard is missing; or there is no row at all, and what was written is removed.
         """
         records = self.records()
+        missing = set(expected) - {record.name for record in records}
+        if missing:
+            raise ExtractionError(
+                f"{len(missing)} shards are missing from {self.path}, {min(missing)} among them; all nodes must share "
+                "that folder. Start again to extract them."
+            )
         filled = [record for record in records if record.num_rows]
         skipped = {entry["image_id"]: entry for record in records for entry in record.skipped}
         if not filled:

@@ -85,6 +85,8 @@ def images_of_folder(folder: Path) -> ImageList:
     names = sorted(image_files(folder))
     if not names:
         raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
+    for name in names:
+        check_text(name, f"{folder}: the file name {name!r}")
     numbers = [number_at_the_end(name) for name in names]
     notes = ()
     if None in numbers or len(set(numbers)) < len(numbers):
@@ -97,7 +99,7 @@ def images_of_folder(folder: Path) -> ImageList:
 def image_files(folder: Path) -> Iterator[str]:
     """Names, relative to the folder, of the image files in it and in the folders within; hidden ones are left out."""
     visited = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
         real = os.path.realpath(place)
         folders[:] = [] if real in visited else [name for name in folders if not name.startswith(".")]
         if real not in visited:
@@ -105,6 +107,10 @@ def image_files(folder: Path) -> Iterator[str]:
                 if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                     yield (Path(place) / name).relative_to(folder).as_posix()
         visited.add(real)
+
+
+def raise_it(error: OSError):
+    raise error
 
 
 def number_at_the_end(name: str) -> int | None:
@@ -123,6 +129,7 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
             raise ExtractionError(f"{where}: id is {image_id!r}; it must be a whole number.")
         if not isinstance(name, str) or not name or "\0" in name:
             raise ExtractionError(f"{where}: file_name is {name!r}; it must be the name of an image file.")
+        check_text(name, f"{where}: file_name {name!r}")
         if image_id in images:
             raise ExtractionError(f"{where}: image id {image_id} is there twice; image ids must be unique.")
         images[image_id] = name
@@ -138,6 +145,14 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     left_out = len(images) - len(listed)
     notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
     return ImageList(str(file), folder, listed, has_captions=True, notes=notes)
+
+
+def check_text(text: str, what: str):
+    """Raise an ExtractionError for text that cannot be stored: file names need not be characters at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ExtractionError(f"{what} is not UTF-8 text; rename or correct it.") from None
 
 
 def read_coco_file(file: Path) -> dict:
@@ -173,8 +188,10 @@ def captions_of_coco_file(file: Path, content: Mapping) -> dict[int, tuple[str, 
     annotations = content.get("annotations")
     if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
         return None
-    tidy = {
-        key: tuple(filter(None, (" ".join(text.split()) for text in texts)))
-        for key, texts in read_references(file).items()
-    }
-    return {key: texts for key, texts in tidy.items() if texts}
+    captions = {}
+    for image_id, texts in read_references(file).items():
+        texts = [" ".join(text.split()) for text in texts]
+        for text in texts:
+            check_text(text, f"{file}: the caption {text!r} of image {image_id}")
+        captions[image_id] = tuple(filter(None, texts))
+    return {image_id: texts for image_id, texts in captions.items() if texts}

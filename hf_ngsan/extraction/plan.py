@@ -7,7 +7,7 @@ from .errors import ExtractionError
 from .feature_folder import Record
 from .image_list import ImageList
 
-LARGEST_SHARD = 512
+LARGEST_SHARD = 256
 SHARDS_WANTED = 64
 
 

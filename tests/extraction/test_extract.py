@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 from datasets import load_from_disk
+from filelock import FileLock
 
 from hf_ngsan.data import load_data
 from hf_ngsan.extraction import ExtractionError, list_images, read_extraction
@@ -219,9 +220,8 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
         extract(photos, tmp_path / "nan", model=model)
 
 
-def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path):
-    from filelock import FileLock
-
+def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.extraction.extract.LOCK_SECONDS", 0.1)
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".incomplete-lock"), pytest.raises(ExtractionError, match="Another extraction"):
         extract(photos, tmp_path / "out")

@@ -110,6 +110,18 @@ def test_broken_files_are_refused_in_one_sentence(tmp_path, content, message):
     assert "\n" not in str(caught.value) and "captions.json" in str(caught.value)
 
 
+def test_text_that_cannot_be_stored_is_refused(tmp_path):
+    file = write_coco_file(tmp_path / "images.json", {1: "a\ud800.png"})
+    with pytest.raises(ExtractionError, match="not UTF-8"):
+        list_images(file)
+    file = write_coco_file(touch(tmp_path, "1.png") / "captions.json", {1: "1.png"}, {1: ["half \udfff"]})
+    with pytest.raises(ExtractionError, match="of image 1 is not UTF-8"):
+        list_images(file)
+    touch(tmp_path, "\udcff.png")
+    with pytest.raises(ExtractionError, match="not UTF-8"):
+        list_images(tmp_path)
+
+
 def test_places_without_images_are_refused(tmp_path):
     with pytest.raises(ExtractionError, match="holds no images"):
         list_images(tmp_path)
