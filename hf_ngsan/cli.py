@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from .extraction.command import EPILOG as EXTRACT_EPILOG
+from .extraction.command import add_extract_arguments, run_extract
 from .metrics.command import EPILOG as SCORE_EPILOG
 from .metrics.command import add_score_arguments, run_score
 from .visualization import MissingPlotsError
@@ -17,6 +19,8 @@ EXAMPLES = """examples:
   hf-ngsan train --config examples/configs/ngsan/scenes.yaml training.epochs=5
   hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
+  hf-ngsan caption --model runs/spatial photo.jpg
+  hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features
 
 data sets: scenes, scenes:size=2000,seed=1, coco-layout:DIR, features:DIR
 """
@@ -123,11 +127,29 @@ def build_parser() -> argparse.ArgumentParser:
         commands,
         "caption",
         run_caption,
-        "Print a caption for each image: its id, a tab, the caption.",
-        "examples:\n  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5",
+        "Print a caption for each image file, or for each image of a data set: its name or id, a tab, the caption.",
+        "examples:\n"
+        "  hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps\n"
+        "  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5",
     )
-    add_captioning_arguments(caption)
+    caption.add_argument("images", nargs="*", metavar="IMAGE", help="image files, for a model with a vision part")
+    add_captioning_arguments(caption, needs_data=False)
     caption.add_argument("--limit", type=positive_int, metavar="N", help="caption the first N images only")
+    caption.add_argument("--text", metavar="WORDS", help="what every caption begins with (IMAGE only)")
+    caption.add_argument(
+        "--save-attention", metavar="DIR", help="write there, for each IMAGE, where each word of its caption looked"
+    )
+    caption.add_argument("--skip-errors", action="store_true", help="go on after an IMAGE that cannot be read")
+
+    extract = add_command(
+        commands,
+        "extract",
+        run_extract,
+        "Extract visual features of images into a folder that training and evaluation read as features:DIR.",
+        EXTRACT_EPILOG,
+    )
+    add_extract_arguments(extract)
+    add_launch_argument(extract)
 
     score = add_command(
         commands,
@@ -176,9 +198,9 @@ def add_launch_argument(parser: argparse.ArgumentParser):
     parser.set_defaults(can_be_launched=True)
 
 
-def add_captioning_arguments(parser: argparse.ArgumentParser):
+def add_captioning_arguments(parser: argparse.ArgumentParser, needs_data: bool = True):
     parser.add_argument("--model", required=True, metavar="DIR", help=MODEL_HELP)
-    parser.add_argument("--data", required=True, metavar="SPEC", help=DATA_HELP)
+    parser.add_argument("--data", required=needs_data, metavar="SPEC", help=DATA_HELP)
     parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
     parser.add_argument("--num-beams", type=positive_int, metavar="N", help="width of the beam search (the model's)")
     parser.add_argument("--batch-size", type=positive_int, default=64, metavar="N", help="images at once (%(default)s)")
@@ -246,6 +268,44 @@ def check_output_file(path: str):
 
 
 def run_caption(options):
+    check_caption_options(options)
+    if options.images:
+        caption_files(options)
+    else:
+        caption_rows(options)
+
+
+def check_caption_options(options):
+    if bool(options.images) == (options.data is not None):
+        raise ValueError("Give image files to caption, or a data set with --data, and not both.")
+    of_images = ("text", "save_attention", "skip_errors")
+    if not options.images and (given := [name for name in of_images if getattr(options, name)]):
+        raise ValueError(f"--{given[0].replace('_', '-')} is for image files, not for --data.")
+
+
+def caption_files(options):
+    from .captioning_files import caption_files
+    from .training import load_captioner
+    from .training.launch import make_accelerator
+
+    model, processor = load_captioner(options.model)
+    results = caption_files(
+        model.to(make_accelerator().device),
+        processor,
+        options.images[: options.limit],
+        attention_folder=options.save_attention,
+        on_error="skip" if options.skip_errors else "raise",
+        batch_size=options.batch_size,
+        text=options.text,
+        **generation_options(options),
+    )
+    for path, caption, error in results:
+        print(f"{path}\t{caption or ''}", flush=True)
+        if error is not None:
+            print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+
+
+def caption_rows(options):
     from .training import caption_batch
 
     model, processor, rows, _ = load_for_captioning(options, with_captions=False)

@@ -43,7 +43,7 @@ def fails(capsys, *arguments):
     return message
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["caption"], ["demo"], ["score"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["caption"], ["extract"], ["demo"], ["score"]])
 def test_help_shows_examples(capsys, command):
     with pytest.raises(SystemExit) as exit_:
         main([*command, "--help"])

@@ -1,0 +1,48 @@
+"""Heat maps over an image: where a captioner looked while it predicted each word."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .figures import COLUMNS, INK, show_image
+from .plots import new_figure
+
+
+def plot_word_maps(image, words: Sequence[str], maps):
+    """An image once for every word of its caption, under a map of the attention of that word.
+
+    Args:
+        image: what the caption is about, a `PIL.Image.Image` or an array `(height, width, 3)`.
+        words: the T words of the caption.
+        maps: attention maps `(T, height, width)` of the image, as `pipeline("image-to-text")` returns them with
+            `return_attention=True`.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: no words, or not one map of the image's size for each word.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    maps = np.asarray(maps, dtype=np.float32)
+    height, width = np.asarray(image).shape[:2]
+    if not len(words):
+        raise ValueError("The caption has no words, so there is nothing to draw.")
+    if maps.shape != (len(words), height, width):
+        raise ValueError(
+            f"The maps have shape {maps.shape}; for {len(words)} words and this image it must be "
+            f"{(len(words), height, width)}."
+        )
+    columns = min(COLUMNS, len(words))
+    rows = math.ceil(len(words) / columns)
+    figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(words) :]:
+        panel.set_axis_off()
+    for panel, word, weights in zip(panels, words, maps, strict=False):
+        show_image(panel, image, faded=True)
+        strongest = max(float(weights.max()), 1e-12)
+        panel.imshow(weights / strongest, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(weights / strongest) * 0.75)
+        panel.set_title(word, fontsize=11, color=INK)
+    return figure
