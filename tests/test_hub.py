@@ -8,23 +8,39 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import AutoImageProcessor, BertConfig, BertModel
 
 from hf_ngsan import NGSANConfig, NGSANProcessor, save_for_hub
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
 from tests.hub_stub import hub
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 REPOSITORY = Path(__file__).parents[1]
 CODE = {
     "attention.py",
+    "attention_maps.py",
     "captioning.py",
+    "configuration_convolutional.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
+    "configuration_resnext.py",
+    "configuration_vgg.py",
+    "configuration_visual.py",
+    "convolutional_backbone.py",
     "geometry.py",
+    "image_processing_captioning.py",
+    "images.py",
     "modeling_ngsan.py",
+    "modeling_resnext.py",
+    "modeling_vgg.py",
     "pipeline_image_to_text.py",
+    "pipeline_items.py",
+    "processing_captioning.py",
     "processing_ngsan.py",
+    "visual.py",
     "visual_inputs.py",
 }
 
@@ -75,7 +91,8 @@ def test_checkpoint_has_weights_words_and_code(checkpoint):
     words = {"processor_config.json", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in checkpoint.iterdir()} - {"images.pt"} == weights | words | CODE
     config = json.loads((checkpoint / "config.json").read_text())
-    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForImageTextToText", "AutoProcessor"}
+    models, processors = {"AutoModel", "AutoModelForImageTextToText"}, {"AutoProcessor", "AutoImageProcessor"}
+    assert set(config["auto_map"]) == {"AutoConfig", *models, *processors}
     assert config["custom_pipelines"]["image-to-text"]["impl"] == "pipeline_image_to_text.ImageToTextPipeline"
     for reference in config["auto_map"].values():
         file, name = reference.split(".")
@@ -171,6 +188,83 @@ def test_a_process_without_the_package_reads_runs_and_saves_again(checkpoint, ca
         }
         assert {path.name for path in target.iterdir()} == {path.name for path in checkpoint.iterdir()} - {"images.pt"}
         source = target
+
+
+@pytest.fixture(scope="module")
+def checkpoint_with_vision(tmp_path_factory) -> Path:
+    """A captioner of pixels saved with its code, and photos for it."""
+    folder = tmp_path_factory.mktemp("hub") / "with_vision"
+    save_for_hub(pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=40), folder)
+    for index, image in enumerate(PHOTOS):
+        image.save(folder / f"photo_{index}.png")
+    return folder
+
+
+RAW_PHOTOS_WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["hf_ngsan"] = None  # import hf_ngsan now raises ImportError
+from transformers import AutoImageProcessor, pipeline
+
+folder, target = {folder!r}, {target!r}
+pipe = pipeline("image-to-text", model=folder, trust_remote_code=True)
+image_processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
+parts = [pipe, pipe.model, pipe.model.model.vision, pipe.processor, pipe.processor.image_processor, image_processor]
+paths = [f"{photos}/photo_{{index}}.png" for index in range({count})]
+looked = pipe(paths[1], return_attention=True)[0]
+pipe.model.save_pretrained(target)
+pipe.processor.save_pretrained(target)
+print(json.dumps({{
+    "modules": sorted({{type(part).__module__.split(".")[0] for part in parts}}),
+    "pixels": [float(read(paths[0])["pixel_values"][0].sum()) for read in (image_processor, parts[4])],
+    "one": pipe(paths[0]),
+    "many": pipe(paths, batch_size=2, num_workers=1),
+    "skipped": pipe(paths[:1] + ["gone.jpg"], on_error="skip")[1],
+    "words": looked["words"],
+    "maps": looked["attention"].shape,
+}}))
+"""
+
+
+def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_vision, tmp_path):
+    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
+    captions = pipe(PHOTOS)
+    source = checkpoint_with_vision
+    for copy in ("once", "twice"):
+        target = tmp_path / copy
+        code = RAW_PHOTOS_WITHOUT_THE_PACKAGE.replace("{photos}", str(checkpoint_with_vision)).format(
+            folder=str(source), target=str(target), count=len(PHOTOS)
+        )
+        result = result_of(code, tmp_path)
+        assert len(set(result.pop("pixels"))) == 1
+        assert result == {
+            "modules": ["transformers_modules"],
+            "one": captions[0],
+            "many": captions,
+            "skipped": [{"generated_text": None, "error": "Image 1 (gone.jpg) does not exist."}],
+            "words": captions[1][0]["generated_text"].split(),
+            "maps": [len(captions[1][0]["generated_text"].split()), PHOTOS[1].height, PHOTOS[1].width],
+        }
+        photos = {f"photo_{index}.png" for index in range(len(PHOTOS))}
+        assert {path.name for path in target.iterdir()} == {
+            path.name for path in checkpoint_with_vision.iterdir()
+        } - photos
+        source = target
+
+
+def test_with_the_package_the_image_processor_needs_no_trust(checkpoint_with_vision):
+    made = AutoImageProcessor.from_pretrained(checkpoint_with_vision)
+    assert type(made) is CaptioningImageProcessor
+    assert type(NGSANProcessor.from_pretrained(checkpoint_with_vision).image_processor) is CaptioningImageProcessor
+    assert made.size == {"shortest_edge": 24, "longest_edge": 40}
+
+
+def test_after_saving_with_code_a_processor_is_saved_without(tmp_path):
+    made = pixel_processor()
+    save_for_hub(pixel_captioner(), made, tmp_path / "code")
+    made.save_pretrained(tmp_path / "plain")
+    saved = json.loads((tmp_path / "plain" / "processor_config.json").read_text())
+    assert "auto_map" not in saved
+    assert "auto_map" not in saved["image_processor"]
 
 
 UPLOAD = """

@@ -179,11 +179,12 @@ class CaptioningProcessor(ProcessorMixin):
         saved = output.get("image_processor")
         if saved is None:
             output.pop("image_processor", None)
-        elif isinstance(self.image_processor, CaptioningImageProcessor):
+        else:
             # Saving with code leaves the processor's own entry here; the image processor needs one of its own.
-            saved.pop("auto_map", None)
-            if self._auto_class is not None:
-                saved["auto_map"] = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
+            auto_map = {auto: name for auto, name in saved.pop("auto_map", {}).items() if auto != "AutoProcessor"}
+            if isinstance(self.image_processor, CaptioningImageProcessor) and self._auto_class is not None:
+                auto_map = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
+            saved |= {"auto_map": auto_map} if auto_map else {}
         return output
 
     @classmethod

@@ -9,49 +9,26 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import Dataset
 from transformers import pipeline
 
 import hf_ngsan
 from hf_ngsan.models.attention_maps import attention_maps
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.images import ImageError
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from hf_ngsan.models.processing_ngsan import NGSANProcessor
-from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
-
-BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
-SIZES = [(40, 30), (24, 36), (50, 20), (33, 47), (18, 18)]
-
-
-def photo(size: tuple[int, int], seed: int = 0) -> Image.Image:
-    """A coarse pattern, which small pictures do not average away."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
-    return Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
-
-
-PHOTOS = [photo(size, seed) for seed, size in enumerate(SIZES)]
-
-
-def captioner(**changes):
-    vision = {"kind": "grid", "backbone_config": BACKBONE, "grid_size": [3, 4]}
-    return tiny_captioner(**{"seed": 29, "vision_config": vision, **changes})  # a seed that tells the photos apart
-
-
-def processor(**size) -> NGSANProcessor:
-    return NGSANProcessor(CaptioningImageProcessor(size=size or {"height": 24, "width": 32}), tiny_tokenizer())
+from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
 @pytest.fixture(scope="module")
 def pipe() -> ImageToTextPipeline:
-    return ImageToTextPipeline(model=captioner(), processor=processor())
+    return ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
 
 
 @pytest.fixture(scope="module")
 def captions() -> list[list[dict]]:
     """What generate() says about each photo alone."""
-    model, reader = captioner(), processor()
+    model, reader = pixel_captioner(), pixel_processor()
     texts = [reader.batch_decode(model.generate(**reader(photo)), skip_special_tokens=True) for photo in PHOTOS]
     assert len({text for [text] in texts}) >= 3
     return [[{"generated_text": text}] for [text] in texts]
@@ -115,7 +92,7 @@ def test_batches_are_generated_together(pipe, paths, monkeypatch):
 
 
 def test_images_of_unequal_size_do_not_change_each_other():
-    pipe = ImageToTextPipeline(model=captioner(), processor=processor(shortest_edge=16, longest_edge=48))
+    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=16, longest_edge=48))
     alone = [pipe(image, num_beams=2) for image in PHOTOS]
     assert pipe(PHOTOS, batch_size=5, num_beams=2) == alone
     assert len({answers[0]["generated_text"] for answers in alone}) >= 3
@@ -253,18 +230,18 @@ def test_errors_of_workers_are_one_sentence_too(pipe, paths):
 def test_settings_that_are_wrong_are_named(pipe):
     with pytest.raises(ValueError, match="on_error is 'ignore'; it must be one of 'raise', 'skip'"):
         pipe(PHOTOS[0], on_error="ignore")
-    without = ImageToTextPipeline(model=captioner(), processor=tiny_processor())
+    without = ImageToTextPipeline(model=pixel_captioner(), processor=tiny_processor())
     with pytest.raises(ValueError, match="its processor has no image processor"):
         without(PHOTOS[0])
-    blind = ImageToTextPipeline(model=tiny_captioner(), processor=processor())
+    blind = ImageToTextPipeline(model=tiny_captioner(), processor=pixel_processor())
     with pytest.raises(ValueError, match=r"takes a mapping with visual_features .* it got a mapping with \['image'\]"):
         blind({"image": PHOTOS[0]})
 
 
 @pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
 def test_pipeline_by_task(task, captions, paths, tmp_path):
-    captioner().save_pretrained(tmp_path)
-    processor().save_pretrained(tmp_path)
+    pixel_captioner().save_pretrained(tmp_path)
+    pixel_processor().save_pretrained(tmp_path)
     made = pipeline(task, model=str(tmp_path))
     assert type(made) is hf_ngsan.ImageToTextPipeline
     assert made(paths, batch_size=2) == captions
