@@ -21,7 +21,7 @@ from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.training import CaptionRewards, Policy, SelfCritical
 from hf_ngsan.training.policy import image_uniforms, labels_of, sample_captions
-from hf_ngsan.training.recipe import SelfCriticalSettings
+from hf_ngsan.training.settings import SelfCriticalSettings
 from hf_ngsan.training.teacher_forcing import IGNORED_LABEL
 
 REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3

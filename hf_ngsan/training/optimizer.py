@@ -2,7 +2,7 @@
 
 import torch
 
-from .recipe import TrainingSettings
+from .settings import TrainingSettings
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:

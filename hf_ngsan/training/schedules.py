@@ -2,10 +2,10 @@
 
 import math
 
-from .recipe import SelfCriticalSettings, TrainingSettings
+from .settings import ScheduleSettings
 
 
-def learning_rate_at(step: int, steps_per_epoch: int, settings: TrainingSettings | SelfCriticalSettings) -> float:
+def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
     """Learning rate of an update.
 
     Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
@@ -29,7 +29,7 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: TrainingSettings
     return settings.learning_rate * factor
 
 
-def cosine_factor(step: int, steps_per_epoch: int, settings: TrainingSettings | SelfCriticalSettings) -> float:
+def cosine_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
     warmup = settings.warmup_epochs * steps_per_epoch
     if step < warmup:
         return (step + 1) / warmup

@@ -20,8 +20,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .objective import Objective
 from .policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
-from .recipe import SelfCriticalSettings
 from .rewards import CaptionRewards
+from .settings import SelfCriticalSettings
 from .teacher_forcing import IGNORED_LABEL
 
 MOST_BAD_ENDINGS = 0.05

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from ..metrics.diagnostics import BAD_ENDINGS
 from .objective import Objective
 from .policy import Policy
-from .recipe import Recipe, RecipeError, SelfCriticalSettings, TrainingSettings
+from .recipe import Recipe, RecipeError
 from .rewards import CaptionRewards, load_document_frequency, load_reward_function
 from .self_critical import SelfCritical
+from .settings import ScheduleSettings
 from .teacher_forcing import TeacherForcing
 
 STAGE_NAMES = {"xe": "epoch", "scst": "self-critical epoch"}
@@ -25,7 +26,7 @@ class Stage:
 
     name: str
     objective: Objective
-    settings: TrainingSettings | SelfCriticalSettings
+    settings: ScheduleSettings
 
 
 def make_stages(recipe: Recipe, model, processor, references: list[list[str]]) -> list[Stage]:

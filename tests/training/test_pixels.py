@@ -65,7 +65,7 @@ def test_the_vision_part_is_trained_and_saved(trained):
 
 
 def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
-    recipe, result = trained
+    _, result = trained
     half = pixel_recipe(tmp_path / "run", training={"schedule": "constant", "epochs": 1})
     train(half)
     whole = pixel_recipe(tmp_path / "run", training={"schedule": "constant"})

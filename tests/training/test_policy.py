@@ -31,10 +31,6 @@ def model():
         intermediate_size=32,
         geometry_hidden_size=4,
         initializer_range=0.3,
-        pad_token_id=PAD,
-        bos_token_id=START,
-        eos_token_id=END,
-        decoder_start_token_id=START,
     )
     model = NGSANForConditionalGeneration(config).eval()
     model.generation_config.suppress_tokens = [UNKNOWN]

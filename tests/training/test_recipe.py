@@ -61,7 +61,7 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
     [
         ("trainig: {epochs: 3}", ["r.yaml", "trainig", "did you mean training?"]),
         ("training: {epoch: 3}", ["r.yaml", "training.epoch", "did you mean training.epochs?"]),
-        ("training: {xyzzy: 3}", ["training.xyzzy", "valid are training.stage"]),
+        ("training: {xyzzy: 3}", ["training.xyzzy", "valid are training.epochs"]),
         ("training: {epochs: three}", ["training.epochs", "whole number", "'three'"]),
         ("training: {epochs: 1.5}", ["training.epochs", "whole number", "1.5"]),
         ("training: {epochs: true}", ["training.epochs", "whole number"]),

@@ -3,8 +3,8 @@ from itertools import pairwise
 
 import pytest
 
-from hf_ngsan.training.recipe import TrainingSettings
 from hf_ngsan.training.schedules import learning_rate_at
+from hf_ngsan.training.settings import TrainingSettings
 
 
 def rates(settings, steps_per_epoch, epochs):

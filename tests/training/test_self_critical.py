@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from hf_ngsan.training.recipe import SelfCriticalSettings
 from hf_ngsan.training.self_critical import SelfCritical
+from hf_ngsan.training.settings import SelfCriticalSettings
 
 from .toy_policy import (
     END,

@@ -22,10 +22,6 @@ def toy_captioner(seed: int = 5, vocab_size: int = 6) -> NGSANForConditionalGene
         num_attention_heads=2,
         intermediate_size=8,
         geometry_hidden_size=4,
-        pad_token_id=PAD,
-        bos_token_id=START,
-        decoder_start_token_id=START,
-        eos_token_id=END,
     )
     generator = torch.Generator().manual_seed(seed)
     model = NGSANForConditionalGeneration(config).eval()
