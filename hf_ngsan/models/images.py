@@ -144,9 +144,9 @@ def data_of_address(address: str, name: str) -> bytes:
 
 
 def reason(error: Exception) -> str:
-    """An error in a few words, with one full stop."""
-    text = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
-    return text.rstrip(".") + "."
+    """The first sentence of an error, with a full stop."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text.splitlines()[0].split(". ")[0].rstrip(".") + "."
 
 
 def image_from_bytes(data: bytes, name: str) -> Image.Image:

@@ -3,12 +3,15 @@
 import base64
 import io
 import os
+import threading
 import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -261,6 +264,53 @@ def test_what_is_no_image_is_one_sentence_that_names_it(tmp_path):
         assert caught.value.__suppress_context__ or caught.value.__context__ is None, case
         if isinstance(source, Path):
             assert str(source) in text, case
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Address of a server that has the photo, as `/photo.png` and nothing else."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/photo.png" else 404)
+            self.end_headers()
+            self.wfile.write(encoded(photo()) if self.path == "/photo.png" else b"")
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+
+
+def test_addresses(server):
+    np.testing.assert_array_equal(pixels_of(f"{server}/photo.png"), PIXELS)
+    with pytest.raises(ImageError, match=rf"\({server}/other.png\) could not be downloaded: .*404") as caught:
+        load_image(f"{server}/other.png")
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "ICO", "PPM"]),
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=8),
+    st.integers(1, 3000),
+)
+def test_damaged_files_give_an_image_or_one_sentence(kind, changes, length):
+    data = bytearray(encoded(photo(), kind)[:length])
+    for position, value in changes:
+        data[position % len(data)] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's own, about tags that it does not know
+        try:
+            image = load_image(bytes(data))
+        except ImageError as error:
+            assert str(error).startswith("The image ") and "\n" not in str(error)
+        else:
+            assert image.mode == "RGB"
 
 
 def test_a_limit_that_the_user_lifted_holds(monkeypatch):
