@@ -63,6 +63,7 @@ def convert_weights(
 
     preprocessing = {
         "size": {"shortest_edge": 600, "longest_edge": 1000},
+        "round_edges": True,
         "do_rescale": False,
         "do_flip_channel_order": True,
         "image_mean": three_numbers(weights, "pixel_mean", PIXEL_MEAN),

@@ -20,9 +20,11 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
     r"""
     Attributes:
         do_flip_channel_order (`bool`, *optional*): give blue, green, red in place of red, green, blue.
+        round_edges (`bool`, *optional*): round edges to the nearest pixel in place of cutting fractions off.
     """
 
     do_flip_channel_order: bool | None
+    round_edges: bool | None
 
 
 class CaptioningImageProcessor(PilBackend):
@@ -35,6 +37,8 @@ class CaptioningImageProcessor(PilBackend):
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
             with `"longest_edge"` as its limit, which keep the aspect ratio.
         resample (`PILImageResampling`, defaults to `BILINEAR`).
+        round_edges (`bool`, defaults to `False`): with both edges given, height and width are rounded to the nearest
+            pixel, as detectron2 does; transformers cuts their fractions off.
         do_center_crop (`bool`, defaults to `False`), crop_size (`dict`): cut `crop_size` from the middle after
             resizing.
         do_rescale (`bool`, defaults to `True`), rescale_factor (`float`, defaults to 1/255).
@@ -67,6 +71,7 @@ class CaptioningImageProcessor(PilBackend):
     do_normalize = True
     do_pad = True
     do_flip_channel_order = False
+    round_edges = False
 
     def _prepare_image_like_inputs(self, images, *args, do_convert_rgb: bool | None = None, **kwargs) -> list:
         if not do_convert_rgb:
@@ -89,13 +94,14 @@ class CaptioningImageProcessor(PilBackend):
         image_std: float | list[float] | None = None,
         do_pad: bool | None = None,
         pad_size: SizeDict | None = None,
+        round_edges: bool | None = None,
         return_tensors: str | None = None,
         **kwargs,
     ) -> BatchFeature:
         pixels = []
         for image in images:
             if do_resize:
-                image = self.resize(image, size, resample)
+                image = self.resize(image, rounded_size(image, size) if round_edges else size, resample)
             if do_center_crop:
                 image = self.center_crop(image, crop_size)
             if do_rescale:
@@ -111,6 +117,15 @@ class CaptioningImageProcessor(PilBackend):
             if not all(mask.all() for mask in masks):
                 data["pixel_mask"] = masks
         return BatchFeature(data, tensor_type=return_tensors)
+
+
+def rounded_size(image: np.ndarray, size: SizeDict) -> SizeDict:
+    """Height and width to the nearest pixel of an image `(channels, height, width)` that is resized to two edges."""
+    if not (size.shortest_edge and size.longest_edge):
+        return size
+    height, width = image.shape[-2:]
+    scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
+    return SizeDict(height=int(height * scale + 0.5), width=int(width * scale + 0.5))
 
 
 __all__ = ["CaptioningImageProcessor"]

@@ -54,6 +54,17 @@ def test_blue_green_red_with_means_in_that_order():
     np.testing.assert_allclose(flipped, image[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "expected"),
+    [(425, 640, (600, 904)), (640, 425, (904, 600)), (480, 640, (600, 800)), (300, 640, (469, 1000))],
+)
+def test_edges_are_rounded_to_the_nearest_pixel(height, width, expected):
+    """As detectron2 does: 640 * 600 / 425 is 903.5, 300 * 1000 / 640 is 468.75."""
+    size = {"shortest_edge": 600, "longest_edge": 1000}
+    processor = CaptioningImageProcessor.from_dict(CaptioningImageProcessor(size=size, round_edges=True).to_dict())
+    assert processor(noise(height, width, 0), return_tensors="np").pixel_values.shape[2:] == expected
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(8, 90), st.integers(8, 90)), min_size=1, max_size=4),
