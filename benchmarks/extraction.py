@@ -46,8 +46,8 @@ def work(options: argparse.Namespace):
     from accelerate.utils import gather_object
 
     from hf_ngsan.extraction import extract_features, list_images
-    from hf_ngsan.extraction.extract import extraction_accelerator
     from hf_ngsan.extraction.image_list import ImageList
+    from hf_ngsan.extraction.together import extraction_accelerator
     from hf_ngsan.models.configuration_visual import VisionConfig
     from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
     from hf_ngsan.models.visual import VisionModel

@@ -11,6 +11,7 @@ EPILOG = """examples:
 The same command goes on with what a killed run has begun, and adds images to a folder that has others already, such as
 those of another split. Images that cannot be read are skipped and listed in skipped.json."""
 LISTED_AT_MOST = 20
+VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
 def add_extract_arguments(parser: argparse.ArgumentParser):
@@ -84,6 +85,18 @@ def share(text: str) -> float:
     return value
 
 
+def check_extract(options):
+    """Checks the options of `hf-ngsan extract` without loading weights or writing anything.
+
+    Raises:
+        FileNotFoundError, ValueError: bad input, with one sentence that says what is wrong.
+    """
+    from .vision import check_backbone
+
+    find_images(options)
+    check_backbone(options.backbone, **vision_fields(options))
+
+
 def run_extract(options) -> int:
     """Runs `hf-ngsan extract`.
 
@@ -93,24 +106,15 @@ def run_extract(options) -> int:
     Raises:
         FileNotFoundError, ValueError: bad input, with one sentence that says what is wrong.
     """
-    from pathlib import Path
-
-    from .extract import extract_features, extraction_accelerator
-    from .feature_folder import check_output_folder
-    from .image_list import list_images
+    from .extract import extract_features
+    from .together import extraction_accelerator, on_every_process, on_main_process
     from .vision import load_vision
 
-    check_output_folder(Path(options.output))
-    images = list_images(options.images, options.image_folder)
     accelerator = extraction_accelerator()
-    with accelerator.local_main_process_first():
-        model, image_processor = load_vision(
-            options.backbone,
-            grid_size=options.grid_size,
-            num_regions=options.num_regions,
-            score_threshold=options.score_threshold,
-            suppression_threshold=options.suppression_threshold,
-        )
+    images = on_main_process(accelerator, lambda: find_images(options))
+    model, image_processor = on_every_process(
+        accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
+    )
     result = extract_features(
         model,
         image_processor,
@@ -129,6 +133,20 @@ def run_extract(options) -> int:
         print_summary(result, images, options)
     accelerator.end_training()
     return 0
+
+
+def find_images(options):
+    from pathlib import Path
+
+    from .feature_folder import check_output_folder
+    from .image_list import list_images
+
+    check_output_folder(Path(options.output))
+    return list_images(options.images, options.image_folder)
+
+
+def vision_fields(options) -> dict:
+    return {name: getattr(options, name) for name in VISION_FIELDS}
 
 
 def print_summary(result, images, options):

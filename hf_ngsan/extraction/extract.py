@@ -4,31 +4,26 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import NamedTuple
 
 import numpy
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from datasets import Features, Value
 from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
 from ..data.contract import caption_features, check_row
 from ..training.files import TEMPORARY_PREFIX
-from ..training.launch import make_accelerator
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
 from .identity import identity_of, package_versions
 from .image_list import ImageList
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks
+from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
 
 DTYPES = ("float16", "float32")
-LONGEST_WAIT = timedelta(days=30)
-"""For which a process that has done its share waits for the others."""
-
 LOCK_SECONDS = 15
 """For which an extraction waits for its folder: the reading processes of a killed one notice its end after seconds."""
 
@@ -112,7 +107,7 @@ def extract_features(
         workers = default_num_workers(accelerator) if num_workers is None else num_workers
         writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, accelerator)
         writer.write(own, workers)
-        accelerator.wait_for_everyone()
+        wait_for_everyone(accelerator)
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
         release(lock)
@@ -121,17 +116,6 @@ def extract_features(
         entry["image_id"] for entry in skipped
     }
     return ExtractionResult(num_rows, skipped, num_images - len(skipped_now), time.perf_counter() - begin)
-
-
-def extraction_accelerator() -> Accelerator:
-    """Of processes that may wait long for each other: images are not shared out to the second."""
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
-
-
-def default_num_workers(accelerator: Accelerator) -> int:
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
-    return min(max(processors // local_processes, 1), 4)
 
 
 def describe(model, image_processor, images: ImageList, name: str, split, dtype: str, images_per_shard: int) -> dict:
@@ -165,26 +149,6 @@ def release(lock: FileLock):
         with contextlib.suppress(OSError):  # Windows deletes no open file
             os.unlink(lock.lock_file)
         lock.release()
-
-
-def on_main_process(accelerator: Accelerator, work):
-    """The result of `work`, done by the main process, in every process.
-
-    Where it fails the main process raises the error, and the others end quietly.
-    """
-    result, error = None, None
-    if accelerator.is_main_process:
-        try:
-            result = work()
-        except (ValueError, OSError) as caught:
-            error = caught
-    if accelerator.num_processes > 1:
-        result, has_failed = broadcast_object_list([result, error is not None])
-        if has_failed and not accelerator.is_main_process:
-            raise SystemExit(2)
-    if error is not None:
-        raise error
-    return result
 
 
 def columns_of(metadata: Mapping) -> Features:

@@ -13,9 +13,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import datasets
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
@@ -224,7 +226,8 @@ class FeatureFolder:
         sample.info.description = json.dumps({key: metadata[key] for key in ("kind", "backbone_type", "checksums")})
         temporary = self.path / f"{TEMPORARY_PREFIX}sample"
         shutil.rmtree(temporary, ignore_errors=True)
-        sample.save_to_disk(str(temporary))
+        with without_progress_bars():
+            sample.save_to_disk(str(temporary))
         info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
         shutil.rmtree(temporary)
         state["_data_files"] = [{"filename": f"{record.name}.arrow"} for record in records]
@@ -235,6 +238,18 @@ class FeatureFolder:
         """Delete what an extraction without any row has written."""
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
         (self.path / METADATA).unlink(missing_ok=True)
+
+
+@contextmanager
+def without_progress_bars():
+    """`datasets` shows no bars inside the `with` block."""
+    were_disabled = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not were_disabled:
+            datasets.enable_progress_bars()
 
 
 def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):

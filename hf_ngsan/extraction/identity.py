@@ -85,7 +85,9 @@ def settings_checksum(settings: Mapping) -> str:
 
 
 def with_effect(value):
-    """Settings as they compare: without those that have no effect, keys as text, tuples as lists."""
+    """Settings as they compare: without those that have no effect, tuples as lists, 1 as 1.0."""
     if isinstance(value, Mapping):
         return {str(key): with_effect(item) for key, item in value.items() if key not in WITHOUT_EFFECT}
-    return [with_effect(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [with_effect(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -10,6 +10,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_BACKBONE_MAPPING_NAMES,
     MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
 )
+from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS
 from ..models.image_processing_captioning import CaptioningImageProcessor
@@ -41,23 +42,42 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
         FileNotFoundError: no such folder.
         ValueError: no such model, one without a vision part, or fields that it does not have.
     """
+    folder, model_type, fields = check_backbone(name, **fields)
+    if model_type in CAPTIONERS:
+        return vision_of_captioner(name, folder)
+    if model_type == "ngsan_vision":
+        model = load_model(name, lambda: load_vision_model(folder))
+    else:
+        model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
+    return model.eval(), load_image_processor(name, folder, model)
+
+
+def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
+    """Check what [`load_vision`] takes without loading any weights.
+
+    Returns:
+        Where the model is, its `model_type`, and the fields of its [`VisionConfig`].
+
+    Raises:
+        FileNotFoundError, ValueError: see [`load_vision`].
+    """
     fields = {key: value for key, value in fields.items() if value is not None}
     folder = find_model_folder(name)
     config = read_config(folder)
     model_type = config.get("model_type")
     if model_type in CAPTIONERS:
         refuse_fields(name, fields, "a captioner", allowed=())
-        return vision_of_captioner(name, folder)
-    if model_type == "ngsan_vision":
+    elif model_type == "ngsan_vision":
         refuse_fields(name, fields, "a vision part", allowed=())
-        model = load_model(name, lambda: load_vision_model(folder))
     else:
         fields = fields_of_backbone(name, config, fields)
-        model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
-    return model.eval(), load_image_processor(name, folder, model)
+    return folder, model_type, fields
 
 
 def load_model(name, load) -> VisionModel:
+    """What `load` returns, without the report that a classifier's last layer is not used."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
     try:
         with without_progress_bars():
             return load()
@@ -65,6 +85,8 @@ def load_model(name, load) -> VisionModel:
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def read_config(folder: str) -> dict:

@@ -1,4 +1,3 @@
-import argparse
 import os
 import warnings
 from pathlib import Path
@@ -7,8 +6,9 @@ import pytest
 from datasets import load_from_disk
 from PIL import Image
 
+from hf_ngsan.cli import main, parse
 from hf_ngsan.data import load_data
-from hf_ngsan.extraction.command import add_extract_arguments, run_extract
+from hf_ngsan.extraction.command import check_extract
 
 from .tiny import tiny_processor, tiny_vision, write_photos
 
@@ -24,9 +24,7 @@ def vision(tmp_path_factory):
 
 
 def command(*arguments) -> int:
-    parser = argparse.ArgumentParser()
-    add_extract_arguments(parser)
-    return run_extract(parser.parse_args([str(argument) for argument in arguments]))
+    return main(["extract", *map(str, arguments)])
 
 
 def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
@@ -74,7 +72,7 @@ def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_p
         ({"--image-folder": "photos"}, "leave it out"),
     ],
 )
-def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path, monkeypatch, changes, message):
+def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path, monkeypatch, capsys, changes, message):
     monkeypatch.chdir(tmp_path)
     write_photos(Path("photos"), 1)
     Path("empty").mkdir()
@@ -83,9 +81,11 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
     words = [
         word for key, value in arguments.items() for word in (key, *([value] if type(value) is not tuple else value))
     ]
-    with pytest.raises((ValueError, OSError), match=message) as caught:
-        command(*words)
-    assert "\n" not in str(caught.value)
+    assert command(*words) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("hf-ngsan: error: ") and message in error
+    with pytest.raises((ValueError, OSError), match=message):
+        check_extract(parse(["extract", *map(str, words)]))
     assert sorted(os.listdir()) == ["empty", "file", "photos"] and not os.listdir("empty")
 
 

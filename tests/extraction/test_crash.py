@@ -70,7 +70,15 @@ def test_kill_9(tmp_path):
     tiny_vision().save_pretrained(tmp_path / "vision")
     tiny_processor().save_pretrained(tmp_path / "vision")
     arguments = ["--images", photos, "--backbone", tmp_path / "vision", "--batch-size", "1", "--images-per-shard", "2"]
-    command = [sys.executable, "-m", "tests.extraction", *map(str, arguments), "--output", str(tmp_path / "killed")]
+    command = [
+        sys.executable,
+        "-m",
+        "hf_ngsan.cli",
+        "extract",
+        *map(str, arguments),
+        "--output",
+        str(tmp_path / "killed"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen([*command, "--num-workers", "1"], env=environment, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120

@@ -13,7 +13,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 def run_two(*arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*TORCHRUN, "-m", "tests.extraction", *map(str, arguments)]
+    command = [*TORCHRUN, "-m", "hf_ngsan.cli", "extract", *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -23,6 +23,21 @@ def vision(tmp_path_factory):
     tiny_vision().save_pretrained(folder)
     tiny_processor().save_pretrained(folder)
     return folder
+
+
+@pytest.mark.slow
+def test_what_one_process_finds_wrong_is_said_once(vision, tmp_path):
+    photos = write_photos(tmp_path / "photos", 13)
+    (photos / "000013.png").write_bytes(b"")
+    arguments = ["--images", photos, "--batch-size", "2", "--num-workers", "0", "--output", tmp_path / "out"]
+    result = run_two(*arguments, "--backbone", vision, "--strict")
+    assert (
+        result.returncode != 0 and 'Traceback (most recent call last):\n  File "<frozen' in result.stderr
+    )  # torchrun's
+    errors = [line for line in result.stderr.splitlines() if line.startswith("hf-ngsan: error: ")]
+    assert len([line for line in errors if "000013.png" in line]) == 1
+    assert "[rank" not in result.stderr
+    assert not (tmp_path / "out" / "state.json").exists()
 
 
 def test_two_processes_write_what_one_writes_also_after_a_kill(vision, tmp_path):

@@ -1,0 +1,74 @@
+"""What the processes of one extraction do together."""
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
+
+from ..training.launch import make_accelerator
+from .errors import ExtractionError
+
+LONGEST_WAIT = timedelta(days=30)
+"""For which a process that has done its share waits for the others."""
+
+Result = TypeVar("Result")
+
+
+def extraction_accelerator() -> Accelerator:
+    """Of processes that may wait long for each other: images are not shared out to the second."""
+    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
+
+
+def default_num_workers(accelerator: Accelerator) -> int:
+    """Processors that each process on this machine has, 4 at most."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
+    return min(max(processors // local_processes, 1), 4)
+
+
+def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+    """The result of `work`, done by the main process, in every process.
+
+    Where it fails the main process raises the error, and the others end quietly.
+    """
+    result, error = None, None
+    if accelerator.is_main_process:
+        try:
+            result = work()
+        except (ValueError, OSError) as caught:
+            error = caught
+    if accelerator.num_processes > 1:
+        with others_at_hand():
+            result, has_failed = broadcast_object_list([result, error is not None])
+        if has_failed and not accelerator.is_main_process:
+            raise SystemExit(2)
+    if error is not None:
+        raise error
+    return result
+
+
+def on_every_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+    """The result of `work`, done by the main process first, and only if that succeeds by the others."""
+    done = []
+    on_main_process(accelerator, lambda: done.append(work()))
+    return done[0] if accelerator.is_main_process else work()
+
+
+def wait_for_everyone(accelerator: Accelerator):
+    with others_at_hand():
+        accelerator.wait_for_everyone()
+
+
+@contextmanager
+def others_at_hand():
+    try:
+        yield
+    except RuntimeError as error:  # what torch says of a lost connection depends on the backend
+        raise ExtractionError(
+            "Another process of this extraction has ended before its share was done; mend what it says, and run the "
+            "same command again to go on."
+        ) from error
