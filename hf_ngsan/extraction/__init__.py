@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .errors import ExtractionError
     from .extract import ExtractionResult, extract_features
     from .feature_folder import read_extraction
-    from .identity import difference_between, identity_of
+    from .identity import vision_difference, vision_identity
     from .image_list import ImageList, list_images
     from .vision import load_vision
 
@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "errors": ["ExtractionError"],
         "extract": ["ExtractionResult", "extract_features"],
         "feature_folder": ["read_extraction"],
-        "identity": ["difference_between", "identity_of"],
+        "identity": ["vision_difference", "vision_identity"],
         "image_list": ["ImageList", "list_images"],
         "vision": ["load_vision"],
     },

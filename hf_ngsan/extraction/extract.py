@@ -17,7 +17,7 @@ from ..data.contract import caption_features, check_row
 from ..training.files import TEMPORARY_PREFIX
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
-from .identity import identity_of, package_versions
+from .identity import package_versions, vision_identity
 from .image_list import ImageList
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks
@@ -125,7 +125,7 @@ def describe(model, image_processor, images: ImageList, name: str, split, dtype:
     return {
         "format": FORMAT,
         "backbone": str(name),
-        **identity_of(model, image_processor),
+        **vision_identity(model, image_processor),
         "dtype": dtype,
         "columns": columns,
         "images_per_shard": images_per_shard,

@@ -23,7 +23,7 @@ from datasets.arrow_writer import ArrowWriter
 
 from ..training.files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
 from .errors import ExtractionError
-from .identity import difference_between
+from .identity import vision_difference
 
 FORMAT = 1
 METADATA, RECORDS, STATE, INFO, SKIPPED = (
@@ -41,7 +41,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
-        `checksums` (see [`identity_of`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, `format`.
+        `checksums` (see [`vision_identity`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, `format`.
 
     Raises:
         ExtractionError: the folder was not written by an extraction, or its description is damaged.
@@ -49,7 +49,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     file = Path(directory) / METADATA
     try:
         metadata = json.loads(file.read_text(encoding="utf-8"))
-        difference_between(metadata, metadata)
+        vision_difference(metadata, metadata)
         complete = {"format", "backbone", "kind", "feature_size", "dtype", "columns", "images_per_shard"} <= set(
             metadata
         )
@@ -254,11 +254,11 @@ def without_progress_bars():
 
 def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):
     """Raise an ExtractionError if features described by `current` do not belong into a folder."""
-    difference = difference_between(recorded, current)
+    difference = vision_difference(recorded, current)
     if difference:
         raise ExtractionError(
-            f"{folder} holds features of {difference} ({recorded['backbone']}) than {current['backbone']} has; choose "
-            "another output folder, or the backbone and settings that it was begun with."
+            f"{folder} was begun with {recorded['backbone']}, but {current['backbone']} has {difference} now; features "
+            "of different backbones do not mix: choose another output folder."
         )
     if recorded["dtype"] != current["dtype"]:
         raise ExtractionError(f"{folder} holds {recorded['dtype']} features; use --dtype {recorded['dtype']}.")

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
-CHECKSUMS = {"weights": "backbone", "config": "backbone configuration", "preprocessing": "image preprocessing"}
+CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
     "architectures",
@@ -29,7 +29,7 @@ WITHOUT_EFFECT = {
 """Fields of configurations that do not change what a loaded model computes."""
 
 
-def identity_of(model: PreTrainedModel, image_processor) -> dict:
+def vision_identity(model: PreTrainedModel, image_processor) -> dict:
     """What tells features of one model and preprocessing from those of any other.
 
     Args:
@@ -56,10 +56,10 @@ def identity_of(model: PreTrainedModel, image_processor) -> dict:
     }
 
 
-def difference_between(recorded: Mapping, current: Mapping) -> str | None:
-    """In words, what makes two identities two: e.g. `"another backbone"`; None if they are one."""
+def vision_difference(recorded: Mapping, current: Mapping) -> str | None:
+    """What the second of two identities has that the first has not, e.g. `"other weights"`; None if they are one."""
     recorded, current = recorded["checksums"], current["checksums"]
-    return next((f"another {name}" for key, name in CHECKSUMS.items() if recorded[key] != current[key]), None)
+    return next((words for key, words in CHECKSUMS.items() if recorded[key] != current[key]), None)
 
 
 def package_versions() -> dict[str, str]:

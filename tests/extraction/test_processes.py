@@ -31,9 +31,7 @@ def test_what_one_process_finds_wrong_is_said_once(vision, tmp_path):
     (photos / "000013.png").write_bytes(b"")
     arguments = ["--images", photos, "--batch-size", "2", "--num-workers", "0", "--output", tmp_path / "out"]
     result = run_two(*arguments, "--backbone", vision, "--strict")
-    assert (
-        result.returncode != 0 and 'Traceback (most recent call last):\n  File "<frozen' in result.stderr
-    )  # torchrun's
+    assert result.returncode != 0
     errors = [line for line in result.stderr.splitlines() if line.startswith("hf-ngsan: error: ")]
     assert len([line for line in errors if "000013.png" in line]) == 1
     assert "[rank" not in result.stderr

@@ -13,7 +13,7 @@ from transformers import (
     RTDetrImageProcessor,
 )
 
-from hf_ngsan.extraction import ExtractionError, difference_between, identity_of, load_vision
+from hf_ngsan.extraction import ExtractionError, load_vision, vision_difference, vision_identity
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 
@@ -76,7 +76,9 @@ def test_a_vision_part_and_the_captioner_around_it(models):
         assert not model.training and processor.size["height"] == 32
         assert model(torch.rand(1, 3, 32, 32)).visual_features.shape == (1, 4, 8)
     loaded, processor = load_vision(models / "vision")
-    assert difference_between(identity_of(tiny_vision(), tiny_processor()), identity_of(loaded, processor)) is None
+    assert (
+        vision_difference(vision_identity(tiny_vision(), tiny_processor()), vision_identity(loaded, processor)) is None
+    )
 
 
 def test_a_bare_backbone_becomes_a_grid(models, caplog):
@@ -155,8 +157,8 @@ def test_a_processor_that_crops_is_refused(models, tmp_path):
 
 
 def test_identity_depends_on_what_changes_features_and_on_nothing_else():
-    same = identity_of(tiny_vision(frozen=False, initializer_range=0.1), tiny_processor())
-    base = identity_of(tiny_vision(), tiny_processor())
-    assert difference_between(base, same) is None
-    assert difference_between(base, identity_of(tiny_vision(seed=1), tiny_processor())) == "another backbone"
-    assert difference_between(base, identity_of(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
+    same = vision_identity(tiny_vision(frozen=False, initializer_range=0.1), tiny_processor())
+    base = vision_identity(tiny_vision(), tiny_processor())
+    assert vision_difference(base, same) is None
+    assert vision_difference(base, vision_identity(tiny_vision(seed=1), tiny_processor())) == "other weights"
+    assert vision_difference(base, vision_identity(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
