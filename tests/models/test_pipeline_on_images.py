@@ -16,6 +16,7 @@ import hf_ngsan
 from hf_ngsan.models.attention_maps import attention_maps
 from hf_ngsan.models.images import ImageError
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from tests.models.test_visual import detector_config
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -164,6 +165,21 @@ def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(p
     [mapped] = pipe({**features, "image": PHOTOS[1]}, return_attention=True)
     maps = attention_maps(answer["attention"], features["visual_boxes"], *PHOTOS[1].size)
     np.testing.assert_allclose(mapped["attention"], maps, atol=1e-5)
+
+
+def test_a_captioner_of_detected_regions():
+    vision = {"kind": "regions", "backbone_config": detector_config(), "num_regions": 6, "suppression_threshold": 0.9}
+    model = tiny_captioner(vision_config=vision, visual_feature_size=None)
+    pipe = ImageToTextPipeline(model=model, processor=pixel_processor(height=64, width=64))
+    answers = pipe(PHOTOS, batch_size=5, return_attention=True, min_new_tokens=3)
+    for image, [answer] in zip(PHOTOS, answers, strict=True):
+        [alone] = pipe(image, return_attention=True, min_new_tokens=3)
+        assert answer["words"] == alone["words"] == answer["generated_text"].split()
+        assert answer["attention"].shape == (len(answer["words"]), image.height, image.width)
+        np.testing.assert_allclose(answer["attention"], alone["attention"], atol=1e-4)
+        assert answer["attention"].min() >= 0 and 0 < answer["attention"].max() <= 1 + 1e-5
+    with pytest.raises(ValueError, match="detects its regions itself"):
+        pipe({"image": PHOTOS[0], "regions": [[0, 0, 9, 9]]})
 
 
 def test_without_attention_the_answers_are_text_alone(pipe):
