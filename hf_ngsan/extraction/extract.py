@@ -18,7 +18,7 @@ from ..training.files import TEMPORARY_PREFIX
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
 from .identity import package_versions, vision_identity
-from .image_list import ImageList
+from .image_list import ImageList, list_images
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks
 from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
@@ -47,7 +47,7 @@ class ExtractionResult(NamedTuple):
 def extract_features(
     model: torch.nn.Module,
     image_processor,
-    images: ImageList,
+    images: ImageList | str | os.PathLike,
     output: str | os.PathLike,
     *,
     name: str = "the backbone",
@@ -68,7 +68,7 @@ def extract_features(
     Args:
         model: a [`VisionModel`].
         image_processor: makes its pixel values.
-        images: see [`list_images`].
+        images: from [`list_images`], or the folder or COCO file that it takes.
         output: the folder; new, empty, or one of an earlier extraction with the same model and preprocessing.
         name: of the model, for the metadata and for messages.
         split: what the column `split` says; no such column with `None`.
@@ -82,27 +82,39 @@ def extract_features(
 
     Raises:
         ExtractionError: the folder holds something else, no image can be read, or features are not finite.
+
+    Example:
+
+    ```python
+    >>> model, image_processor = load_vision("microsoft/resnet-50", grid_size=[7, 7])
+    >>> extract_features(model, image_processor, "photos", "features", split="train")
+    >>> load_data("features:features", "train")
+    ```
     """
     if dtype not in DTYPES:
         raise ExtractionError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    if min(batch_size, images_per_shard or 1) < 1:
+        raise ExtractionError(f"batch_size is {batch_size}, images_per_shard {images_per_shard}; both must be above 0.")
+    images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder = FeatureFolder(output)
     lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
     begin = time.perf_counter()
 
-    def plan() -> tuple[list[Chunk], dict]:
+    def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
         wanted = describe(model, image_processor, images, name, split, dtype, shard_size)
         metadata = begin_alone(folder, lock, wanted)
         records = folder.records()
         rows = folder.rows_by_image_id(records)
-        return plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size), metadata
+        chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
+        return chunks, metadata, len(rows)
 
     def publish() -> tuple[int, list[dict]]:
         return folder.publish(metadata, [shard_name(one.generation, one.number) for one in chunks if not one.is_retry])
 
     try:
-        chunks, metadata = on_main_process(accelerator, plan)
+        chunks, metadata, num_before = on_main_process(accelerator, plan)
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         workers = default_num_workers(accelerator) if num_workers is None else num_workers
         writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, accelerator)
@@ -111,11 +123,7 @@ def extract_features(
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
         release(lock)
-    num_images = sum(chunk.num_images for chunk in chunks)
-    skipped_now = {images.images[i].image_id for chunk in chunks for batch in chunk.batches for i in batch} & {
-        entry["image_id"] for entry in skipped
-    }
-    return ExtractionResult(num_rows, skipped, num_images - len(skipped_now), time.perf_counter() - begin)
+    return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
 
 
 def describe(model, image_processor, images: ImageList, name: str, split, dtype: str, images_per_shard: int) -> dict:

@@ -41,7 +41,8 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
-        `checksums` (see [`vision_identity`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, `format`.
+        `checksums` (see [`vision_identity`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, and
+        `format`.
 
     Raises:
         ExtractionError: the folder was not written by an extraction, or its description is damaged.

@@ -8,7 +8,7 @@ import torch
 from datasets import load_from_disk
 from PIL import Image
 
-from hf_ngsan.extraction import extract_features, list_images
+from hf_ngsan.extraction import extract_features
 from hf_ngsan.models.configuration_visual import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.visual import VisionModel
@@ -49,9 +49,7 @@ def write_coco_file(file: Path, names: dict[int, str], captions: dict[int, list[
 def extract(photos, output, *, model=None, processor=None, **options):
     """`extract_features` with small shards and without processes of its own."""
     options = {"batch_size": 2, "images_per_shard": 4, "num_workers": 0, **options}
-    return extract_features(
-        model or tiny_vision(), processor or tiny_processor(), list_images(photos), output, **options
-    )
+    return extract_features(model or tiny_vision(), processor or tiny_processor(), photos, output, **options)
 
 
 def rows_of(output) -> list[dict]:
