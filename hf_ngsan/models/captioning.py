@@ -254,7 +254,10 @@ class CaptioningModel(CaptioningPreTrainedModel):
 
     def __init__(self, config):
         super().__init__(config)
-        self.vision = None if config.vision_config is None else VisionModel(config.vision_config)
+        self.vision = None
+        if config.vision_config is not None:
+            self.vision = VisionModel(config.vision_config)
+            self.main_input_name = "pixel_values"
 
     def look_at(
         self,
@@ -355,6 +358,11 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, WordAttentio
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+
+    def __init__(self, config):
+        super().__init__(config)
+        if config.vision_config is not None:
+            self.main_input_name = "pixel_values"
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):

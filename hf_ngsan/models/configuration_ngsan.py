@@ -3,7 +3,7 @@
 from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
-from .configuration_visual import make_vision_config, visual_token_width
+from .configuration_visual import OPTIONAL_VISION, make_vision_config, visual_token_width
 
 
 @strict
@@ -53,6 +53,7 @@ class NGSANConfig(HubConfig):
 
     model_type = "ngsan"
     keys_to_ignore_at_inference = ["past_key_values"]
+    sub_configs_defaults = OPTIONAL_VISION
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
     attention_temperature = "head_dim"

@@ -5,7 +5,7 @@ from dataclasses import field
 from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
-from .configuration_visual import make_vision_config, visual_token_width
+from .configuration_visual import OPTIONAL_VISION, make_vision_config, visual_token_width
 
 
 def vgg_11_grid() -> dict:
@@ -54,6 +54,7 @@ class SpatialCaptionerConfig(HubConfig):
 
     model_type = "spatial_captioner"
     keys_to_ignore_at_inference = ["past_key_values"]
+    sub_configs_defaults = OPTIONAL_VISION
     attribute_map = {"num_hidden_layers": "decoder_layers"}
     remote_classes = {
         "AutoConfig": "configuration_spatial_captioner.SpatialCaptionerConfig",

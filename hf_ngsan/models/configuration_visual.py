@@ -3,7 +3,7 @@
 import copy
 
 from transformers import CONFIG_MAPPING
-from transformers.configuration_utils import PreTrainedConfig
+from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 
 from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
 from .configuration_resnext import NGSANResNeXtConfig
@@ -19,8 +19,9 @@ class VisionConfig(HubConfig):
     Args:
         kind (`str`, defaults to `"grid"`): `"grid"`: every cell of a backbone's last feature map is a visual token;
             `"regions"`: the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes.
-        backbone_config (`dict` or `PreTrainedConfig`): of the backbone, or of the detection model; a dict names its
-            `model_type`. Backbones are those of transformers (`resnet`, ...), `ngsan_vgg` and `ngsan_resnext`.
+        backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
+            names its `model_type`. Backbones are those of transformers (`resnet`, ...), `ngsan_resnext` and
+            `ngsan_vgg`, whose VGG-11 is the default.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -60,12 +61,24 @@ class VisionConfig(HubConfig):
 
     def __post_init__(self, **kwargs):
         check_choice("kind", self.kind, ("grid", "regions"))
-        self.backbone_config = make_backbone_config(self.backbone_config)
+        self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
         if self.feature_size is None:
             self.feature_size = self.width_of_backbone()
         super().__post_init__(**kwargs)
+
+    @property
+    def _attn_implementation(self) -> str | None:
+        return self._attn_implementation_internal
+
+    @_attn_implementation.setter
+    def _attn_implementation(self, value: str | dict | None):
+        """Backbones and detection models of transformers, many of which have one kind or none, choose for themselves."""
+        own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
+        self._attn_implementation_internal = own
+        if self.backbone_config.model_type in OWN_BACKBONES:
+            self.backbone_config._attn_implementation = own
 
     def width_of_backbone(self) -> int:
         """Channels of the last feature map, or of a detection model's queries."""
@@ -94,7 +107,7 @@ class VisionConfig(HubConfig):
             )
 
 
-def make_backbone_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:
+def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     """A configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
     if isinstance(config, PreTrainedConfig):
         return config
@@ -112,6 +125,10 @@ def make_backbone_config(config: dict | PreTrainedConfig | None) -> PreTrainedCo
             "of a backbone or detection model of transformers."
         )
     return CONFIG_MAPPING[model_type].from_dict(fields)
+
+
+OPTIONAL_VISION = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+"""`sub_configs_defaults` of captioners."""
 
 
 def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:

@@ -42,6 +42,9 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)
     has_attentions = False
+    # There is no attention for which an implementation could be missing.
+    _supports_sdpa = True
+    _supports_flex_attn = True
     smallest_side = 1
 
     @torch.no_grad()

@@ -199,7 +199,11 @@ def check_size(width: int, height: int, name: str):
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
-        return image_from_array(array_of_deep_image(image), name)
+        deep = array_of_deep_image(image)
+        rgb = image_from_array(deep, name)
+        if "transparency" in image.info:  # a grey that stands for no colour
+            rgb.paste(WHITE[:3], mask=Image.fromarray(deep == image.info["transparency"]))
+        return rgb
     if image.mode in ALPHA_MODES or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)

@@ -54,8 +54,8 @@ class PreTrainedModelWithVision(PreTrainedModel):
         return super().save_pretrained(save_directory, *args, **kwargs)
 
     def set_attn_implementation(self, *args, **kwargs):
-        """Choose the attention of all but the backbones of vision parts, many of which have one kind or none."""
-        parts = vision_parts(self)
+        """Choose the attention of all but backbones of transformers, many of which have one kind or none."""
+        parts = [part for part in vision_parts(self) if part.config.backbone_config.model_type not in OWN_BACKBONES]
         backbones = [part._modules.pop("backbone") for part in parts]
         try:
             super().set_attn_implementation(*args, **kwargs)

@@ -296,7 +296,7 @@ def test_a_backbone_with_other_weights_is_refused(tmp_path):
     ("fields", "message"),
     [
         ({"kind": "patches"}, "kind is 'patches'; it must be one of 'grid', 'regions'"),
-        ({"backbone_config": None}, "backbone_config is None; give"),
+        ({"backbone_config": {"depths": [1]}}, r"backbone_config is \{'depths': \[1\]\}; give"),
         ({"backbone_config": {"model_type": "vvg"}}, "unknown model_type 'vvg'"),
         ({"grid_size": [7]}, r"grid_size is \[7\]"),
         ({"grid_size": [7, 0]}, "grid_size is 0; it must be at least 1"),

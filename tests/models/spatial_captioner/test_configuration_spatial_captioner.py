@@ -30,7 +30,7 @@ WRONG = [
     ({"decoder_layers": 0}, "decoder_layers is 0"),
     ({"visual_feature_size": 0}, "visual_feature_size is 0"),
     ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size is 5.* 12 wide"),
-    ({"vision_config": {"kind": "grid"}}, "backbone_config"),
+    ({"vision_config": {"backbone_config": {"depths": [1]}}}, "backbone_config"),
     ({"intermediate_size": -1}, "intermediate_size is -1"),
     ({"attention_bias": "no"}, "attention_bias"),
     ({"dropout": 1.5}, "dropout is 1.5"),

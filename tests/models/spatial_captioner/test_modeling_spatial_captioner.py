@@ -69,10 +69,11 @@ class SpatialCaptionerModelTest(common.ModelTesterMixin, generation.GenerationTe
     all_model_classes = (SpatialCaptionerModel, SpatialCaptionerForConditionalGeneration)
     is_encoder_decoder = True
     test_can_init_all_missing_weights_before_2023 = True
+    make_tester = SpatialCaptionerModelTester
     tester_options = {"with_mask": True}
 
     def setUp(self):
-        self.model_tester = SpatialCaptionerModelTester(**self.tester_options)
+        self.model_tester = self.make_tester(**self.tester_options)
         # The common tests tell base model and captioner apart by their names in these tables of built-in models.
         for table, name in (
             (modeling_auto.MODEL_MAPPING_NAMES, "SpatialCaptionerModel"),
@@ -119,3 +120,27 @@ class EveryOptionModelTest(SpatialCaptionerModelTest):
             lambda: (self.model_tester.get_config(), inputs),
         ):
             super().test_retain_grad_hidden_states_attentions()
+
+
+class PixelModelTester(SpatialCaptionerModelTester):
+    """Images in place of features; the vision part makes as many cells of them."""
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[SpatialCaptionerConfig, dict[str, torch.Tensor]]:
+        config, inputs = super().prepare_config_and_inputs_for_common()
+        del inputs["visual_features"]
+        return config, {"pixel_values": torch.rand(self.batch_size, 3, 16, 24), **inputs}
+
+
+class PixelModelTest(SpatialCaptionerModelTest):
+    """The model with a vision part that is trained with it."""
+
+    make_tester = PixelModelTester
+    tester_options = {
+        "with_mask": False,
+        "visual_feature_size": None,
+        "vision_config": {
+            "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]},
+            "grid_size": [1, 5],
+            "frozen": False,
+        },
+    }
