@@ -3,8 +3,10 @@
 import base64
 import io
 import os
+import struct
 import threading
 import warnings
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -150,6 +152,34 @@ def test_16_bits_are_scaled_not_clipped():
     np.testing.assert_array_equal(pixels_of(Image.fromarray((shallow / 255).astype(np.float32)))[..., 0], shallow)
     with pytest.raises(ImageError, match="int32 from 0 to 100000"):
         load_image(Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)))
+
+
+def deep_png(array: np.ndarray, color_type: int, more: bytes = b"") -> bytes:
+    """A PNG of 16 bits a channel, most of which Pillow cannot write; color types: 0 grey, 2 RGB, 4 LA, 6 RGBA."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", array.shape[1], array.shape[0], 16, color_type, 0, 0, 0)
+    rows = zlib.compress(b"".join(b"\0" + row.astype(">u2").tobytes() for row in array))
+    transparency = chunk(b"tRNS", more) if more else b""
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + transparency + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("color_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_16_bits_in_png_files_of_all_colour_types(color_type, channels):
+    array = np.random.default_rng(5).integers(0, 65536, (HEIGHT, WIDTH, channels), dtype=np.uint16)
+    alpha = array[..., -1:] / 65535 if channels % 2 == 0 else 1
+    colours = array[..., : channels - 1 if channels % 2 == 0 else channels] / 257
+    expected = np.broadcast_to(alpha * colours + (1 - alpha) * 255, (HEIGHT, WIDTH, 3))
+    assert np.abs(pixels_of(deep_png(array, color_type)) - expected).max() <= 2
+
+
+def test_a_transparent_grey_of_16_bits_is_white():
+    array = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    pixels = pixels_of(deep_png(array, 0, more=struct.pack(">H", array[4, 5])))
+    assert (pixels[4, 5] == 255).all()
+    assert pixels[4, 4, 0] == round(array[4, 4] / 257)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
