@@ -56,7 +56,7 @@ class ItemReader:
 
     processor: object
     config: object
-    text: str | None = None
+    text: str = ""
     needs_size: bool = False
 
     def try_to_read(self, get: Callable[[], object], name: str) -> Item:
@@ -77,13 +77,14 @@ class ItemReader:
         """
         if isinstance(source, Mapping):
             given = f"a mapping with {sorted(map(str, source))}"
-            source = source if {"image", "visual_features"} & set(source) else {"image": source}
+            is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
+            source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
         else:
             given, source = type(source).__name__, {"image": source}
         text = source.get("text")
-        item = Item(name, text=self.text or "" if text is None else text)
+        item = Item(name, text=self.text if text is None else text)
         if not isinstance(item.text, str):
-            raise ValueError(f"The text of {name} is {type(text).__name__}, not a string.")
+            raise ValueError(f"The text of {name} is {type(item.text).__name__}, not a string.")
         if source.get("visual_features") is not None:
             self.read_features(item, source)
         elif self.takes_images and source.get("image") is not None:

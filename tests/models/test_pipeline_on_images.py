@@ -246,6 +246,12 @@ def test_errors_of_workers_are_one_sentence_too(pipe, paths):
 def test_settings_that_are_wrong_are_named(pipe):
     with pytest.raises(ValueError, match="on_error is 'ignore'; it must be one of 'raise', 'skip'"):
         pipe(PHOTOS[0], on_error="ignore")
+    with pytest.raises(ValueError, match="The text of the image is int, not a string"):
+        pipe(PHOTOS[0], text=3)
+    with pytest.raises(
+        ValueError, match=r"takes an image, a mapping with image, or .* it got a mapping with \['photo'\]"
+    ):
+        pipe({"photo": PHOTOS[0]})
     without = ImageToTextPipeline(model=pixel_captioner(), processor=tiny_processor())
     with pytest.raises(ValueError, match="its processor has no image processor"):
         without(PHOTOS[0])
