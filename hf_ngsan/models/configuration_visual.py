@@ -74,7 +74,7 @@ class VisionConfig(HubConfig):
 
     @_attn_implementation.setter
     def _attn_implementation(self, value: str | dict | None):
-        """Backbones and detection models of transformers, many of which have one kind or none, choose for themselves."""
+        """Backbones of transformers, many of which have one kind of attention or none, choose for themselves."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
         if self.backbone_config.model_type in OWN_BACKBONES:
