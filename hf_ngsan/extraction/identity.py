@@ -50,8 +50,8 @@ def vision_identity(model: PreTrainedModel, image_processor) -> dict:
         "num_regions": None if is_grid else config.num_regions,
         "checksums": {
             "weights": weights_checksum(model),
-            "config": settings_checksum(config.to_dict()),
-            "preprocessing": settings_checksum(image_processor.to_dict()),
+            "config": settings_checksum(config_settings(config)),
+            "preprocessing": settings_checksum(unusual_settings(image_processor)),
         },
     }
 
@@ -78,6 +78,32 @@ def weights_checksum(model: torch.nn.Module) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def config_settings(config) -> dict:
+    """What a [`VisionConfig`] says of features."""
+    fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
+    backbone = {"model_type": config.backbone_config.model_type, **unusual_settings(config.backbone_config)}
+    return {"kind": config.kind, **{name: getattr(config, name) for name in fields}, "backbone_config": backbone}
+
+
+def unusual_settings(configured) -> dict:
+    """The settings of a configuration or image processor that are not default.
+
+    A later version of its class that has more settings says the same.
+    """
+    return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
+
+
+def differing(settings: Mapping, defaults: Mapping) -> dict:
+    found = {}
+    for key, value in settings.items():
+        default = defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            value, default = differing(value, default), {}
+        if key not in defaults or with_effect(value) != with_effect(default):
+            found[key] = value
+    return found
 
 
 def settings_checksum(settings: Mapping) -> str:

@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import ExtractionError, load_vision, vision_difference, vision_identity
+from hf_ngsan.extraction.identity import unusual_settings
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 
@@ -162,3 +163,23 @@ def test_identity_depends_on_what_changes_features_and_on_nothing_else():
     assert vision_difference(base, same) is None
     assert vision_difference(base, vision_identity(tiny_vision(seed=1), tiny_processor())) == "other weights"
     assert vision_difference(base, vision_identity(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
+
+
+def test_a_later_version_with_more_settings_says_the_same():
+    class Earlier:
+        def __init__(self, size=(1, 2)):
+            self.settings = {"size": size, "nested": {"a": 1, "b": [2]}}
+
+        def to_dict(self):
+            return self.settings
+
+    class Later(Earlier):
+        def __init__(self, **settings):
+            super().__init__(**settings)
+            self.settings |= {"smooth": False, "nested": {"a": 1, "b": [2], "c": None}}
+
+    assert unusual_settings(Earlier()) == unusual_settings(Later()) == {}
+    assert unusual_settings(Earlier(size=(1, 3))) == unusual_settings(Later(size=[1, 3.0])) == {"size": [1, 3]}
+    changed = Later()
+    changed.settings["nested"] = {"a": 1, "b": [3], "c": None}
+    assert unusual_settings(changed) == {"nested": {"b": [3]}}
