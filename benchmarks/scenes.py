@@ -1,4 +1,4 @@
-"""SAN, N-SAN, G-SAN, NG-SAN and NG-SAN signed on drawn scenes, with several seeds each: means and spreads.
+"""Captioners of drawn scenes, from regions and from pixels, with several seeds each: means and spreads.
 
     python benchmarks/scenes.py
 
@@ -13,22 +13,26 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from hf_ngsan.demo import CHANCE, VARIANTS, calm_logs, folder_name, read_scores, scenes_recipe, train_and_score
+from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, folder_name, scenes_recipe
+from hf_ngsan.demo.runs import CHANCE, calm_logs, read_scores, train_and_score
 
+MODELS = [*VARIANTS, FROM_PIXELS]
 COLUMNS = {
     "CIDEr-D": ("cider_d", "{:.2f}"),
     "BLEU-4": ("bleu_4", "{:.3f}"),
+    "objects %": ("objects", "{:.1f}"),
     "symmetric %": ("symmetric", "{:.1f}"),
     "directional %": ("directional", "{:.1f}"),
     "training s": ("training_seconds", "{:.0f}"),
 }
-PERCENTAGES = ("symmetric", "directional")
+PERCENTAGES = ("objects", "symmetric", "directional")
+OF_CHANCE = ("symmetric", "directional")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/scenes"), metavar="DIR", help="(%(default)s)")
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
+    parser.add_argument("--variants", nargs="+", default=MODELS, choices=MODELS, metavar="NAME", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     return parser.parse_args()
@@ -50,7 +54,7 @@ def table(scores: dict[str, list[dict[str, float]]]) -> str:
             for key, form in COLUMNS.values()
         ]
         lines.append(f"| {variant} | {len(runs)} | {' | '.join(cells)} |")
-    chance = [f"{100 * CHANCE:.1f}" if key in PERCENTAGES else "" for key, _ in COLUMNS.values()]
+    chance = [f"{100 * CHANCE:.1f}" if key in OF_CHANCE else "" for key, _ in COLUMNS.values()]
     return "\n".join([*lines, f"| chance | | {' | '.join(chance)} |"])
 
 

@@ -8,18 +8,26 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
-from hf_ngsan.demo import COMPARED, SCENES, main, scenes_recipe
+from hf_ngsan.demo import COMPARED, main
+from hf_ngsan.demo.recipes import FROM_PIXELS, SCENES, VARIANTS, scenes_recipe
 from hf_ngsan.training import Recipe, RecipeError, load_recipe
 
-CONFIGS = Path(__file__).parents[1] / "examples" / "configs" / "ngsan"
+CONFIGS = Path(__file__).parents[1] / "examples" / "configs"
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
     "data": {"spec": "scenes:size=24,validation=4,test=6"},
     "training": {"epochs": 1, "num_threads": 1, "tracker": None},
 }
+TINY_PIXELS = {
+    "model": {"hidden_size": 16, "intermediate_size": 32},
+    "data": {"spec": "scenes:size=24,validation=4,test=6,images=true,image_size=32", "image_size": 32},
+    "training": TINY["training"],
+}
+TINY_DEMO = {"changes": TINY, "pixel_changes": TINY_PIXELS}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +35,7 @@ def demo(tmp_path_factory):
     """The folder of a tiny demo, and what it printed."""
     folder = tmp_path_factory.mktemp("demo") / "new" / "demo"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main(folder, changes=TINY) == 0
+        assert main(folder, **TINY_DEMO) == 0
     return folder, printed.getvalue()
 
 
@@ -35,9 +43,10 @@ def read(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_the_example_config_is_the_recipe_of_the_demo():
-    example = load_recipe(CONFIGS / "scenes.yaml").to_dict()
-    recipe = scenes_recipe("NG-SAN", Path("anywhere"), seed=0).to_dict()
+@pytest.mark.parametrize(("file", "variant"), [("ngsan", "NG-SAN"), ("spatial_captioner", FROM_PIXELS)])
+def test_the_example_config_is_the_recipe_of_the_demo(file, variant):
+    example = load_recipe(CONFIGS / file / "scenes.yaml").to_dict()
+    recipe = scenes_recipe(variant, Path("anywhere"), seed=0).to_dict()
     for sections in (example, recipe):
         del sections["training"]["output_dir"]
     # the file also spells out what the configuration has by default
@@ -47,7 +56,8 @@ def test_the_example_config_is_the_recipe_of_the_demo():
 
 
 def test_variants_differ_in_their_model_alone():
-    recipes = [scenes_recipe(name, Path("run")).to_dict() for name in COMPARED]
+    recipes = [scenes_recipe(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
+    assert set(COMPARED) <= {*VARIANTS, FROM_PIXELS}
     models = [recipe.pop("model") for recipe in recipes]
     assert recipes[0] == recipes[1] == recipes[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
@@ -65,7 +75,8 @@ def test_the_table_has_the_scores_of_the_runs(demo):
         [line] = [line for line in printed.splitlines() if line.startswith(f"{name}  ")]
         numbers = line[len(name) :].split()
         expected = [f"{scores['cider_d']:.2f}", f"{scores['bleu_4']:.3f}"]
-        assert numbers == [*expected, *(f"{scores[group]:.1%}" for group in ("symmetric", "directional"))]
+        shares = ("objects", "symmetric", "directional")
+        assert numbers == [*expected, *(f"{scores[share]:.1%}" for share in shares)]
     assert [line.split() for line in printed.splitlines() if line.startswith("chance")] == [
         ["chance", "50.0%", "50.0%"]
     ]
@@ -87,11 +98,24 @@ def test_the_saved_model_captions_and_explains(demo):
     assert config["geometry_features"] == "signed"
 
 
+def test_a_drawing_goes_through_the_pipeline(demo):
+    folder, printed = demo
+    with Image.open(folder / "scene.png") as drawing:
+        assert drawing.size == (256, 256)
+    for file in ("modeling_spatial_captioner.py", "visual.py", "image_processing_captioning.py"):
+        assert (folder / "pixel-model" / file).is_file()
+    [answer] = pipeline("image-to-text", model=str(folder / "pixel-model"))(str(folder / "scene.png"))
+    lines = printed.splitlines()
+    call = next(index for index, line in enumerate(lines) if line.startswith('pipeline("image-to-text"'))
+    assert lines[call + 1].strip() == answer["generated_text"]
+    assert (folder / "words.png").is_file() == bool(answer["generated_text"])
+
+
 def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capsys):
     folder, _ = demo
     before = read(folder)
     (folder / "figure.png").unlink()
-    assert main(folder, changes=TINY) == 0
+    assert main(folder, **TINY_DEMO) == 0
     assert read(folder) == before
     output = capsys.readouterr().out
     assert "trained already" in output
@@ -102,7 +126,7 @@ def test_only_what_is_missing_is_trained(demo, capsys):
     folder, _ = demo
     before = read(folder)
     (folder / "ng-san" / "scores.json").unlink()
-    assert main(folder, changes=TINY) == 0
+    assert main(folder, **TINY_DEMO) == 0
     output = capsys.readouterr().out
     assert "Training NG-SAN on" in output
     assert "NG-SAN: trained in" in output
@@ -114,7 +138,7 @@ def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
     folder, _ = demo
     before = read(folder)
     with pytest.raises(RecipeError, match="another seed or recipe; add --retrain"):
-        main(folder, seed=1, changes=TINY)
+        main(folder, seed=1, **TINY_DEMO)
     capsys.readouterr()
     assert command(["demo", "--output", str(folder)]) == 2
     error = capsys.readouterr().err.splitlines()
@@ -125,11 +149,11 @@ def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
 
 def test_retraining_with_another_seed(demo, tmp_path):
     folder, _ = demo
-    main(tmp_path / "demo", changes=TINY)
+    main(tmp_path / "demo", **TINY_DEMO)
     weights = "ng-san/last/model.safetensors"
     first = read(tmp_path / "demo")
     assert first[weights] == read(folder)[weights]
-    main(tmp_path / "demo", seed=5, retrain=True, changes=TINY)
+    main(tmp_path / "demo", seed=5, retrain=True, **TINY_DEMO)
     assert read(tmp_path / "demo")[weights] != first[weights]
     assert load_recipe(tmp_path / "demo" / "san" / "recipe.yaml").training.seed == 5
 
@@ -137,7 +161,7 @@ def test_retraining_with_another_seed(demo, tmp_path):
 def test_no_noise_and_no_trace_in_the_settings_of_transformers(demo, capfd):
     folder, _ = demo
     verbosity = transformers_logging.get_verbosity()
-    main(folder, changes=TINY)
+    main(folder, **TINY_DEMO)
     assert capfd.readouterr().err == ""
     assert transformers_logging.get_verbosity() == verbosity
     assert transformers_logging.is_progress_bar_enabled()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .scenes import load_scenes as load_scenes
     from .scenes import make_scene as make_scene
     from .scenes import relation_prompts as relation_prompts
+    from .scenes import score_objects as score_objects
     from .scenes import score_relation_completions as score_relation_completions
     from .scenes import score_relations as score_relations
     from .specs import load_data as load_data
@@ -37,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "load_scenes",
             "make_scene",
             "relation_prompts",
+            "score_objects",
             "score_relation_completions",
             "score_relations",
         ],

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 
-from .images import ImageError, load_image, titled
+from .images import ImageError, load_image, reason, titled
 from .visual_inputs import as_array, boxes_of_regions, check_boxes, check_features, check_regions
 
 
@@ -66,8 +66,7 @@ class ItemReader:
         except ValueError as error:
             return Item(name, error=error)
         except OSError as error:  # of a data set that decodes its images itself
-            reason = str(error).splitlines()[0].rstrip(".")
-            return Item(name, error=ImageError(f"{titled(name)} cannot be read: {reason}."))
+            return Item(name, error=ImageError(f"{titled(name)} cannot be read: {reason(error)}"))
 
     def read(self, source, name: str) -> Item:
         """Read an input.

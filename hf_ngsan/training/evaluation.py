@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..data import score_objects
 from ..metrics import CaptionMetrics
 from .files import write_text_atomically
 from .generation import generate_captions
@@ -54,7 +55,8 @@ def evaluate_captioner(
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: what [`CaptionMetrics`] computes; its default otherwise.
-        relations: also measure [`relation_accuracy`]; the rows must be drawn scenes.
+        relations: also measure [`relation_accuracy`], and `objects`, the share of captions that name two objects of
+            their image; the rows must be drawn scenes.
     """
     metric = caption_metric(metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
@@ -64,6 +66,7 @@ def evaluate_captioner(
     if accelerator is not None:
         broadcast_object_list(scores)
     if relations:
+        scores[0]["objects"] = score_objects(captions, rows.select_columns("objects"))
         scores[0] |= relation_accuracy(model, processor, rows, accelerator, batch_size=batch_size)
     return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores[0])
 

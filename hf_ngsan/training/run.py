@@ -163,7 +163,7 @@ def check_metric(recipe: Recipe, rows: Sequence):
         )
     known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
     if is_scenes(recipe.data.spec):
-        known += ["symmetric", "directional"]
+        known += ["objects", "symmetric", "directional"]
     metric = recipe.evaluation.metric
     if metric not in known:
         raise RecipeError(f"evaluation.metric: unknown metric {metric!r}{suggestion(metric, known)}")

@@ -4,7 +4,7 @@ from .drawing import draw_scene
 from .generator import FEATURE_SIZE, Scene, make_scene
 from .relations import COLOURS, FAMILIES, LANDMARK, SHAPES, Family, Statement
 from .rows import load_scenes
-from .scoring import RelationPrompt, relation_prompts, score_relation_completions, score_relations
+from .scoring import RelationPrompt, relation_prompts, score_objects, score_relation_completions, score_relations
 
 __all__ = [
     "COLOURS",
@@ -20,6 +20,7 @@ __all__ = [
     "load_scenes",
     "make_scene",
     "relation_prompts",
+    "score_objects",
     "score_relation_completions",
     "score_relations",
 ]

@@ -111,6 +111,24 @@ def score_relations(predictions, rows):
     return tally.report()
 
 
+def score_objects(predictions, rows):
+    """Share of captions that name two objects of their scene, both with the right colour and shape.
+
+    Args:
+        predictions: one caption for each row.
+        rows: rows of the `scenes` data set; their `objects` are used.
+
+    Raises:
+        DataError: there are not as many predictions as rows, or the rows are not scenes.
+    """
+    pairs = _pairs(predictions, rows)
+    return sum(_names_two(Statement.parse(caption), _field(row, "objects")) for caption, row in pairs) / len(pairs)
+
+
+def _names_two(statement, objects):
+    return statement is not None and len({statement.subject, statement.other} & set(objects)) == 2
+
+
 def _answers_by_object(row):
     """The answer of every family for every object of a row in relation to the landmark."""
     landmarks = [index for index, name in enumerate(_field(row, "objects")) if name.endswith(LANDMARK)]

@@ -1,0 +1,105 @@
+"""The recipes of the demo: captioners of drawn scenes, from regions and from pixels."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..training import Recipe
+
+SCENES = {
+    "model": {
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 16,
+        "intermediate_size": 256,
+        "geometric_bias": ["query", "key"],
+        "geometry_hidden_size": 32,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.125,
+    },
+    "data": {"spec": "scenes:size=8000,validation=200,test=500", "min_word_count": 1},
+    "training": {
+        "epochs": 8,
+        "batch_size": 32,
+        "learning_rate": 2e-3,
+        "schedule": "cosine",
+        "warmup_epochs": 1,
+        "max_grad_norm": 1.0,
+        "num_threads": 1,
+    },
+    "evaluation": {"every_epochs": 8, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
+}
+"""The recipe of NG-SAN on the regions of drawn scenes: what differs from the defaults of `Recipe`."""
+
+VARIANTS = {
+    "SAN": {"query_norm": None, "geometric_bias": []},
+    "N-SAN": {"geometric_bias": []},
+    "G-SAN": {"query_norm": None},
+    "NG-SAN": {},
+    "NG-SAN signed": {"geometry_features": "signed"},
+}
+"""Fields of the configuration that make a variant of NG-SAN."""
+
+FROM_PIXELS = "from pixels"
+
+PIXELS = {
+    "model": {
+        "model_type": "spatial_captioner",
+        "hidden_size": 64,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 256,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.125,
+        "vision_config": {
+            "backbone_config": {
+                "model_type": "ngsan_vgg",
+                "depths": [1, 1, 1, 1],
+                "hidden_sizes": [16, 32, 64, 64],
+                "use_batch_norm": True,
+            },
+            "frozen": False,
+        },
+    },
+    "data": {
+        "spec": "scenes:size=16000,validation=200,test=500,images=true,image_size=64",
+        "min_word_count": 1,
+        "image_size": 64,
+    },
+    "training": {
+        "epochs": 6,
+        "batch_size": 32,
+        "learning_rate": 2e-3,
+        "schedule": "cosine",
+        "warmup_epochs": 1,
+        "max_grad_norm": 1.0,
+        "num_threads": 1,
+    },
+    "evaluation": {"every_epochs": 6, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
+}
+"""The recipe of the spatial captioner on the pixels of drawn scenes: what differs from the defaults of `Recipe`."""
+
+
+def scenes_recipe(
+    variant: str, output_dir: Path, seed: int = 0, changes: Mapping[str, Mapping] | None = None
+) -> Recipe:
+    """The recipe of a captioner of drawn scenes; `seed` is that of the scenes and of the weights.
+
+    Args:
+        variant: one of `VARIANTS`, or `FROM_PIXELS`.
+        output_dir: folder of the run.
+        seed: not negative.
+        changes: sections with keys to change.
+    """
+    changes, base = changes or {}, PIXELS if variant == FROM_PIXELS else SCENES
+    sections = {name: {**values, **changes.get(name, {})} for name, values in base.items()}
+    sections["model"] |= VARIANTS.get(variant, {})
+    sections["data"]["spec"] += f",seed={seed}"
+    sections["training"] |= {"seed": seed, "output_dir": str(output_dir)}
+    return Recipe.from_dict(sections)
+
+
+def folder_name(variant: str) -> str:
+    return variant.lower().replace(" ", "-")

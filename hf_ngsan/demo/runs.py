@@ -1,0 +1,132 @@
+"""Training runs of the demo, side by side, and their scores."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from tqdm.auto import tqdm
+
+from ..training import Recipe, RecipeError, evaluate_captioner, load_captioner, load_recipe, train
+from ..training.captioners import rows_for
+from ..training.files import write_text_atomically
+from ..training.output_folder import RECIPE_FILE
+from ..training.recipe import changes_that_break_resuming
+from ..training.rows import load_rows
+
+CHANCE = 0.5
+"""Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
+
+
+def check_earlier_run(recipe: Recipe, retrain: bool):
+    """Raise a RecipeError if the folder of a run holds one of another recipe, unless that is to be replaced."""
+    earlier = recipe.output_dir / RECIPE_FILE
+    if not retrain and earlier.is_file() and changes_that_break_resuming(load_recipe(earlier), recipe):
+        raise RecipeError(
+            f"{recipe.output_dir.parent} holds a demo with another seed or recipe; add --retrain to replace it, or "
+            "choose another folder with --output."
+        )
+
+
+def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> dict[str, dict[str, float]]:
+    """Train and score the variants that are not there yet, side by side; returns the scores of all."""
+    missing = {name: recipe for name, recipe in recipes.items() if retrain or read_scores(recipe) is None}
+    if missing:
+        print(f"Training {', '.join(missing)} on drawn scenes, side by side: some minutes on two cores.", flush=True)
+        train_side_by_side(missing, retrain)
+    else:
+        print("All captioners are trained already; --retrain trains them again.", flush=True)
+    return {name: read_scores(recipe) for name, recipe in recipes.items()}
+
+
+def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool):
+    """Train and score each variant in a process of its own, with one progress bar for all."""
+    total = sum(recipe.training.epochs for recipe in recipes.values())
+    with (
+        ProcessPoolExecutor(len(recipes), mp_context=get_context("spawn"), initializer=be_silent) as pool,
+        tqdm(total=total, unit=" epochs", desc="training", leave=False, disable=None) as bar,
+    ):
+        runs = {pool.submit(train_and_score, recipe, retrain): name for name, recipe in recipes.items()}
+        while runs:
+            done, _ = wait(runs, timeout=1, return_when=FIRST_COMPLETED)
+            bar.update(sum(map(finished_epochs, recipes.values())) - bar.n)
+            for run in done:
+                name = runs.pop(run)
+                bar.write(f"  {name}: trained in {minutes(run.result()['training_seconds'])}", file=sys.stdout)
+
+
+def finished_epochs(recipe: Recipe) -> int:
+    history = recipe.output_dir / "history.jsonl"
+    return len(history.read_text(encoding="utf-8").splitlines()) if history.is_file() else 0
+
+
+def be_silent():
+    """Let a process beside others write nothing between their lines; what it raises reaches the first process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
+    """Train a captioner of scenes and score it on the test scenes; the scores and captions go into the run's folder.
+
+    Returns:
+        What `evaluate_captioner` measures, relation accuracy included, and `training_seconds`.
+    """
+    result = train(recipe, resume=not retrain, overwrite=retrain)
+    model, processor = load_captioner(result.best_dir)
+    evaluation = evaluate_captioner(
+        model,
+        processor,
+        rows_for(model, load_rows(recipe.data.spec, "test"), recipe.data.spec),
+        relations=True,
+        batch_size=recipe.evaluation.batch_size,
+    )
+    evaluation.save(recipe.output_dir / "captions.json")
+    scores = {**evaluation.scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
+    write_text_atomically(recipe.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")
+    return scores
+
+
+def read_scores(recipe: Recipe) -> dict[str, float] | None:
+    """The scores of a finished run; None if it is not finished."""
+    file = recipe.output_dir / "scores.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def print_table(scores: Mapping[str, Mapping[str, float]]):
+    print(f"\n{'':15}{'CIDEr-D':>10}{'BLEU-4':>10}{'objects':>10}{'relations: symmetric':>24}{'directional':>14}")
+    for name, values in scores.items():
+        print(
+            f"{name:15}{values['cider_d']:10.2f}{values['bleu_4']:10.3f}{values['objects']:10.1%}"
+            f"{values['symmetric']:24.1%}{values['directional']:14.1%}"
+        )
+    print(f"{'chance':15}{'':30}{CHANCE:24.1%}{CHANCE:14.1%}\n")
+
+
+@contextmanager
+def calm_logs():
+    """Inside the `with` block transformers and the training loop report errors only."""
+    from transformers.utils import logging as transformers_logging
+
+    training = logging.getLogger("hf_ngsan.training")
+    verbosity, level = transformers_logging.get_verbosity(), training.level
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    training.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        training.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def minutes(seconds: float) -> str:
+    """E.g. `1:05 min`."""
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02d} min"
