@@ -37,6 +37,39 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(torch.relu(self.up(hidden_states))))
 
 
+class CaptionEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
+
+    Args:
+        config (`PreTrainedConfig`): a captioner's.
+        geometric_bias (`nn.Module`, *optional*): makes the additive bias of hidden states and relative geometry.
+        norms: `query_norm`, `key_norm` and `norm_affine` of [`attention.MultiHeadAttention`].
+    """
+
+    def __init__(self, config, geometric_bias: nn.Module | None = None, **norms):
+        super().__init__()
+        self.geometric_bias = geometric_bias
+        self.self_attn = MultiHeadAttention(config, **norms)
+        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        geometry: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
+        )
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
 class CaptionDecoderLayer(GradientCheckpointingLayer):
     """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 

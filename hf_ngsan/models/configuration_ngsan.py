@@ -1,13 +1,11 @@
 """Configuration of the NG-SAN family of captioners."""
 
-from transformers.configuration_utils import PreTrainedConfig
-
-from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
-from .configuration_visual import OPTIONAL_VISION, make_vision_config, visual_token_width
+from .configuration_captioning import CaptionerConfig
+from .configuration_hub import check_choice, check_positive, strict
 
 
 @strict
-class NGSANConfig(HubConfig):
+class NGSANConfig(CaptionerConfig):
     r"""Configuration of SAN, N-SAN, G-SAN and NG-SAN (Guo et al. 2020). The defaults are the paper's NG-SAN.
 
     | model | `query_norm` | `geometric_bias` |
@@ -52,8 +50,6 @@ class NGSANConfig(HubConfig):
     """
 
     model_type = "ngsan"
-    keys_to_ignore_at_inference = ["past_key_values"]
-    sub_configs_defaults = OPTIONAL_VISION
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
     attention_temperature = "head_dim"
@@ -64,17 +60,8 @@ class NGSANConfig(HubConfig):
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 
-    vocab_size: int = 9491
-    visual_feature_size: int | None = None
-    hidden_size: int = 512
     num_hidden_layers: int = 4
-    num_attention_heads: int = 8
-    intermediate_size: int = 2048
-    dropout: float | int = 0.1
-    attention_dropout: float | int = 0.1
-    max_position_embeddings: int = 512
     query_norm: str | None = "instance"
     key_norm: str | None = None
     norm_affine: bool = False
@@ -82,15 +69,6 @@ class NGSANConfig(HubConfig):
     geometry_hidden_size: int = 64
     geometry_features: str = "unsigned"
     absolute_geometry: bool = False
-    initializer_range: float | int = 0.02
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 1
-    tie_word_embeddings: bool = False
-    vision_config: dict | PreTrainedConfig | None = None
 
     @property
     def needs_boxes(self) -> bool:
@@ -99,30 +77,11 @@ class NGSANConfig(HubConfig):
 
     def __post_init__(self, **kwargs):
         self.geometric_bias = list(self.geometric_bias)
-        self.vision_config = make_vision_config(self.vision_config)
-        self.visual_feature_size = visual_token_width(self.visual_feature_size, self.vision_config, default=2048)
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        check_positive(
-            vocab_size=self.vocab_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_position_embeddings=self.max_position_embeddings,
-            geometry_hidden_size=self.geometry_hidden_size,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        check_positive(num_hidden_layers=self.num_hidden_layers, geometry_hidden_size=self.geometry_hidden_size)
         super().validate_architecture()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of "
-                f"num_attention_heads ({self.num_attention_heads})."
-            )
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
         for field in ("query_norm", "key_norm"):
             check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
         for kind in self.geometric_bias:

@@ -4,8 +4,8 @@ from dataclasses import field
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate, strict
-from .configuration_visual import OPTIONAL_VISION, make_vision_config, visual_token_width
+from .configuration_captioning import CaptionerConfig
+from .configuration_hub import check_choice, check_positive, check_rate, strict
 
 
 def vgg_11_grid() -> dict:
@@ -14,7 +14,7 @@ def vgg_11_grid() -> dict:
 
 
 @strict
-class SpatialCaptionerConfig(HubConfig):
+class SpatialCaptionerConfig(CaptionerConfig):
     r"""Configuration of the spatial captioner (Springenberg et al. 2018). The defaults are the paper's.
 
     Args:
@@ -53,8 +53,7 @@ class SpatialCaptionerConfig(HubConfig):
     """
 
     model_type = "spatial_captioner"
-    keys_to_ignore_at_inference = ["past_key_values"]
-    sub_configs_defaults = OPTIONAL_VISION
+    default_feature_size = 512
     attribute_map = {"num_hidden_layers": "decoder_layers"}
     remote_classes = {
         "AutoConfig": "configuration_spatial_captioner.SpatialCaptionerConfig",
@@ -63,58 +62,19 @@ class SpatialCaptionerConfig(HubConfig):
         "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 
-    vocab_size: int = 9491
     vision_config: dict | PreTrainedConfig | None = field(default_factory=vgg_11_grid)
-    visual_feature_size: int | None = None
-    hidden_size: int = 512
     encoder_layers: int = 2
     decoder_layers: int = 4
-    num_attention_heads: int = 8
     intermediate_size: int = 1024
-    dropout: float | int = 0.1
-    attention_dropout: float | int = 0.1
     residual_dropout: float | int = 0.0
     attention_temperature: str = "key_length"
     attention_bias: bool = False
-    max_position_embeddings: int = 512
-    initializer_range: float | int = 0.02
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 1
-    tie_word_embeddings: bool = False
-
-    def __post_init__(self, **kwargs):
-        self.vision_config = make_vision_config(self.vision_config)
-        self.visual_feature_size = visual_token_width(self.visual_feature_size, self.vision_config, default=512)
-        super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        check_positive(
-            vocab_size=self.vocab_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            encoder_layers=self.encoder_layers,
-            decoder_layers=self.decoder_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_position_embeddings=self.max_position_embeddings,
-        )
-        check_rate(
-            dropout=self.dropout, attention_dropout=self.attention_dropout, residual_dropout=self.residual_dropout
-        )
+        check_positive(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
+        check_rate(residual_dropout=self.residual_dropout)
         super().validate_architecture()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of "
-                f"num_attention_heads ({self.num_attention_heads})."
-            )
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
         check_choice("attention_temperature", self.attention_temperature, ("key_length", "head_dim"))
 
 

@@ -3,7 +3,7 @@
 import copy
 
 from transformers import CONFIG_MAPPING
-from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
+from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
 from .configuration_resnext import NGSANResNeXtConfig
@@ -127,31 +127,11 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     return CONFIG_MAPPING[model_type].from_dict(fields)
 
 
-OPTIONAL_VISION = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
-"""`sub_configs_defaults` of captioners."""
-
-
 def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
     """What a captioner makes of its field `vision_config`: a [`VisionConfig`], or `None` for none."""
     if config is None or isinstance(config, PreTrainedConfig):
         return config
     return VisionConfig.from_dict(config)
-
-
-def visual_token_width(width: int | None, vision_config: PreTrainedConfig | None, default: int) -> int:
-    """`visual_feature_size` of a captioner: its vision part's, else as given, else the default.
-
-    Raises:
-        ValueError: it is given, and is not the vision part's.
-    """
-    if vision_config is None:
-        return default if width is None else width
-    if width not in (None, vision_config.feature_size):
-        raise ValueError(
-            f"visual_feature_size is {width}, but the tokens of the vision part are {vision_config.feature_size} wide; "
-            "leave visual_feature_size out."
-        )
-    return vision_config.feature_size
 
 
 __all__ = ["VisionConfig"]

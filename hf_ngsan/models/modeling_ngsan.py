@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -15,10 +14,10 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import MultiHeadAttention
 from .captioning import (
     CaptionDecoder,
+    CaptionEncoderLayer,
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
-    FeedForward,
     check_visual_features,
 )
 from .configuration_ngsan import NGSANConfig
@@ -28,38 +27,18 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 
-class NGSANEncoderLayer(GradientCheckpointingLayer):
+class NGSANEncoderLayer(CaptionEncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     def __init__(self, config: NGSANConfig):
-        super().__init__()
-        self.geometric_bias = None
+        bias = None
         if config.geometric_bias:
-            self.geometric_bias = GeometricBias(
+            bias = GeometricBias(
                 config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
             )
-        self.self_attn = MultiHeadAttention(
-            config, query_norm=config.query_norm, key_norm=config.key_norm, norm_affine=config.norm_affine
+        super().__init__(
+            config, bias, query_norm=config.query_norm, key_norm=config.key_norm, norm_affine=config.norm_affine
         )
-        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        geometry: torch.Tensor | None,
-        attention_mask: torch.Tensor | None = None,
-        token_mask: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, position_bias=position_bias, token_mask=token_mask, **kwargs
-        )
-        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
-        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
 class NGSANPreTrainedModel(CaptioningPreTrainedModel):

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -15,10 +14,10 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import MultiHeadAttention
 from .captioning import (
     CaptionDecoder,
+    CaptionEncoderLayer,
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
-    FeedForward,
     check_visual_features,
     token_counts,
     token_positions,
@@ -32,42 +31,20 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 LONGEST_CAPTION = 14
 
 
-class SpatialCaptionerEncoderLayer(GradientCheckpointingLayer):
-    """Self-attention and feed-forward, each LayerNorm(x + sublayer(x)).
+class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
+    config: SpatialCaptionerConfig
+    _no_split_modules = ["CaptionEncoderLayer", "CaptionDecoderLayer"]
+
+
+class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
+    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1).
 
     The paper prints LayerNorm(Attn + V_input), which between captions and images has no meaning: the residual is that
     of the query input, here and in the decoder.
     """
 
-    def __init__(self, config: SpatialCaptionerConfig):
-        super().__init__()
-        self.self_attn = MultiHeadAttention(config)
-        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
-        self.dropout = nn.Dropout(config.residual_dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
-        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
-        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
-
-
-class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
-    config: SpatialCaptionerConfig
-    _no_split_modules = ["SpatialCaptionerEncoderLayer", "CaptionDecoderLayer"]
-
-
-class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
-    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
-
     _can_record_outputs = {
-        "hidden_states": SpatialCaptionerEncoderLayer,
+        "hidden_states": CaptionEncoderLayer,
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
     }
 
@@ -77,7 +54,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         if config.visual_feature_size != config.hidden_size:
             self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(SpatialCaptionerEncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(CaptionEncoderLayer(config) for _ in range(config.encoder_layers))
         self.gradient_checkpointing = False
         self.post_init()
 

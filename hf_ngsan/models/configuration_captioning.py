@@ -1,0 +1,68 @@
+"""What the configurations of all captioners share."""
+
+from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
+
+from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_positive, check_rate
+from .configuration_visual import VisionConfig, make_vision_config
+
+
+class CaptionerConfig(HubConfig):
+    """Sizes, rates and special tokens of a captioner, and its vision part, if any; checks that they fit together.
+
+    A subclass documents the fields, may give them other defaults, and names the width of visual features that it has by
+    default in `default_feature_size`.
+    """
+
+    default_feature_size = 2048
+    keys_to_ignore_at_inference = ["past_key_values"]
+    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+
+    vocab_size: int = 9491
+    vision_config: dict | PreTrainedConfig | None = None
+    visual_feature_size: int | None = None
+    hidden_size: int = 512
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    max_position_embeddings: int = 512
+    initializer_range: float | int = 0.02
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs):
+        self.vision_config = make_vision_config(self.vision_config)
+        if self.visual_feature_size is None:
+            vision = self.vision_config
+            self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        check_positive(
+            vocab_size=self.vocab_size,
+            visual_feature_size=self.visual_feature_size,
+            hidden_size=self.hidden_size,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            max_position_embeddings=self.max_position_embeddings,
+        )
+        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        super().validate_architecture()
+        if self.vision_config is not None and self.vision_config.feature_size != self.visual_feature_size:
+            raise ValueError(
+                f"visual_feature_size is {self.visual_feature_size}, but the tokens of the vision part are "
+                f"{self.vision_config.feature_size} wide; leave visual_feature_size out."
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of "
+                f"num_attention_heads ({self.num_attention_heads})."
+            )
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
