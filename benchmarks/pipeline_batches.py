@@ -85,12 +85,14 @@ def main() -> int:
         paths = write_photos(Path(folder), arguments.images)
         for batch_size in speeds:
             seconds(pipe, paths[:batch_size], batch_size)  # warm up
-        for _ in range(arguments.rounds):
+        for number in range(1, arguments.rounds + 1):
             took = {batch_size: seconds(pipe, paths, batch_size) for batch_size in speeds}
             for batch_size, (elapsed, _) in took.items():
                 speeds[batch_size].append(len(paths) / elapsed)
             for name, one, batched in zip(ratios, took[1], took[arguments.batch_size], strict=True):
                 ratios[name].append(one / batched)
+            latest = ", ".join(f"{name} {found[-1]:.2f}" for name, found in ratios.items())
+            print(f"round {number}: ratio of {latest}", flush=True)
     for batch_size, found in speeds.items():
         print(f"batches of {batch_size}: {statistics.median(found):.2f} images/s")
     for name, found in ratios.items():
