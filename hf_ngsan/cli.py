@@ -326,7 +326,7 @@ def load_for_captioning(options, with_captions: bool = True):
 
     accelerator = make_accelerator()
     model, processor = load_captioner(options.model)
-    rows = rows_for(model, load_rows(options.data, options.split, with_captions), options.data)
+    rows = rows_for(model, processor, load_rows(options.data, options.split, with_captions), options.data)
     return model.to(accelerator.device), processor, rows, accelerator
 
 

@@ -80,7 +80,7 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
     evaluation = evaluate_captioner(
         model,
         processor,
-        rows_for(model, load_rows(recipe.data.spec, "test"), recipe.data.spec),
+        rows_for(model, processor, load_rows(recipe.data.spec, "test"), recipe.data.spec),
         relations=True,
         batch_size=recipe.evaluation.batch_size,
     )

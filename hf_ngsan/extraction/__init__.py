@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ..training.vision_identity import vision_difference, vision_identity
     from .errors import ExtractionError
     from .extract import ExtractionResult, extract_features
     from .feature_folder import read_extraction
-    from .identity import vision_difference, vision_identity
     from .image_list import ImageList, list_images
     from .vision import load_vision
 
@@ -21,8 +21,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "errors": ["ExtractionError"],
         "extract": ["ExtractionResult", "extract_features"],
         "feature_folder": ["read_extraction"],
-        "identity": ["vision_difference", "vision_identity"],
         "image_list": ["ImageList", "list_images"],
         "vision": ["load_vision"],
+        ".training.vision_identity": ["vision_difference", "vision_identity"],
     },
 )

@@ -15,13 +15,14 @@ from tqdm.auto import tqdm
 
 from ..data.contract import caption_features, check_row
 from ..training.files import TEMPORARY_PREFIX
+from ..training.vision_identity import vision_identity
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
-from .identity import package_versions, vision_identity
 from .image_list import ImageList, list_images
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks
 from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
+from .versions import package_versions
 
 DTYPES = ("float16", "float32")
 LOCK_SECONDS = 15

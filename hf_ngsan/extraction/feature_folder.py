@@ -21,9 +21,10 @@ import datasets
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
+from ..training.features_identity import description_of
 from ..training.files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
+from ..training.vision_identity import vision_difference
 from .errors import ExtractionError
-from .identity import vision_difference
 
 FORMAT = 1
 METADATA, RECORDS, STATE, INFO, SKIPPED = (
@@ -224,7 +225,7 @@ class FeatureFolder:
     def describe(self, records: list[Record], metadata: Mapping) -> tuple[dict, dict]:
         """The two JSON files of a saved data set, as `datasets` writes them for one row, but with all shards."""
         sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
-        sample.info.description = json.dumps({key: metadata[key] for key in ("kind", "backbone_type", "checksums")})
+        sample.info.description = description_of(metadata)
         temporary = self.path / f"{TEMPORARY_PREFIX}sample"
         shutil.rmtree(temporary, ignore_errors=True)
         with without_progress_bars():

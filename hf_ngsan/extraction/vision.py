@@ -1,11 +1,9 @@
 """Loading what turns pixels into visual tokens, whatever kind of model it is part of."""
 
-import logging
 import os
 from pathlib import Path
 
 from transformers import PreTrainedConfig
-from transformers.image_processing_base import ImageProcessingMixin
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_BACKBONE_MAPPING_NAMES,
     MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
@@ -16,13 +14,11 @@ from ..auto import CAPTIONERS
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.visual import OWN_BACKBONES, VisionModel
 from ..training.captioners import find_model_folder, load_captioner, one_sentence, without_progress_bars
+from ..training.preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
-
-logger = logging.getLogger(__name__)
 
 GRID_FIELDS = ("grid_size",)
 REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold")
-SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
 
 
 def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, CaptioningImageProcessor]:
@@ -49,7 +45,7 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
         model = load_model(name, lambda: load_vision_model(folder))
     else:
         model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
-    return model.eval(), load_image_processor(name, folder, model)
+    return model.eval(), load_image_processor(folder, model.config.kind, name)
 
 
 def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
@@ -144,55 +140,3 @@ def refuse_fields(name, fields: dict, kind: str, allowed: tuple[str, ...]):
     for field in fields.keys() - set(allowed):
         option = f"--{field.replace('_', '-')}"
         raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")
-
-
-def load_image_processor(name, folder: str, model: VisionModel) -> CaptioningImageProcessor:
-    """The preprocessing that a backbone's folder describes, for whole images."""
-    try:
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
-    except OSError as error:
-        if model.config.kind == "regions":
-            raise ExtractionError(
-                f"{name} has no preprocessor_config.json, which says how large the images of a detection model are; "
-                "add the one of the original model."
-            ) from error
-        logger.warning(
-            "%s has no preprocessor_config.json; its images become 224 x 224 and are normalized as ImageNet's.", name
-        )
-        return CaptioningImageProcessor()
-    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
-        return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
-    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
-    return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
-
-
-def of_whole_images(name, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
-    if image_processor.do_center_crop:
-        raise ExtractionError(
-            f"The image processor of {name} cuts images (do_center_crop), but boxes are shares of the whole image; set "
-            "do_center_crop to false and size to the height and width of the images."
-        )
-    return image_processor
-
-
-def size_without_cropping(name, settings: dict) -> dict:
-    """Height and width, or shortest and longest edge, of images from which nothing is cut.
-
-    Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
-    that square.
-    """
-    size = settings.get("size")
-    if settings.get("do_center_crop") and settings.get("crop_size"):
-        size = settings["crop_size"]
-    if isinstance(size, int):
-        size = {"shortest_edge": size}
-    if isinstance(size, dict):
-        if size.get("height") and size.get("width"):
-            return {"height": size["height"], "width": size["width"]}
-        if size.get("shortest_edge") and size.get("longest_edge"):
-            return {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
-        if size.get("shortest_edge"):
-            return {"height": size["shortest_edge"], "width": size["shortest_edge"]}
-    raise ExtractionError(
-        f"{name}: size in preprocessor_config.json is {size!r}; it must name height and width, or shortest_edge."
-    )

@@ -23,12 +23,18 @@ from transformers.utils import logging as transformers_logging
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
 from ..data import build_tokenizer
 from ..models.image_processing_captioning import CaptioningImageProcessor
+from .features_identity import check_features
+from .preprocessing import load_image_processor
 from .recipe import EvaluationSettings, Recipe, RecipeError, suggestion
 from .rows import only_features, only_images, visual_feature_size
 
 UNKNOWN_WORD_ID = 3
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-FOLLOWS_FROM_DATA = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+FOLLOWS_FROM_DATA = {
+    **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
+    "features_identity": "the features that are trained on",
+}
 
 
 class ModelFolderError(ValueError):
@@ -110,29 +116,39 @@ def has_vision(fields: Mapping) -> bool:
 def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImageProcessor:
     """Load the weights of a new captioner's backbone, where they have a source, and make its image processor.
 
+    The images are prepared as the source says, else as ImageNet's; `image_size` is their height and width anyway.
+
     Raises:
-        RecipeError: the weights cannot be loaded.
+        RecipeError: the weights or the preprocessing cannot be loaded.
     """
     vision = model.base_model.vision
-    if vision.config.pretrained is not None:
-        try:
-            with without_progress_bars():
-                vision.load_pretrained_backbone()
-        except (ValueError, OSError) as error:
-            raise RecipeError(f"model.vision_config: {one_sentence(error)}") from error
-    size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
-    return CaptioningImageProcessor(**size)
+    source = vision.config.pretrained
+    if source is None:
+        size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
+        return CaptioningImageProcessor(**size)
+    try:
+        with without_progress_bars():
+            vision.load_pretrained_backbone()
+        return load_image_processor(source, vision.config.kind, image_size=image_size)
+    except (ValueError, OSError) as error:
+        raise RecipeError(f"model.vision_config: {one_sentence(error)}") from error
 
 
-def rows_for(model: PreTrainedModel, rows: Dataset, data: str) -> Dataset:
+def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
     """The columns of a data set that a captioner reads: images for one that sees, if there are any, or else features.
 
+    Args:
+        model, processor: the captioner.
+        rows: from [`load_rows`].
+        data: what messages call them.
+
     Raises:
-        RecipeError: the features are of another width than the model takes.
+        RecipeError: the features are of another width than the model takes, or known to be of another backbone.
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
         return only_images(rows)
     check_feature_size(model, visual_feature_size(rows), data)
+    check_features(model, processor, rows, data)
     return only_features(rows)
 
 
@@ -146,7 +162,7 @@ def check_field_names(fields: Iterable[str], kind: type):
     valid = config_fields(kind)
     for name in fields:
         if name in FOLLOWS_FROM_DATA:
-            raise RecipeError(f"model.{name} follows from the vocabulary of the training captions; leave it out.")
+            raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
         if name not in valid:
             raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
 

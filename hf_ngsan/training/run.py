@@ -17,6 +17,7 @@ from .captioners import new_captioner, rows_for, save_captioner
 from .checkpoints import TrainingProgress
 from .consensus import consensus_weights
 from .evaluation import caption_metric, evaluate_captioner, score_captions
+from .features_identity import remember_features
 from .launch import make_accelerator
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, prepare_output_folder
@@ -92,9 +93,10 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         weights = consensus_weights(list(train_rows["captions"]), settings.consensus_power)
         train_rows = train_rows.add_column("caption_weights", weights)
     model, processor = new_captioner(recipe, captions, visual_feature_size(train_rows))
-    train_rows = rows_for(model, train_rows, recipe.data.spec)
+    train_rows = rows_for(model, processor, train_rows, recipe.data.spec)
+    remember_features(model, train_rows, recipe.data.spec)
     if validation_rows is not None:
-        validation_rows = rows_for(model, validation_rows, recipe.data.spec)
+        validation_rows = rows_for(model, processor, validation_rows, recipe.data.spec)
     stages = make_stages(recipe, model, processor, list(train_rows["captions"]))
     if any(stage.name == "scst" for stage in stages):
         train_rows = train_rows.add_column("row_index", list(range(len(train_rows))))

@@ -13,8 +13,9 @@ from transformers import (
     RTDetrImageProcessor,
 )
 
-from hf_ngsan.extraction import ExtractionError, load_vision, vision_difference, vision_identity
-from hf_ngsan.extraction.identity import unusual_settings
+from hf_ngsan.extraction import load_vision, vision_difference, vision_identity
+from hf_ngsan.training.preprocessing import PreprocessingError
+from hf_ngsan.training.vision_identity import unusual_settings
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 
@@ -153,7 +154,7 @@ def test_damaged_folders_are_refused_in_one_sentence(models, tmp_path, file, dam
 def test_a_processor_that_crops_is_refused(models, tmp_path):
     tiny_vision().save_pretrained(tmp_path)
     tiny_processor(do_center_crop=True, crop_size={"height": 16, "width": 16}).save_pretrained(tmp_path)
-    with pytest.raises(ExtractionError, match="do_center_crop"):
+    with pytest.raises(PreprocessingError, match="do_center_crop"):
         load_vision(tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_a_trained_captioner_reads_images_of_any_size(trained):
     _, result = trained
     model, processor = load_captioner(result.output_dir)
     assert dict(processor.image_processor.size) == {"height": 32, "width": 32}
-    rows = rows_for(model, load_data("scenes:size=30,seed=3,images=true", "test"), "scenes")
+    rows = rows_for(model, processor, load_data("scenes:size=30,seed=3,images=true", "test"), "scenes")
     assert "visual_features" not in rows.column_names
     evaluation = evaluate_captioner(model, processor, rows, relations=True, batch_size=4, max_new_tokens=5)
     assert {"cider_d", "symmetric"} <= evaluation.scores.keys()

@@ -1,14 +1,12 @@
 """What features depend on: the backbone's weights and configuration, and the preprocessing, as checksums."""
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping
 
 import torch
 from transformers import PreTrainedModel
 
-PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
@@ -62,16 +60,6 @@ def vision_difference(recorded: Mapping, current: Mapping) -> str | None:
     return next((words for key, words in CHECKSUMS.items() if recorded[key] != current[key]), None)
 
 
-def package_versions() -> dict[str, str]:
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-            continue
-    return versions
-
-
 def weights_checksum(model: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -84,6 +72,8 @@ def config_settings(config) -> dict:
     """What a [`VisionConfig`] says of features."""
     fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
     backbone = {"model_type": config.backbone_config.model_type, **unusual_settings(config.backbone_config)}
+    if config.kind == "grid":  # a backbone that was a classifier's still names its classes
+        backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
     return {"kind": config.kind, **{name: getattr(config, name) for name in fields}, "backbone_config": backbone}
 
 

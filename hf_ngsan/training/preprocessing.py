@@ -1,0 +1,88 @@
+"""How the images of a trained backbone or detection model are prepared."""
+
+import logging
+import os
+
+from transformers.image_processing_base import ImageProcessingMixin
+
+from ..models.image_processing_captioning import CaptioningImageProcessor
+
+logger = logging.getLogger(__name__)
+
+SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
+
+
+class PreprocessingError(ValueError):
+    """A model whose preprocessing is not known or does not suit boxes; the message names it and says what to do."""
+
+
+def load_image_processor(
+    source: str | os.PathLike, kind: str, name: str | None = None, image_size: int | None = None
+) -> CaptioningImageProcessor:
+    """The preprocessing that the folder of a trained model describes, for whole images.
+
+    Args:
+        source: folder or Hub name of a backbone, detection model or vision part.
+        kind: `"grid"` or `"regions"`, that of the [`VisionConfig`] around it.
+        name: what messages call the model; `source` if `None`.
+        image_size: height and width in pixels, in place of the size described there.
+
+    Raises:
+        PreprocessingError: it cuts images, has no usable size, or is unknown for a detection model. The images of a
+            backbone without any are normalized as ImageNet's.
+    """
+    name = name or source
+    try:
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
+    except OSError as error:
+        if kind == "regions":
+            raise PreprocessingError(
+                f"{name} has no preprocessor_config.json, which says how large the images of a detection model are; "
+                "add the one of the original model."
+            ) from error
+        settings = CaptioningImageProcessor().to_dict()
+        side = image_size or settings["size"]["height"]
+        logger.warning(
+            "%s has no preprocessor_config.json; its images become %d x %d and are normalized as ImageNet's.",
+            name,
+            side,
+            side,
+        )
+    if image_size is not None:
+        settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
+    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
+    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
+    return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
+
+
+def of_whole_images(name, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+    if image_processor.do_center_crop:
+        raise PreprocessingError(
+            f"The image processor of {name} cuts images (do_center_crop), but boxes are shares of the whole image; set "
+            "do_center_crop to false and size to the height and width of the images."
+        )
+    return image_processor
+
+
+def size_without_cropping(name, settings: dict) -> dict:
+    """Height and width, or shortest and longest edge, of images from which nothing is cut.
+
+    Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
+    that square.
+    """
+    size = settings.get("size")
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        size = settings["crop_size"]
+    if isinstance(size, int):
+        size = {"shortest_edge": size}
+    if isinstance(size, dict):
+        if size.get("height") and size.get("width"):
+            return {"height": size["height"], "width": size["width"]}
+        if size.get("shortest_edge") and size.get("longest_edge"):
+            return {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
+        if size.get("shortest_edge"):
+            return {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    raise PreprocessingError(
+        f"{name}: size in preprocessor_config.json is {size!r}; it must name height and width, or shortest_edge."
+    )
