@@ -23,6 +23,7 @@ CODE = {
     "attention.py",
     "attention_maps.py",
     "captioning.py",
+    "configuration_captioning.py",
     "configuration_convolutional.py",
     "configuration_hub.py",
     "configuration_ngsan.py",

@@ -38,6 +38,10 @@ class SpatialCaptionerConfig(CaptionerConfig):
             sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to - the words up to and
             including its own, the real grid cells -, so that caching, beams and padding change nothing; `"head_dim"`:
             sqrt(d_attn), that of Vaswani et al. 2017.
+        position_embedding (`str`, defaults to `"sequence"`): what the sinusoids that are added to image features tell:
+            `"sequence"`: the number of a cell, counted row by row (that the paper counts so is inferred); `"boxes"`:
+            the place and size of its box, our extension, which tells columns as clearly as rows and suits regions too;
+            `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
         max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
@@ -71,6 +75,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
     intermediate_size: int = 1024
     residual_dropout: float | int = 0.0
     attention_temperature: str = "key_length"
+    position_embedding: str = "sequence"
     attention_bias: bool = False
 
     def validate_architecture(self):
@@ -78,6 +83,11 @@ class SpatialCaptionerConfig(CaptionerConfig):
         check_rate(residual_dropout=self.residual_dropout)
         super().validate_architecture()
         check_choice("attention_temperature", self.attention_temperature, ("key_length", "head_dim"))
+        check_choice("position_embedding", self.position_embedding, ("sequence", "boxes"))
+        if self.position_embedding == "boxes" and self.hidden_size % 8:
+            raise ValueError(
+                f"position_embedding 'boxes' needs a hidden_size that is a multiple of 8, not {self.hidden_size}."
+            )
 
 
 __all__ = ["SpatialCaptionerConfig"]

@@ -23,7 +23,7 @@ from .captioning import (
     token_positions,
 )
 from .configuration_spatial_captioner import SpatialCaptionerConfig
-from .geometry import sinusoids
+from .geometry import absolute_geometry, sinusoids
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -71,18 +71,20 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         Args:
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
                 cells, row by row.
-            visual_boxes (*optional*): not looked at; the order of the cells tells where they are.
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed with
+                `position_embedding="boxes"`, else not looked at: the order of the cells tells where they are.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
                 Positions count real cells only.
 
         Raises:
-            ValueError: features of another width than the configuration's, or a mask of another number.
+            ValueError: features of another width than the configuration's, boxes missing, boxes or a mask of another
+                number.
         """
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         hidden_states = visual_features.to(self.layers[0].feed_forward.up.weight.dtype)
         if self.input_proj is not None:
             hidden_states = self.input_proj(hidden_states)
-        positions = sinusoids(cell_positions(hidden_states, attention_mask), self.config.hidden_size)
+        positions = self.position_embedding(hidden_states, visual_boxes, attention_mask)
         hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             # Without a projection there may be nothing to train before the first layer; reentrant checkpoints would
@@ -98,6 +100,21 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def position_embedding(
+        self, cells: torch.Tensor, boxes: torch.Tensor | None, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Sinusoids, broadcastable to the cells `(batch_size, num_regions, hidden_size)`."""
+        if self.config.position_embedding == "sequence":
+            return sinusoids(cell_positions(cells, attention_mask), self.config.hidden_size)
+        if boxes is None:
+            raise ValueError("visual_boxes are missing: this model needs them, as position_embedding is 'boxes'.")
+        if boxes.shape != (*cells.shape[:2], 4):
+            raise ValueError(
+                f"visual_boxes has shape {tuple(boxes.shape)}; with these visual_features it must be "
+                f"{(*cells.shape[:2], 4)}."
+            )
+        return absolute_geometry(boxes, self.config.hidden_size)
 
 
 def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sized
 
-import torch
 from torch.utils.data import DataLoader
 from transformers.pipelines.base import Pipeline
 
@@ -108,8 +107,6 @@ class ImageToTextPipeline(Pipeline):
 
     def caption(self, items: list[Item], inputs, return_attention: bool, generate_kwargs: dict) -> list[list[dict]]:
         """Captions of items that have the same kinds of inputs: for each item its answers."""
-        if "pixel_values" in inputs:  # in this order convolutions are faster
-            inputs["pixel_values"] = inputs["pixel_values"].contiguous(memory_format=torch.channels_last)
         visual_names = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
         if return_attention and "pixel_values" in inputs:
             # The visual tokens are needed twice; they are made once.

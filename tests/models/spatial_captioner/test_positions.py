@@ -1,0 +1,66 @@
+"""What the spatial captioner knows of where its cells are: their order, or their boxes."""
+
+import math
+
+import pytest
+import torch
+
+from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerEncoder
+from tests.models.spatial_captioner.tiny import tiny_config
+from tests.models.tiny import random_boxes
+
+
+def encoder(position_embedding: str, hidden_size: int = 16) -> SpatialCaptionerEncoder:
+    config = tiny_config(
+        position_embedding=position_embedding,
+        hidden_size=hidden_size,
+        visual_feature_size=hidden_size,
+        vision_config=None,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(0)
+    return SpatialCaptionerEncoder(config).eval()
+
+
+def sines_and_cosines(value: float, channels: int) -> list[float]:
+    angles = [value / 10000 ** (channel / channels) for channel in range(0, channels, 2)]
+    return [*map(math.sin, angles), *map(math.cos, angles)]
+
+
+def test_sinusoids_of_a_box_are_those_of_its_centre_and_size_in_percent():
+    cells, boxes = torch.zeros(1, 3, 16), random_boxes(1, 3, generator=torch.Generator().manual_seed(1))
+    found = encoder("boxes").position_embedding(cells, boxes, None)
+    for index, (x1, y1, x2, y2) in enumerate(boxes[0].tolist()):
+        values = [50 * (x1 + x2), 50 * (y1 + y2), 100 * (x2 - x1), 100 * (y2 - y1)]
+        expected = [number for value in values for number in sines_and_cosines(value, 4)]
+        torch.testing.assert_close(found[0, index], torch.tensor(expected), atol=2e-5, rtol=0)
+
+
+def test_sinusoids_of_the_order_count_the_cells():
+    found = encoder("sequence").position_embedding(torch.zeros(1, 5, 16), None, None)
+    for index in range(5):
+        torch.testing.assert_close(found[0, index], torch.tensor(sines_and_cosines(index, 16)))
+
+
+@pytest.mark.parametrize("position_embedding", ["sequence", "boxes"])
+def test_boxes_make_the_order_meaningless(position_embedding):
+    model = encoder(position_embedding)
+    generator = torch.Generator().manual_seed(2)
+    features, boxes = torch.randn(1, 6, 16, generator=generator), random_boxes(1, 6, generator=generator)
+    order = torch.tensor([4, 0, 5, 1, 3, 2])
+    states = model(features, visual_boxes=boxes).last_hidden_state
+    shuffled = model(features[:, order], visual_boxes=boxes[:, order]).last_hidden_state
+    difference = (shuffled - states[:, order]).abs().max()
+    assert (difference < 1e-5) == (position_embedding == "boxes")
+
+
+def test_boxes_that_are_missing_or_of_another_number_are_named():
+    model = encoder("boxes")
+    with pytest.raises(ValueError, match="visual_boxes are missing: this model needs them"):
+        model(torch.zeros(1, 3, 16))
+    with pytest.raises(ValueError, match=r"visual_boxes has shape \(1, 2, 4\).* must be \(1, 3, 4\)"):
+        model(torch.zeros(1, 3, 16), visual_boxes=torch.zeros(1, 2, 4))
+    with pytest.raises(ValueError, match="hidden_size that is a multiple of 8, not 12"):
+        encoder("boxes", hidden_size=12)
+    with pytest.raises(ValueError, match="position_embedding is 'rows'"):
+        encoder("rows")
