@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .extraction.command import EPILOG as EXTRACT_EPILOG
-from .extraction.command import add_extract_arguments, run_extract
+from .extraction.command import add_extract_arguments, check_extract, run_extract
 from .metrics.command import EPILOG as SCORE_EPILOG
 from .metrics.command import add_score_arguments, run_score
 from .visualization import MissingPlotsError
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
     try:
         if getattr(options, "can_be_launched", False):
-            launch(options.num_processes, sys.argv[1:] if arguments is None else list(arguments))
+            launch(options, sys.argv[1:] if arguments is None else list(arguments))
         return options.run(options) or 0
     except KeyboardInterrupt:
         return 130
@@ -67,10 +67,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def launch(num_processes: int | None, arguments: list[str]):
+def launch(options: argparse.Namespace, arguments: list[str]):
     from .training.launch import launch_processes
 
-    launch_processes(["-m", "hf_ngsan.cli", *arguments], num_processes)
+    launch_processes(["-m", "hf_ngsan.cli", *arguments], options.num_processes, lambda: options.check(options))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -149,7 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
         EXTRACT_EPILOG,
     )
     add_extract_arguments(extract)
-    add_launch_argument(extract)
+    add_launch_argument(extract, check=check_extract)
 
     score = add_command(
         commands,
@@ -193,9 +193,9 @@ def add_train_arguments(parser: argparse.ArgumentParser):
     add_launch_argument(parser)
 
 
-def add_launch_argument(parser: argparse.ArgumentParser):
+def add_launch_argument(parser: argparse.ArgumentParser, check=lambda options: None):
     parser.add_argument("--num-processes", type=positive_int, metavar="N", help="share the work among N processes (1)")
-    parser.set_defaults(can_be_launched=True)
+    parser.set_defaults(can_be_launched=True, check=check)
 
 
 def add_captioning_arguments(parser: argparse.ArgumentParser, needs_data: bool = True):

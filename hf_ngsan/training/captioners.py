@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     ProcessorMixin,
 )
+from transformers.image_utils import SizeDict
 from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
@@ -61,7 +62,7 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
-        model, processor = fine_tuned_captioner(fields)
+        model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
     else:
         tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         if visual_feature_size is not None and not has_vision(fields):
@@ -97,14 +98,22 @@ def build_config(fields: Mapping, vocab_size: int):
         raise RecipeError(f"section model: {one_sentence(error)}") from error
 
 
-def fine_tuned_captioner(fields: dict):
-    """Load the captioner named by `init_from`, with the other fields changed in its configuration."""
+def fine_tuned_captioner(fields: dict, image_size: int | None):
+    """Load the captioner named by `init_from`, with the other fields changed in its configuration.
+
+    It keeps its image processor, but for the size where one is given; with a new vision part it gets a new one.
+    """
     folder = fields.pop("init_from")
     config = load_config(folder)
     if fields.pop("model_type", config.model_type) != config.model_type:
         raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config))
-    return load_captioner(folder, **fields)
+    model, processor = load_captioner(folder, **fields)
+    if model.config.vision_config is not None and processor.image_processor is None:
+        processor.image_processor = new_vision(model, image_size)
+    elif image_size is not None and processor.image_processor is not None:
+        processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+    return model, processor
 
 
 def has_vision(fields: Mapping) -> bool:

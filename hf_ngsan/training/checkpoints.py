@@ -134,14 +134,14 @@ def read_checkpoint(
     """Load what [`write_checkpoint`] wrote into the same objects.
 
     Raises:
-        CheckpointError: it was made by a run with other data or another model.
+        CheckpointError: it was made by a run with other data, as far as it tells of them, or another model.
     """
     state = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     for name, value in data.items():
-        if state["data"].get(name) != value:
+        if state["data"].get(name, value) != value:
             raise CheckpointError(
                 f"{folder} cannot be resumed: the training data has another {name} than when the run began "
-                f"({value} instead of {state['data'].get(name)}); restore the data or start over with --overwrite."
+                f"({value} instead of {state['data'][name]}); restore the data or start over with --overwrite."
             )
     if state["num_threads"] != torch.get_num_threads():
         logger.warning(

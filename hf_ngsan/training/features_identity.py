@@ -64,10 +64,10 @@ def is_identity(value) -> bool:
 
 
 def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str):
-    """Refuse features that another backbone or preprocessing made than those that a captioner takes.
+    """Refuse features that another backbone or preprocessing made than those that a captioner knows.
 
-    A captioner with a vision part takes what that makes of its image processor's pixels; one without takes what it was
-    trained on. Where either is not known, nothing is refused.
+    These are the ones that it was trained on and, where it has a vision part, what that makes of its image processor's
+    pixels. Where one of the two is not known, it is not compared.
 
     Raises:
         RecipeError: see above; the message says what differs.
@@ -75,24 +75,28 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
     identity = features_identity(rows, data)
     if identity is None:
         return
+    refuse_to_mix(model.config.features_identity, identity, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
     if vision is not None and image_processor is not None:
-        own, whose = vision_identity(vision, image_processor), "the vision part of the model has"
-    else:
-        own, whose = model.config.features_identity, "those the model was trained on have"
-    if not is_identity(own):
-        return
-    difference = vision_difference(own, identity)
+        refuse_to_mix(vision_identity(vision, image_processor), identity, data, "the model's vision part has")
+
+
+def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str):
+    difference = vision_difference(own, identity) if is_identity(own) else None
     if difference:
         raise RecipeError(
             f"The features of {data} ({identity['backbone_type']}) were made with {difference} than {whose} "
-            f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone and "
-            "its preprocessing, or train a model on these."
+            f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
+            "and its preprocessing, or train a model on these."
         )
 
 
 def remember_features(model: PreTrainedModel, rows: Dataset, data: str):
-    """Let the configuration of a captioner that is trained on features say what they were made with, if it is known."""
-    identity = features_identity(rows, data)
-    if identity is not None and "visual_features" in rows.column_names:
-        model.config.features_identity = identity
+    """Let the configuration of a captioner that is to be trained say what its features are made with.
+
+    Trained on images, it knows no features but those of its own vision part.
+    """
+    if "visual_features" not in rows.column_names:
+        model.config.features_identity = None
+    else:
+        model.config.features_identity = features_identity(rows, data) or model.config.features_identity

@@ -3,9 +3,10 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 
 
-def launch_processes(command: list[str], num_processes: int | None = None):
+def launch_processes(command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None):
     """Replace this process by `num_processes` ones of the same command, unless it is one of them already.
 
     `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
@@ -14,10 +15,13 @@ def launch_processes(command: list[str], num_processes: int | None = None):
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
         num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
+        check: called before several are started; what it raises is told by one process only.
     """
     if num_processes is None:
         num_processes = processes_asked_of_accelerate()
     if num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        if check is not None:
+            check()
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         recipe,
         save_model=lambda model, folder: save_captioner(model, processor, folder),
         evaluate=evaluate if validation_rows is not None else None,
-        data_identity=identity_of(train_rows, captions, processor),
+        data_identity=identity_of(train_rows, captions, processor, model.config.features_identity),
     )
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
@@ -189,15 +189,20 @@ def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingPr
         accelerator.init_trackers("hf-ngsan", config=recipe.to_dict())
 
 
-def identity_of(rows: Sequence, captions: list[str], processor) -> dict:
+def identity_of(rows: Sequence, captions: list[str], processor, features_identity: Mapping | None) -> dict:
     """What tells the training data from any other, without reading all features."""
-    digest = hashlib.sha256(json.dumps(captions).encode()).hexdigest()
-    vocabulary = json.dumps(sorted(processor.tokenizer.get_vocab().items()))
-    return {
+    identity = {
         "number of images": len(rows),
-        "text of the captions": digest[:16],
-        "vocabulary": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
+        "text of the captions": short_checksum(captions),
+        "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
     }
+    if features_identity is not None:
+        identity["backbone or preprocessing of its features"] = short_checksum(features_identity["checksums"])
+    return identity
+
+
+def short_checksum(value) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def count_parameters(model: torch.nn.Module) -> int:

@@ -89,6 +89,20 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
     assert sorted(os.listdir()) == ["empty", "file", "photos"] and not os.listdir("empty")
 
 
+def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    photos = write_photos(tmp_path / "photos", 1)
+    options = ["--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0", "--num-processes", "2"]
+    assert command("--images", tmp_path / "absent", *options) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert "absent does not exist" in line and not started
+    assert command("--images", photos, *options) == 0
+    assert started and "torch.distributed.run" in started[0][1]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import load_data
+from hf_ngsan.extraction import load_vision
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.visual import VisionModel
 from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
 from hf_ngsan.training.captioners import new_captioner, rows_for
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
+from hf_ngsan.training.vision_identity import vision_difference, vision_identity
 from tests.training.tiny import tiny_recipe
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1], "use_batch_norm": True}
@@ -139,6 +143,72 @@ def test_a_named_backbone_lends_its_weights(tmp_path):
         new_captioner(
             pixel_recipe(tmp_path, {"vision_config": {**VISION, "pretrained": str(tmp_path / "nowhere")}}), ["word"]
         )
+
+
+PREPROCESSING = {"image_mean": (0.4, 0.5, 0.6), "image_std": (1.0, 1.0, 1.0), "do_flip_channel_order": True}
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A vision part with a backbone that is trained on 40 x 24 images in blue, green, red."""
+    vision = VisionModel(new_captioner(pixel_recipe(tmp_path), ["word"])[0].config.vision_config)
+    vision.backbone.save_pretrained(tmp_path / "backbone")
+    settings = {"size": {"height": 40, "width": 24}, **PREPROCESSING}
+    CaptioningImageProcessor(**settings).save_pretrained(tmp_path / "backbone")
+    return {**VISION, "pretrained": str(tmp_path / "backbone")}
+
+
+@pytest.mark.parametrize(
+    ("image_size", "size"), [(None, {"height": 40, "width": 24}), (32, {"height": 32, "width": 32})]
+)
+def test_a_named_backbone_says_how_images_are_prepared(named, tmp_path, image_size, size):
+    recipe = pixel_recipe(
+        tmp_path / "run", {"vision_config": named}, data={"image_size": image_size}, training={"epochs": 1}
+    )
+    _, processor = load_captioner(train(recipe).best_dir)
+    settings = processor.image_processor.to_dict()
+    assert settings["size"] == size
+    assert {name: settings[name] for name in PREPROCESSING} == PREPROCESSING
+
+
+def test_preprocessing_that_does_not_suit_boxes_is_refused(named, tmp_path):
+    file = tmp_path / "backbone" / "preprocessor_config.json"
+    settings = json.loads(file.read_text())
+    for wrong, message in (({"do_center_crop": True, "crop_size": 16}, "do_center_crop"), ({"size": "x"}, "size")):
+        file.write_text(json.dumps({**settings, **wrong}))
+        with pytest.raises(RecipeError, match=f"model.vision_config: .*{message}") as error:
+            new_captioner(pixel_recipe(tmp_path, {"vision_config": named}, data={"image_size": None}), ["word"])
+        assert "\n" not in str(error.value)
+
+
+def test_a_classifier_from_the_hub_gives_its_mean_and_size(tmp_path):
+    """Its classes, and the words for them, make no difference to features."""
+    sizes = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
+    ResNetForImageClassification(ResNetConfig(**sizes, id2label={0: "cat"})).save_pretrained(tmp_path / "resnet")
+    ConvNextImageProcessor(size={"shortest_edge": 40}, crop_pct=0.875, image_mean=[0.1] * 3).save_pretrained(
+        tmp_path / "resnet"
+    )
+    vision = {"backbone_config": {"model_type": "resnet", **sizes}, "pretrained": str(tmp_path / "resnet")}
+    recipe = pixel_recipe(tmp_path, {"vision_config": vision}, data={"image_size": None})
+    model, processor = new_captioner(recipe, ["word"])
+    assert dict(processor.image_processor.size) == {"height": 40, "width": 40}
+    assert list(processor.image_processor.image_mean) == [0.1] * 3
+    extracting = load_vision(tmp_path / "resnet")
+    own = vision_identity(model.model.vision, processor.image_processor)
+    assert vision_difference(vision_identity(*extracting), own) is None
+
+
+def test_fine_tuning_can_change_the_size_of_images(trained, tmp_path):
+    _, result = trained
+    recipe = pixel_recipe(tmp_path / "run", data={"image_size": 16})
+    recipe.model.clear()
+    recipe.model["init_from"] = str(result.best_dir)
+    _, processor = new_captioner(recipe, [])
+    processor.save_pretrained(tmp_path / "processor")
+    assert dict(type(processor).from_pretrained(tmp_path / "processor").image_processor.size) == {
+        "height": 16,
+        "width": 16,
+    }
 
 
 def test_data_without_images_need_features_of_the_right_width(tmp_path):

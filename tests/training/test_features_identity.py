@@ -1,0 +1,210 @@
+"""A captioner remembers what its features were made with, and takes no others where that is known."""
+
+import json
+
+import pytest
+import torch
+from datasets import DatasetDict, concatenate_datasets, load_from_disk
+
+from hf_ngsan.auto import config_class
+from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
+from hf_ngsan.hub import save_for_hub
+from hf_ngsan.training import RecipeError, load_captioner, train
+from hf_ngsan.training.captioners import new_captioner, rows_for
+from hf_ngsan.training.checkpoints import CheckpointError
+from hf_ngsan.training.features_identity import description_of, features_identity
+from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
+
+from .tiny import tiny_recipe
+
+SPLITS = ("train", "validation", "test")
+
+
+def identity(weights: str) -> dict:
+    checksums = {"weights": weights, "config": "c", "preprocessing": "p"}
+    return {"kind": "grid", "backbone_type": "ngsan_vgg", "checksums": checksums}
+
+
+def write_features(folder, *, train=None, validation=None, test=None):
+    """Scenes whose features say for each split that a backbone with these weights made them."""
+    splits = {}
+    for split, weights in zip(SPLITS, (train, validation, test), strict=True):
+        splits[split] = load_data("scenes:size=30,seed=3", split)
+        splits[split].info.description = "" if weights is None else description_of(identity(weights))
+    DatasetDict(splits).save_to_disk(folder)
+    return f"features:{folder}"
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("features")
+    return {
+        "ours": write_features(folder / "ours", **dict.fromkeys(SPLITS, "A")),
+        "others": write_features(folder / "others", **dict.fromkeys(SPLITS, "B")),
+        "unknown": write_features(folder / "unknown"),
+        "mixed": write_features(folder / "mixed", train="A", validation="B"),
+    }
+
+
+def recipe_on(spec, output_dir, *, model=(), **training):
+    return tiny_recipe(output_dir, model, {"spec": spec}, {"epochs": 1, **training})
+
+
+def tuning(spec, folder, output_dir):
+    recipe = recipe_on(spec, output_dir)
+    recipe.model.clear()
+    recipe.model["init_from"] = str(folder)
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def trained(features, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    train(recipe_on(features["ours"], folder))
+    return folder
+
+
+def test_a_saved_captioner_remembers(trained, tmp_path):
+    model, processor = load_captioner(trained)
+    assert model.config.features_identity == identity("A")
+    save_for_hub(model, processor, tmp_path / "hub")
+    assert json.loads((tmp_path / "hub/config.json").read_text())["features_identity"] == identity("A")
+
+
+def evaluate(model, spec) -> int:
+    return main(["evaluate", "--model", str(model), "--data", spec, "--split", "test", "--num-beams", "1"])
+
+
+def caption(model, spec) -> int:
+    return main(["caption", "--model", str(model), "--data", spec, "--limit", "1"])
+
+
+@pytest.mark.parametrize("command", [evaluate, caption])
+def test_features_of_another_backbone_are_refused_in_one_sentence(command, trained, features, capsys):
+    assert command(trained, features["ours"]) == 0
+    assert command(trained, features["unknown"]) == 0
+    capsys.readouterr()
+    assert command(trained, features["others"]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("hf-ngsan: error: The features of features:") and "with other weights than" in line
+    assert "those the model was trained on" in line
+
+
+def test_a_configuration_of_an_earlier_version_takes_any(trained, features, tmp_path):
+    model, processor = load_captioner(trained)
+    fields = model.config.to_dict()
+    del fields["features_identity"]
+    model.config = config_class("ngsan").from_dict(fields)
+    assert len(rows_for(model, processor, load_data(features["others"], "test"), "others")) == 6
+
+
+@pytest.mark.parametrize("damaged", [{}, {"checksums": 3}, {"kind": "grid", "backbone_type": "x", "checksums": {}}])
+def test_a_damaged_memory_is_none(damaged, trained, features):
+    model, processor = load_captioner(trained, features_identity=damaged)
+    rows_for(model, processor, load_data(features["others"], "test"), "others")
+
+
+def test_training_and_validation_rows_do_not_mix(features, tmp_path):
+    with pytest.raises(RecipeError, match="other weights than those the model was trained on"):
+        train(recipe_on(features["mixed"], tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_fine_tuning_needs_the_same_features(trained, features, tmp_path):
+    with pytest.raises(RecipeError, match="features of different backbones do not mix"):
+        train(tuning(features["others"], trained, tmp_path / "others"))
+    assert not (tmp_path / "others").exists()
+    for name in ("ours", "unknown"):
+        result = train(tuning(features[name], trained, tmp_path / name))
+        assert load_captioner(result.best_dir)[0].config.features_identity == identity("A")
+
+
+def describe_anew(folder, weights: str):
+    for file in folder.glob("*/dataset_info.json"):
+        info = json.loads(file.read_text())
+        file.write_text(json.dumps({**info, "description": description_of(identity(weights))}))
+
+
+def test_a_run_resumes_on_the_same_features(tmp_path):
+    spec = write_features(tmp_path / "features", **dict.fromkeys(SPLITS, "A"))
+    train(recipe_on(spec, tmp_path / "run"))
+    describe_anew(tmp_path / "features", "B")
+    with pytest.raises(CheckpointError, match="has another backbone or preprocessing of its features than when"):
+        train(recipe_on(spec, tmp_path / "run", epochs=2), resume=True)
+    describe_anew(tmp_path / "features", "A")
+    assert len(train(recipe_on(spec, tmp_path / "run", epochs=2), resume=True).history) == 2
+
+
+def test_a_recipe_cannot_claim_an_identity(features, tmp_path):
+    with pytest.raises(RecipeError, match="features_identity follows from the features"):
+        train(recipe_on(features["ours"], tmp_path, model={"features_identity": identity("B")}))
+
+
+@pytest.mark.parametrize("description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', None])
+def test_other_descriptions_say_nothing(description):
+    rows = load_data("scenes:size=30,seed=3", "test")
+    rows.info.description = description
+    assert features_identity(rows, "scenes") is None
+
+
+def test_rows_of_two_backbones_put_together_are_refused(features):
+    ours, others = (load_data(features[name], "test") for name in ("ours", "others"))
+    with pytest.raises(RecipeError, match="holds features of 2 backbones"):
+        features_identity(concatenate_datasets([ours, others]), "both")
+    assert features_identity(concatenate_datasets([ours, ours]).shuffle(0).select(range(3)), "ours") == identity("A")
+
+
+VISION = {"backbone_config": BACKBONE, "grid_size": [2, 2]}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """Features of two backbones, and the folder of the first."""
+    folder = tmp_path_factory.mktemp("seen")
+    photos = write_photos(folder / "photos", 3)
+    captions = {index: ["a photo of noise", "noise"] for index in (1, 2, 3)}
+    coco = write_coco_file(photos / "captions.json", {index: f"{index:06d}.png" for index in captions}, captions)
+    for name, seed in (("ours", 0), ("others", 1)):
+        extract(str(coco), folder / name, model=tiny_vision(seed), split="test")
+    tiny_vision(0).backbone.save_pretrained(folder / "backbone")
+    tiny_processor().save_pretrained(folder / "backbone")
+    return folder
+
+
+def test_features_must_be_those_of_the_vision_part(seen, tmp_path):
+    named = {**VISION, "pretrained": str(seen / "backbone")}
+    model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["noise"])
+    assert len(rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")) == 3
+    with pytest.raises(RecipeError, match=r"others .* with other weights than the model's vision part has"):
+        rows_for(model, processor, load_data(f"features:{seen / 'others'}", "test"), "others")
+    processor.image_processor.image_mean = [0.0, 0.0, 0.0]
+    with pytest.raises(RecipeError, match="with another preprocessing than"):
+        rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
+    larger = {**named, "grid_size": [3, 3]}
+    model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": larger}), ["noise"])
+    with pytest.raises(RecipeError, match="with another configuration than"):
+        rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
+
+
+def test_the_description_is_that_of_the_extraction(seen):
+    rows = load_from_disk(str(seen / "ours"))
+    metadata = json.loads((seen / "ours" / "extraction.json").read_text())
+    assert features_identity(rows, "ours") == {name: metadata[name] for name in ("kind", "backbone_type", "checksums")}
+
+
+def test_a_captioner_of_features_gets_eyes(seen, tmp_path):
+    """Fine-tuned with the backbone of its features as a vision part, it reads images as well."""
+    data = {"spec": f"features:{seen / 'ours'}", "train_split": "test", "validation_split": "test"}
+    blind = train(tiny_recipe(tmp_path / "blind", data=data, training={"epochs": 1}))
+    recipe = tiny_recipe(tmp_path / "seeing", data=data, training={"epochs": 1})
+    recipe.model.clear()
+    named = {**VISION, "pretrained": str(seen / "backbone"), "save_frozen_weights": False}
+    recipe.model.update(init_from=str(blind.best_dir), vision_config=named)
+    model, processor = load_captioner(train(recipe).best_dir)
+    inputs = processor(images=str(seen / "photos/000001.png"), return_tensors="pt")
+    row = load_from_disk(str(seen / "ours")).with_format("torch")[0]
+    assert inputs["pixel_values"].shape == (1, 3, 32, 32)
+    with torch.no_grad():
+        found = model.model.vision(**inputs).visual_features[0]
+    torch.testing.assert_close(found, row["visual_features"].float(), atol=1e-2, rtol=1e-2)
