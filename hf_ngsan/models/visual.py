@@ -9,7 +9,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, logging
 
-from .configuration_visual import VisionConfig, make_backbone_config
+from .configuration_visual import VisionConfig
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
 
@@ -119,11 +119,7 @@ class VisionModel(PreTrainedModelWithVision):
             OSError: there is no such model.
             ValueError: the model is no backbone and no detection model.
         """
-        config, _ = PreTrainedConfig.get_config_dict(name)
-        architectures = config.get("architectures") or []
-        kind = "regions" if any(one.endswith("ForObjectDetection") for one in architectures) else "grid"
-        fields = {"kind": kind, "pretrained": str(name), **fields}
-        vision = cls(VisionConfig(backbone_config=make_backbone_config(config), **fields))
+        vision = cls(VisionConfig(**{**fields_of_source(name), **fields}))
         vision.load_pretrained_backbone()
         return vision.eval()
 
@@ -131,19 +127,22 @@ class VisionModel(PreTrainedModelWithVision):
         """Take the backbone's weights from the folder or Hub repository that `config.pretrained` names.
 
         Raises:
-            ValueError: weights are missing there.
+            ValueError: weights are missing there, or have another shape.
             OSError: there is no such model.
         """
         source = self.config.pretrained
         loaded, report = type(self.backbone).from_pretrained(
-            source, config=self.backbone.config, output_loading_info=True
+            source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
         )
-        if report["missing_keys"]:
-            missing = sorted(report["missing_keys"])
-            raise ValueError(
-                f"{source} lacks {len(missing)} weights of the backbone, {missing[0]} among them; give the folder or "
-                "the name of a model with this backbone_config."
-            )
+        for fault, names in (
+            ("lacks", report["missing_keys"]),
+            ("has other shapes of", {name for name, *_ in report["mismatched_keys"]}),
+        ):
+            if names:
+                raise ValueError(
+                    f"{source} {fault} {len(names)} weights of the backbone, {min(names)} among them; give the folder "
+                    "or the name of a model with this backbone_config."
+                )
         self.backbone.load_state_dict(loaded.state_dict())
         self.train(self.training)
 
@@ -234,6 +233,17 @@ class VisionModel(PreTrainedModelWithVision):
                 f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these pixel_values it must be "
                 f"({batch_size}, num_regions, 4)."
             )
+
+
+def fields_of_source(name: str) -> dict:
+    """What a [`VisionConfig`] says of the trained backbone or detection model in a folder or on the Hub.
+
+    Raises:
+        OSError: there is no such model.
+    """
+    config, _ = PreTrainedConfig.get_config_dict(name)
+    is_detector = any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
+    return {"kind": "regions" if is_detector else "grid", "backbone_config": config, "pretrained": str(name)}
 
 
 def make_backbone(config: VisionConfig) -> PreTrainedModel:

@@ -24,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
 from ..data import build_tokenizer
 from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.visual import fields_of_source
 from .features_identity import check_features
 from .preprocessing import load_image_processor
 from .recipe import EvaluationSettings, Recipe, RecipeError, suggestion
@@ -92,6 +93,7 @@ def build_config(fields: Mapping, vocab_size: int):
     fields = dict(fields)
     kind = config_class_of(fields.pop("model_type"))
     check_field_names(fields, kind)
+    fields = with_named_backbone(fields)
     try:
         return kind(**fields, vocab_size=vocab_size)
     except (ValueError, TypeError, StrictDataclassError) as error:
@@ -108,7 +110,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
     if fields.pop("model_type", config.model_type) != config.model_type:
         raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config))
-    model, processor = load_captioner(folder, **fields)
+    model, processor = load_captioner(folder, **with_named_backbone(fields))
     if model.config.vision_config is not None and processor.image_processor is None:
         processor.image_processor = new_vision(model, image_size)
     elif image_size is not None and processor.image_processor is not None:
@@ -120,6 +122,22 @@ def has_vision(fields: Mapping) -> bool:
     """Whether the captioner with these fields of a configuration has a vision part."""
     kind = config_class_of(fields["model_type"])
     return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+
+
+def with_named_backbone(fields: Mapping) -> dict:
+    """The fields of a recipe; a vision part that names its backbone, but does not describe it, has it as it is there.
+
+    Raises:
+        RecipeError: there is no such backbone.
+    """
+    vision = fields.get("vision_config")
+    if not isinstance(vision, Mapping) or not vision.get("pretrained") or vision.get("backbone_config"):
+        return dict(fields)
+    try:
+        found = fields_of_source(str(vision["pretrained"]))
+    except (ValueError, OSError) as error:
+        raise unusable_backbone(vision["pretrained"], error) from error
+    return {**fields, "vision_config": {**found, **vision, "backbone_config": found["backbone_config"]}}
 
 
 def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImageProcessor:
@@ -139,8 +157,15 @@ def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImag
         with without_progress_bars():
             vision.load_pretrained_backbone()
         return load_image_processor(source, vision.config.kind, image_size=image_size)
-    except (ValueError, OSError) as error:
-        raise RecipeError(f"model.vision_config: {one_sentence(error)}") from error
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise unusable_backbone(source, error) from error
+
+
+def unusable_backbone(name: str, error: Exception) -> RecipeError:
+    return RecipeError(
+        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
+        "folder of a backbone or detection model, or its name on the Hub."
+    )
 
 
 def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:

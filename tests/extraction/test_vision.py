@@ -14,10 +14,12 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision, vision_difference, vision_identity
+from hf_ngsan.training.captioners import new_captioner
 from hf_ngsan.training.preprocessing import PreprocessingError
 from hf_ngsan.training.vision_identity import unusual_settings
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
+from tests.training.tiny import tiny_recipe
 
 from .tiny import BACKBONE, tiny_processor, tiny_vision
 
@@ -104,6 +106,16 @@ def test_a_detection_model_gives_regions(models):
     assert model.config.kind == "regions" and model.config.suppression_threshold == 0.9
     assert processor.size["height"] == 64 and processor.do_normalize is False
     assert model(torch.rand(1, 3, 64, 64)).visual_features.shape[1:] <= (4, 8)
+
+
+def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_path):
+    """Its three classes are those of the model, though the recipe says nothing of them."""
+    named = {"pretrained": str(models / "detector"), "num_regions": 4}
+    captioner, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["word"])
+    extracting = load_vision(models / "detector", num_regions=4)
+    identity = vision_identity(captioner.model.vision, processor.image_processor)
+    assert identity["kind"] == "regions"
+    assert vision_difference(identity, vision_identity(*extracting)) is None
 
 
 @pytest.mark.parametrize(

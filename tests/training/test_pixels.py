@@ -198,6 +198,36 @@ def test_a_classifier_from_the_hub_gives_its_mean_and_size(tmp_path):
     assert vision_difference(vision_identity(*extracting), own) is None
 
 
+def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monkeypatch):
+    vision = {name: value for name, value in named.items() if name != "backbone_config"}
+    data = {"image_size": None}
+    models = [
+        new_captioner(pixel_recipe(tmp_path, {"vision_config": one}, data=data), ["word"]) for one in (named, vision)
+    ]
+    described, found = (vision_identity(model.model.vision, processor.image_processor) for model, processor in models)
+    assert found == described
+    assert models[1][0].config.vision_config.grid_size == VISION["grid_size"]
+    monkeypatch.chdir(tmp_path)
+    for missing in ({"pretrained": "nowhere"}, {"pretrained": "nowhere/at_all"}):
+        with pytest.raises(RecipeError, match=r"model.vision_config: .*nowhere") as error:
+            new_captioner(pixel_recipe(tmp_path, {"vision_config": missing}), ["word"])
+        assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_shape_are_named(named, tmp_path):
+    wider = {**named, "backbone_config": {**BACKBONE, "hidden_sizes": [4, 16]}}
+    with pytest.raises(RecipeError, match=r"backbone has other shapes of \d+ weights of the backbone, stages"):
+        new_captioner(pixel_recipe(tmp_path, {"vision_config": wider}), ["word"])
+
+
+def test_damaged_weights_are_one_sentence(named, tmp_path):
+    file = tmp_path / "backbone" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(RecipeError, match=r"model.vision_config: the backbone .*backbone cannot be used") as error:
+        new_captioner(pixel_recipe(tmp_path, {"vision_config": named}), ["word"])
+    assert "\n" not in str(error.value)
+
+
 def test_fine_tuning_can_change_the_size_of_images(trained, tmp_path):
     _, result = trained
     recipe = pixel_recipe(tmp_path / "run", data={"image_size": 16})
