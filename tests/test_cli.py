@@ -79,7 +79,7 @@ def test_evaluate_computes_the_metrics_asked_for(run, capsys):
     capsys.readouterr()
     arguments = ["evaluate", "--model", str(run / "last"), "--data", SPEC, "--metrics", "rouge_l", "--num-beams", "1"]
     assert main(arguments) == 0
-    assert json.loads(capsys.readouterr().out).keys() == {"rouge_l", "symmetric", "directional"}
+    assert json.loads(capsys.readouterr().out).keys() == {"rouge_l", "objects", "symmetric", "directional"}
 
 
 def test_caption_prints_one_line_an_image(run, capsys):
