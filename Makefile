@@ -22,7 +22,7 @@ $(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
 
 install: $(VENV)/installed-dev  ## install the package with all that its development needs
 
-demo: $(VENV)/installed-demo  ## train SAN and NG-SAN on drawn scenes, compare them, caption; results in runs/demo
+demo: $(VENV)/installed-demo  ## train captioners on drawn scenes, compare them, caption; results in runs/demo
 	$(BIN)/hf-ngsan demo
 
 # Small tensors are no faster on several threads, and far slower on a busy machine.
