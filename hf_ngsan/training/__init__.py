@@ -9,11 +9,12 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .averaging import WeightAverage
-    from .captioners import find_model_folder, load_captioner, new_captioner, save_captioner
+    from .captioners import find_model_folder, load_captioner, save_captioner
     from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
     from .evaluation import Evaluation, evaluate_captioner
     from .generation import caption_batch, generate_captions
     from .loop import TrainingDivergedError, TrainingLoop
+    from .new_captioners import new_captioner
     from .objective import Objective
     from .policy import Policy
     from .recipe import Recipe, RecipeError, load_recipe, save_recipe
@@ -29,11 +30,12 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "averaging": ["WeightAverage"],
-        "captioners": ["find_model_folder", "load_captioner", "new_captioner", "save_captioner"],
+        "captioners": ["find_model_folder", "load_captioner", "save_captioner"],
         "checkpoints": ["CheckpointError", "Checkpoints", "TrainingProgress"],
         "evaluation": ["Evaluation", "evaluate_captioner"],
         "generation": ["caption_batch", "generate_captions"],
         "loop": ["TrainingDivergedError", "TrainingLoop"],
+        "new_captioners": ["new_captioner"],
         "objective": ["Objective"],
         "recipe": ["Recipe", "RecipeError", "load_recipe", "save_recipe"],
         "relations": ["relation_accuracy"],

@@ -13,13 +13,14 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 
 from ..data import CaptionCollator
-from .captioners import new_captioner, rows_for, save_captioner
+from .captioners import rows_for, save_captioner
 from .checkpoints import TrainingProgress
 from .consensus import consensus_weights
 from .evaluation import caption_metric, evaluate_captioner, score_captions
 from .features_identity import remember_features
 from .launch import make_accelerator
 from .loop import TrainingLoop
+from .new_captioners import new_captioner
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
 from .rows import is_scenes, load_rows, visual_feature_size

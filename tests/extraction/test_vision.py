@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision, vision_difference, vision_identity
-from hf_ngsan.training.captioners import new_captioner
+from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.preprocessing import PreprocessingError
 from hf_ngsan.training.vision_identity import unusual_settings
 from tests.models.tiny import tiny_captioner

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from hf_ngsan.training import RecipeError, find_model_folder, load_captioner, train
-from hf_ngsan.training.captioners import ModelFolderError, build_config
+from hf_ngsan.training.captioners import ModelFolderError
+from hf_ngsan.training.new_captioners import build_config
 from hf_ngsan.training.rows import load_rows
 
 from .tiny import DATA, MODEL, tiny_recipe

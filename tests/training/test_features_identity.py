@@ -11,9 +11,10 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.hub import save_for_hub
 from hf_ngsan.training import RecipeError, load_captioner, train
-from hf_ngsan.training.captioners import new_captioner, rows_for
+from hf_ngsan.training.captioners import rows_for
 from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.features_identity import description_of, features_identity
+from hf_ngsan.training.new_captioners import new_captioner
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 
 from .tiny import tiny_recipe

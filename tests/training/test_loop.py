@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from hf_ngsan.data import CaptionCollator, EpochSampler
 from hf_ngsan.training import TeacherForcing, TrainingDivergedError, TrainingLoop, train
 from hf_ngsan.training.batches import UpdateBatches
-from hf_ngsan.training.captioners import new_captioner
 from hf_ngsan.training.loop import seed_everything
+from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.rows import load_rows, visual_feature_size
 from hf_ngsan.training.stages import Stage
 

@@ -13,7 +13,8 @@ from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.visual import VisionModel
 from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
-from hf_ngsan.training.captioners import new_captioner, rows_for
+from hf_ngsan.training.captioners import rows_for
+from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from hf_ngsan.training.vision_identity import vision_difference, vision_identity
 from tests.training.tiny import tiny_recipe

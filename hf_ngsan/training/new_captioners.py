@@ -1,0 +1,180 @@
+"""Captioners made new from a recipe, or from a trained one that is to be trained further."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedModel
+from transformers.image_utils import SizeDict
+
+from ..auto import CAPTIONERS, config_class, model_class, processor_class
+from ..data import build_tokenizer
+from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.visual import fields_of_source
+from .captioners import load_captioner, load_config, one_sentence, without_progress_bars
+from .preprocessing import load_image_processor
+from .recipe import Recipe, RecipeError, suggestion
+from .settings import EvaluationSettings
+
+UNKNOWN_WORD_ID = 3
+SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+FOLLOWS_FROM_DATA = {
+    **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
+    "features_identity": "the features that are trained on",
+}
+
+
+def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: int | None = None):
+    """Make the model and processor that a recipe describes, with the vocabulary of the training captions.
+
+    With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
+    section change its configuration.
+
+    Args:
+        recipe: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
+            used.
+        captions: every training caption.
+        visual_feature_size: width D of the data's features, for a model without a vision part.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        RecipeError: unknown model type or field, a field of the wrong type, or features of another width.
+    """
+    fields = dict(recipe.model)
+    if "init_from" in fields:
+        model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
+    else:
+        tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+        if visual_feature_size is not None and not has_vision(fields):
+            fields.setdefault("visual_feature_size", visual_feature_size)
+        config = build_config(fields, len(tokenizer))
+        config.pad_token_id, config.bos_token_id, config.eos_token_id = (
+            tokenizer.pad_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+        )
+        config.decoder_start_token_id = tokenizer.bos_token_id
+        model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
+        image_processor = None
+        if config.vision_config is not None:
+            image_processor = new_vision(model, recipe.data.image_size)
+        processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+    set_generation_defaults(model, recipe.evaluation)
+    return model, processor
+
+
+def build_config(fields: Mapping, vocab_size: int):
+    """The configuration with `model_type` and the fields of a recipe's section `model`.
+
+    Raises:
+        RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
+    """
+    fields = dict(fields)
+    kind = config_class_of(fields.pop("model_type"))
+    check_field_names(fields, kind)
+    fields = with_named_backbone(fields)
+    try:
+        return kind(**fields, vocab_size=vocab_size)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+
+
+def fine_tuned_captioner(fields: dict, image_size: int | None):
+    """Load the captioner named by `init_from`, with the other fields changed in its configuration.
+
+    It keeps its image processor, but for the size where one is given; with a new vision part it gets a new one.
+    """
+    folder = fields.pop("init_from")
+    config = load_config(folder)
+    if fields.pop("model_type", config.model_type) != config.model_type:
+        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_field_names(fields, type(config))
+    model, processor = load_captioner(folder, **with_named_backbone(fields))
+    if model.config.vision_config is not None and processor.image_processor is None:
+        processor.image_processor = new_vision(model, image_size)
+    elif image_size is not None and processor.image_processor is not None:
+        processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+    return model, processor
+
+
+def has_vision(fields: Mapping) -> bool:
+    """Whether the captioner with these fields of a configuration has a vision part."""
+    kind = config_class_of(fields["model_type"])
+    return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+
+
+def with_named_backbone(fields: Mapping) -> dict:
+    """The fields of a recipe; a vision part that names its backbone, but does not describe it, has it as it is there.
+
+    Raises:
+        RecipeError: there is no such backbone.
+    """
+    vision = fields.get("vision_config")
+    if not isinstance(vision, Mapping) or not vision.get("pretrained") or vision.get("backbone_config"):
+        return dict(fields)
+    try:
+        found = fields_of_source(str(vision["pretrained"]))
+    except (ValueError, OSError) as error:
+        raise unusable_backbone(vision["pretrained"], error) from error
+    return {**fields, "vision_config": {**found, **vision, "backbone_config": found["backbone_config"]}}
+
+
+def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImageProcessor:
+    """Load the weights of a new captioner's backbone, where they have a source, and make its image processor.
+
+    The images are prepared as the source says, else as ImageNet's; `image_size` is their height and width anyway.
+
+    Raises:
+        RecipeError: the weights or the preprocessing cannot be loaded.
+    """
+    vision = model.base_model.vision
+    source = vision.config.pretrained
+    if source is None:
+        size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
+        return CaptioningImageProcessor(**size)
+    try:
+        with without_progress_bars():
+            vision.load_pretrained_backbone()
+        return load_image_processor(source, vision.config.kind, image_size=image_size)
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise unusable_backbone(source, error) from error
+
+
+def unusable_backbone(name: str, error: Exception) -> RecipeError:
+    return RecipeError(
+        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
+        "folder of a backbone or detection model, or its name on the Hub."
+    )
+
+
+def config_class_of(model_type: str):
+    if model_type not in CAPTIONERS:
+        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, CAPTIONERS)}")
+    return config_class(model_type)
+
+
+def check_field_names(fields: Iterable[str], kind: type):
+    valid = config_fields(kind)
+    for name in fields:
+        if name in FOLLOWS_FROM_DATA:
+            raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
+        if name not in valid:
+            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+
+
+def config_fields(kind: type) -> set[str]:
+    """The fields that a configuration class itself declares, those of transformers' base class left out."""
+    own = [parent for parent in kind.__mro__ if parent.__module__.startswith("hf_ngsan.")]
+    names = {name for parent in own for name in parent.__annotations__}
+    return names & {field.name for field in dataclasses.fields(kind)}
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: EvaluationSettings):
+    """Make `generate()` without arguments do what the evaluation does, in the saved model too."""
+    defaults = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
+    defaults.suppress_tokens = [UNKNOWN_WORD_ID]
