@@ -103,6 +103,8 @@ class TrainingLoop:
 
     def run(self) -> TrainingProgress:
         """Train until the last epoch or until early stopping; return where the run ended."""
+        if self.progress.step == 0 and "init_from" in self.recipe.model and self.evaluate is not None:
+            self.evaluate_start()
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -111,6 +113,14 @@ class TrainingLoop:
             self.train_epoch()
             self.finish_epoch(time.monotonic() - started_at)
         return self.progress
+
+    def evaluate_start(self):
+        """Keep a trained captioner that is trained further as the best one until another is better."""
+        self.model.eval()
+        entry = {"epoch": 0, **self.evaluate(self.bare_model)}
+        self.keep_if_best(entry)
+        metric = self.recipe.evaluation.metric
+        logger.info("Before this training: %s %.4f.", metric, entry[metric])
 
     @property
     def stage(self) -> Stage:

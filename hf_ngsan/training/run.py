@@ -36,7 +36,8 @@ class TrainingResult:
     Attributes:
         output_dir: the run's folder.
         best_dir: the folder of the best model, or of the last one if nothing was evaluated; `from_pretrained` reads it.
-        best_score, best_epoch: of the best model; None if nothing was evaluated.
+        best_score, best_epoch: of the best model; None if nothing was evaluated. Epoch 0 is the model of
+            `model.init_from` itself.
         history: one entry per epoch: loss, scores, learning rate, time.
     """
 

@@ -92,6 +92,19 @@ def test_a_finished_run_may_get_a_self_critical_stage_but_not_lose_its_first(tmp
         train(staged_recipe(tmp_path / "run", stage="xe"), resume=True)
 
 
+def test_a_start_that_no_epoch_beats_stays_the_best_model(tmp_path, straight, caplog):
+    start = straight[0] / "best"
+    ruin = {"learning_rate": 10.0, "warmup_epochs": 0, "schedule": "constant", "max_grad_norm": 1.0}
+    recipe = staged_recipe(tmp_path / "run", stage="xe", model={"init_from": str(start)}, training=ruin)
+    with caplog.at_level("INFO", logger="hf_ngsan"):
+        result = train(recipe)
+    assert "Before this training: cider_d" in caplog.text
+    assert (result.best_epoch, result.best_dir) == (0, tmp_path / "run" / "best")
+    assert result.best_score > result.history[-1]["cider_d"]
+    assert (result.best_dir / "model.safetensors").read_bytes() == (start / "model.safetensors").read_bytes()
+    assert len(result.history) == 1
+
+
 def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(tmp_path, straight):
     model = {"init_from": str(straight[0] / "best")}
     recipe = staged_recipe(tmp_path / "run", stage="scst", model=model, self_critical={"epochs": 1})
