@@ -9,6 +9,7 @@ BACKGROUND = "#f4f1ea"
 _PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
 _RIM = 0.008  # of the canvas
 _OVERSAMPLING = 4
+_SMALLEST_CANVAS = 512  # so that a small picture looks like a large one that was made small
 
 
 def draw_scene(scene, size=256):
@@ -19,18 +20,19 @@ def draw_scene(scene, size=256):
         size: width and height of the picture in pixels.
 
     Returns:
-        An RGB `PIL.Image.Image`. Large objects lie behind small ones.
+        An RGB `PIL.Image.Image`. Large objects lie behind small ones. A small picture is, but for rounding, a large one
+        resized with Pillow's bilinear filter, as image processors do it.
     """
     from PIL import Image, ImageDraw
 
     objects, boxes = _objects_and_boxes(scene)
-    canvas = Image.new("RGB", (size * _OVERSAMPLING,) * 2, BACKGROUND)
+    canvas = Image.new("RGB", (max(size * _OVERSAMPLING, _SMALLEST_CANVAS),) * 2, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
     for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -_area(item[1])):
         colour, shape = name.split()
         for corners, paint in ((_grow(box, _RIM), BACKGROUND), (box, _PAINT[colour])):
             pen.polygon([(x * canvas.width, y * canvas.height) for x, y in _outline(shape, corners)], fill=paint)
-    return canvas.resize((size, size), Image.Resampling.LANCZOS)
+    return canvas.resize((size, size), Image.Resampling.BILINEAR)
 
 
 def _objects_and_boxes(scene):
