@@ -11,7 +11,7 @@ from ..training import Recipe, load_captioner
 from ..training.files import replace_folder_contents, write_text_atomically
 from ..training.rows import load_rows
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
-from .recipes import FROM_PIXELS, folder_name, scenes_recipe
+from .recipes import FROM_PIXELS, IN_BRIEF, folder_name, scenes_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
@@ -24,7 +24,7 @@ def main(
     seed: int = 0,
     retrain: bool = False,
     changes: Mapping[str, Mapping] | None = None,
-    pixel_changes: Mapping[str, Mapping] | None = None,
+    pixel_changes: Mapping[str, Mapping] = IN_BRIEF,
 ) -> int:
     """Train SAN, NG-SAN and NG-SAN with signed geometry alike, and a captioner of pixels; compare and use them.
 

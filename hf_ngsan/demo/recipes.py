@@ -48,7 +48,7 @@ PIXELS = {
         "hidden_size": 64,
         "encoder_layers": 2,
         "decoder_layers": 1,
-        "num_attention_heads": 4,
+        "num_attention_heads": 8,
         "intermediate_size": 256,
         "attention_temperature": "head_dim",
         "attention_bias": True,
@@ -72,17 +72,19 @@ PIXELS = {
         "image_size": 64,
     },
     "training": {
-        "epochs": 6,
+        "epochs": 10,
         "batch_size": 32,
         "learning_rate": 2e-3,
         "schedule": "cosine",
         "warmup_epochs": 1,
         "max_grad_norm": 1.0,
-        "num_threads": 1,
     },
-    "evaluation": {"every_epochs": 6, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
+    "evaluation": {"every_epochs": 10, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
 }
 """The recipe of the spatial captioner on the pixels of drawn scenes: what differs from the defaults of `Recipe`."""
+
+IN_BRIEF = {"training": {"epochs": 6, "num_threads": 1}, "evaluation": {"every_epochs": 6}}
+"""What the demo changes in it, to be done in time; with some seeds directions are then not learnt."""
 
 
 def scenes_recipe(
