@@ -48,7 +48,7 @@ PIXELS = {
         "hidden_size": 64,
         "encoder_layers": 2,
         "decoder_layers": 1,
-        "num_attention_heads": 8,
+        "num_attention_heads": 4,
         "intermediate_size": 256,
         "attention_temperature": "head_dim",
         "attention_bias": True,
