@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import logging
 
 from hf_ngsan.cli import sentence
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.training.captioners import without_progress_bars
 from hf_ngsan.training.files import TEMPORARY_PREFIX, replace_folder_contents
 
 RESNEXT_WEIGHT = re.compile(
@@ -187,11 +187,11 @@ def main(
     parser.add_argument("--checkpoint", required=True, metavar="FILE.pth", help="the weights to convert")
     parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the backbone")
     options = parser.parse_args(arguments)
-    logging.disable_progress_bar()
     try:
         check_is_new(options.output)
         conversion = convert_weights(options.architecture, load_state_dict(options.checkpoint))
-        save(conversion, options.output)
+        with without_progress_bars():
+            save(conversion, options.output)
     except (ValueError, OSError) as error:
         print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
         return 2

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hf_ngsan.data import relation_prompts, score_relation_completions
+from hf_ngsan.data import relation_prompts, score_objects, score_relation_completions
 from hf_ngsan.training import (
     Evaluation,
     evaluate_captioner,
@@ -105,7 +105,7 @@ def test_scores_belong_to_the_captions(captioner, rows):
     assert evaluation.image_ids == list(rows["image_id"])
     metric = CaptionMetrics(metrics=["bleu", "rouge_l"])
     expected = metric.compute(predictions=evaluation.captions, references=list(rows["captions"]))
-    expected |= relation_accuracy(*captioner, rows)
+    expected |= relation_accuracy(*captioner, rows) | {"objects": score_objects(evaluation.captions, rows)}
     assert evaluation.scores == pytest.approx(expected)
 
 
