@@ -83,7 +83,11 @@ PIXELS = {
 }
 """The recipe of the spatial captioner on the pixels of drawn scenes: what differs from the defaults of `Recipe`."""
 
-IN_BRIEF = {"training": {"epochs": 4, "num_threads": 1}, "evaluation": {"every_epochs": 4}}
+IN_BRIEF = {
+    "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
+    "training": {"epochs": 6, "num_threads": 1},
+    "evaluation": {"every_epochs": 6},
+}
 """What the demo changes in it, to be done in time: objects are learnt then, and relations with some seeds only."""
 
 
