@@ -5,10 +5,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .extraction.command import EPILOG as EXTRACT_EPILOG
-from .extraction.command import add_extract_arguments, check_extract, run_extract
+from .extraction.command import add_extract_arguments, check_extract, positive_int, run_extract
 from .metrics.command import EPILOG as SCORE_EPILOG
 from .metrics.command import add_score_arguments, run_score
 from .visualization import MissingPlotsError
@@ -121,7 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="METRIC",
         help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
     )
-    add_launch_argument(evaluate)
+    add_launch_argument(evaluate, check_evaluate)
 
     caption = add_command(
         commands,
@@ -149,7 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
         EXTRACT_EPILOG,
     )
     add_extract_arguments(extract)
-    add_launch_argument(extract, check=check_extract)
+    add_launch_argument(extract, check_extract)
 
     score = add_command(
         commands,
@@ -190,10 +190,11 @@ def add_train_arguments(parser: argparse.ArgumentParser):
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
-    add_launch_argument(parser)
+    add_launch_argument(parser, check_train)
 
 
-def add_launch_argument(parser: argparse.ArgumentParser, check=lambda options: None):
+def add_launch_argument(parser: argparse.ArgumentParser, check: Callable[[argparse.Namespace], None]):
+    """`check` finds the mistakes that can be found soon, before several processes start and all tell them."""
     parser.add_argument("--num-processes", type=positive_int, metavar="N", help="share the work among N processes (1)")
     parser.set_defaults(can_be_launched=True, check=check)
 
@@ -206,23 +207,29 @@ def add_captioning_arguments(parser: argparse.ArgumentParser, needs_data: bool =
     parser.add_argument("--batch-size", type=positive_int, default=64, metavar="N", help="images at once (%(default)s)")
 
 
-def positive_int(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def run_demo(options):
     from .demo import main as demo
 
     return demo(output=options.output, seed=options.seed, retrain=options.retrain)
 
 
-def run_train(options):
-    from .training import load_recipe, train
+def check_train(options):
+    from .training.output_folder import check_output_folder
+
+    check_output_folder(recipe_of(options), options.resume, options.overwrite)
+
+
+def recipe_of(options):
+    from .training import load_recipe
 
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
-    recipe = load_recipe(options.config, [*options.overrides, *stage])
+    return load_recipe(options.config, [*options.overrides, *stage])
+
+
+def run_train(options):
+    from .training import train
+
+    recipe = recipe_of(options)
     result = train(recipe, resume=options.resume, overwrite=options.overwrite)
     if is_main_process():
         score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
@@ -230,12 +237,19 @@ def run_train(options):
     leave_process_group()
 
 
+def check_evaluate(options):
+    from .training.captioners import load_config
+
+    if options.output:
+        check_output_file(options.output)
+    load_config(options.model)
+
+
 def run_evaluate(options):
     from .training import evaluate_captioner
     from .training.rows import is_scenes
 
-    if options.output:
-        check_output_file(options.output)
+    check_evaluate(options)
     model, processor, rows, accelerator = load_for_captioning(options)
     evaluation = evaluate_captioner(
         model,

@@ -149,6 +149,22 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_path, monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    several = ("--num-processes", 2)
+    assert "epoch" in fails(capsys, "train", "--config", config, "training.epoch=3", *several)
+    assert "already holds a run" in fails(capsys, "train", "--config", config, *several)
+    assert "absent" in fails(capsys, "evaluate", "--model", tmp_path / "absent", "--data", SPEC, *several)
+    evaluate = ("evaluate", "--model", run, "--data", SPEC, *several)
+    assert "is a folder" in fails(capsys, *evaluate, "--output", tmp_path)
+    assert not started
+    main([str(argument) for argument in evaluate])
+    assert "torch.distributed.run" in started[0][1]
+
+
 def test_missing_or_broken_recipes(tmp_path, capsys):
     assert "absent.yaml" in fails(capsys, "train", "--config", tmp_path / "absent.yaml")
     (tmp_path / "broken.yaml").write_text("training: {epochs")
