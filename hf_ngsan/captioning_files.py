@@ -1,11 +1,16 @@
 """Captions of image files, with figures of where each word looked."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .models.images import load_image
 from .models.pipeline_image_to_text import ImageToTextPipeline
 from .visualization import check_matplotlib, plot_word_maps, save_figure
+
+logger = logging.getLogger(__name__)
+
+FIGURE_SIDE = 640
+"""Longest side in pixels of the images and maps that figures are drawn of: each panel is about 300 pixels wide."""
 
 
 def caption_files(
@@ -23,8 +28,9 @@ def caption_files(
     Args:
         model: a captioner with a vision part, in evaluation mode.
         processor: the model's.
-        paths: image files.
-        attention_folder: folder for a figure of each file, `NAME.png`, with a heat map for each word.
+        paths: image files, or addresses of images.
+        attention_folder: folder for a figure of each file, `NAME.png`, with a heat map for each word; a file whose
+            caption has no words gets none, and a line of the log says so.
         on_error: `"raise"` at a file that cannot be read, or `"skip"` it.
         batch_size: images captioned at once.
         generate_arguments: `text`, what every caption shall begin with, and arguments of `generate()`.
@@ -43,13 +49,15 @@ def caption_files(
         check_matplotlib()
         Path(attention_folder).mkdir(parents=True, exist_ok=True)
     pipeline = ImageToTextPipeline(model=model, processor=processor, batch_size=batch_size)
-    answers = pipeline(
-        iter(paths), return_attention=attention_folder is not None, on_error=on_error, **generate_arguments
-    )
+    if attention_folder is not None:
+        generate_arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
+    answers = pipeline(iter(paths), on_error=on_error, **generate_arguments)
     figures = figure_paths(paths, Path(attention_folder or "."))
     for path, figure, [answer, *_] in zip(paths, figures, answers, strict=True):
-        if attention_folder is not None and answer.get("words"):
-            save_figure(plot_word_maps(load_image(path), answer["words"], answer["attention"]), figure)
+        if answer.get("words"):
+            save_figure(plot_word_maps(answer["image"], answer["words"], answer["attention"]), figure)
+        elif "words" in answer:
+            logger.warning("The caption of %s has no words; there is no figure of it.", path)
         yield path, answer["generated_text"], answer.get("error")
 
 

@@ -284,7 +284,7 @@ def check_output_file(path: str):
 def run_caption(options):
     check_caption_options(options)
     if options.images:
-        caption_files(options)
+        caption_images(options)
     else:
         caption_rows(options)
 
@@ -297,7 +297,7 @@ def check_caption_options(options):
         raise ValueError(f"--{given[0].replace('_', '-')} is for image files, not for --data.")
 
 
-def caption_files(options):
+def caption_images(options):
     from .captioning_files import caption_files
     from .training import load_captioner
     from .training.launch import make_accelerator

@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
-from hf_ngsan.captioning_files import figure_paths
+from hf_ngsan import captioning_files
+from hf_ngsan.captioning_files import caption_files, figure_paths
 from hf_ngsan.cli import main
+from hf_ngsan.models import images
+from hf_ngsan.models.images import content_of_file
 from hf_ngsan.training.captioners import save_captioner
+from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.test_cli import fails
@@ -63,6 +68,35 @@ def test_attention_goes_into_a_folder(capsys, model, photos, tmp_path):
     assert figures == [f"photo {number}.png" for number in range(len(photos))]
     with Image.open(tmp_path / "new/maps/photo 0.png") as figure:
         assert min(figure.size) > 100
+
+
+def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypatch, photos, tmp_path):
+    big = tmp_path / "big.jpg"
+    PHOTOS[0].resize((1600, 1200)).save(big)
+    drawn, read = [], []
+    monkeypatch.setattr(
+        captioning_files, "plot_word_maps", lambda *parts: drawn.append(parts) or plot_word_maps(*parts)
+    )
+    monkeypatch.setattr(images, "content_of_file", lambda *at: read.append(at[0]) or content_of_file(*at))
+    paths = [str(big), str(photos[1])]
+    found = list(caption_files(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps"))
+    assert [path for path, _, _ in found] == paths == read
+    assert [image.size for image, _, _ in drawn] == [(640, 480), PHOTOS[1].size]
+    assert [maps.shape[1:] for _, _, maps in drawn] == [(480, 640), PHOTOS[1].size[::-1]]
+    assert [" ".join(words) for _, words, _ in drawn] == [caption for _, caption, _ in found]
+
+
+def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
+    silent = pixel_captioner()
+    with torch.no_grad():
+        silent.lm_head.bias[silent.config.eos_token_id] += 50
+    paths = [str(path) for path in photos[:2]]
+    found = list(caption_files(silent, pixel_processor(), paths, attention_folder=tmp_path / "maps"))
+    assert found == [(path, "", None) for path in paths]
+    assert not list((tmp_path / "maps").iterdir())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The caption of {path} has no words; there is no figure of it." for path in paths
+    ]
 
 
 def test_figures_of_files_with_one_name_are_told_apart():

@@ -85,7 +85,7 @@ def attention_of_words(
     tokenizer, ids: list[int], weights: np.ndarray, mask: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
     """Words and weights of one caption, without special tokens and without padded visual tokens."""
-    silent = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
+    silent = set(tokenizer.all_special_ids)
     kept = [position for position, token in enumerate(ids) if token not in silent]
     return tokenizer.convert_ids_to_tokens([ids[position] for position in kept]), weights[kept][:, mask]
 

@@ -1,19 +1,25 @@
 """Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from transformers.image_processing_backends import PilBackend
 from transformers.image_processing_utils import BatchFeature
-from transformers.image_transforms import flip_channel_order
+from transformers.image_transforms import flip_channel_order, get_size_with_aspect_ratio
 from transformers.image_utils import (
     IMAGENET_DEFAULT_MEAN,
     IMAGENET_DEFAULT_STD,
     ChannelDimension,
     PILImageResampling,
     SizeDict,
+    get_image_size_for_max_height_width,
 )
 from transformers.processing_utils import ImagesKwargs
 
 from .images import load_images
+
+CUTTING = ("do_center_crop", "do_crop_margin")
+CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
 
 class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
@@ -101,7 +107,7 @@ class CaptioningImageProcessor(PilBackend):
         pixels = []
         for image in images:
             if do_resize:
-                image = self.resize(image, rounded_size(image, size) if round_edges else size, resample)
+                image = self.resize(image, resized_size(image, size, round_edges), resample)
             if do_center_crop:
                 image = self.center_crop(image, crop_size)
             if do_rescale:
@@ -119,13 +125,42 @@ class CaptioningImageProcessor(PilBackend):
         return BatchFeature(data, tensor_type=return_tensors)
 
 
-def rounded_size(image: np.ndarray, size: SizeDict) -> SizeDict:
-    """Height and width to the nearest pixel of an image `(channels, height, width)` that is resized to two edges."""
-    if not (size.shortest_edge and size.longest_edge):
-        return size
+def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = False) -> SizeDict:
+    """What an image `(channels, height, width)` is resized to: height and width where `size` only limits them.
+
+    Each is at least 1, however long and thin the image is.
+    """
     height, width = image.shape[-2:]
-    scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
-    return SizeDict(height=int(height * scale + 0.5), width=int(width * scale + 0.5))
+    if size.shortest_edge and size.longest_edge and round_edges:
+        scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
+        resized = int(height * scale + 0.5), int(width * scale + 0.5)
+    elif size.shortest_edge and size.longest_edge:
+        resized = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
+    elif size.max_height and size.max_width:
+        resized = get_image_size_for_max_height_width((height, width), size.max_height, size.max_width)
+    else:
+        return size
+    height, width = (max(1, side) for side in resized)
+    return SizeDict(height=height, width=width)
 
 
-__all__ = ["CaptioningImageProcessor"]
+def check_whole_images(image_processor, changes: Mapping | None = None):
+    """Raise a ValueError if an image processor, with changed settings if any, cuts something off its images.
+
+    Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
+    """
+    settings = {name: getattr(image_processor, name, None) for name in (*CUTTING, "crop_pct", "size")}
+    settings |= {name: value for name, value in (changes or {}).items() if name in settings}
+    cutting = [name for name in CUTTING if settings[name]]
+    size = settings["size"]
+    shortest_edge = size if isinstance(size, int) else size and size.get("shortest_edge")
+    if settings["crop_pct"] and shortest_edge and shortest_edge < CONVNEXT_UNCUT:
+        cutting.append("crop_pct")
+    if cutting:
+        raise ValueError(
+            f"The image processor cuts images ({cutting[0]}), but boxes and attention maps are shares of the whole "
+            "image; use a CaptioningImageProcessor whose size is the height and width of the images."
+        )
+
+
+__all__ = ["CaptioningImageProcessor", "check_whole_images"]

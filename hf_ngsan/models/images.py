@@ -7,6 +7,8 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import torch
@@ -38,10 +40,10 @@ def load_image(source, name: str = "the image") -> Image.Image:
     - Grey, 1-bit, palette, CMYK and other modes become RGB.
 
     Args:
-        source: path, `http(s)://` address or `data:` address, bytes of a file, `PIL.Image.Image`, an image of
-            `datasets` (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or
-            `(C, height, width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within
-            [0, 1].
+        source: path, `http(s)://`, `file://` or `data:` address, bytes of a file, a file open for reading bytes,
+            `PIL.Image.Image`, an image of `datasets` (`{"bytes": …, "path": …}`), or an array or tensor `(height,
+            width)`, `(height, width, C)` or `(C, height, width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16,
+            booleans, or floats within [0, 1]. Floats of Pillow (mode F) go from 0 to 255 where any is above 1.
         name: what to call the image in errors; its path is added.
 
     Returns:
@@ -68,15 +70,12 @@ def load_image(source, name: str = "the image") -> Image.Image:
         place = os.fspath(source)
         if isinstance(place, bytes):
             place = os.fsdecode(place)
-        name = with_place(name, place)
-        if place.startswith(("http://", "https://")):
-            return image_from_bytes(download(place, name), name)
-        if place.startswith("data:"):
-            return image_from_bytes(data_of_address(place, name), name)
-        return image_from_bytes(content_of_file(place, name), name)
+        return image_from_bytes(content_of_place(place, with_place(name, place)), with_place(name, place))
+    if hasattr(source, "read"):
+        return image_from_bytes(content_of_open_file(source, name), name)
     raise ImageError(
-        f"{titled(name)} is of type {type(source).__name__}; give a path, an address, bytes, an image of Pillow, an "
-        "array or a tensor."
+        f"{titled(name)} is of type {type(source).__name__}; give a path, an address, bytes, an open file, an image of "
+        "Pillow, an array or a tensor."
     )
 
 
@@ -92,10 +91,24 @@ def image_list(images) -> list:
     """Images, read or not, as a flat list; a lone image is a list of one."""
     if isinstance(images, (np.ndarray, torch.Tensor)):
         return list(images) if images.ndim == 4 else [images]
-    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
-    if isinstance(images, lone) or not isinstance(images, Iterable):
+    if is_one_image(images):
         return [images]
     return [image for entry in images for image in (image_list(entry) if isinstance(entry, (list, tuple)) else [entry])]
+
+
+def is_one_image(source) -> bool:
+    """Whether this stands for one image, or at least for no collection; arrays are told apart by their shape."""
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
+    return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
+
+
+def thumbnail(image: Image.Image, longest_side: int) -> Image.Image:
+    """The image, or a smaller copy of it whose longer side has so many pixels."""
+    if max(image.size) <= longest_side:
+        return image
+    scale = longest_side / max(image.size)
+    size = tuple(max(1, round(side * scale)) for side in image.size)
+    return image.resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0)
 
 
 def titled(name: str) -> str:
@@ -106,6 +119,32 @@ def with_place(name: str, place: str | os.PathLike | None) -> str:
     """The name with the path or address, cut where that is endless."""
     place = "" if place is None else str(place)
     return f"{name} ({place if len(place) <= 200 else place[:200] + '…'})" if place else name
+
+
+def content_of_place(place: str, name: str) -> bytes:
+    """What a path or an address leads to."""
+    if not place:
+        raise ImageError(f"{titled(name)} is an empty string; give a path or an address.")
+    scheme = place.partition(":")[0].lower()
+    if scheme in ("http", "https"):
+        return download(place, name)
+    if scheme == "data":
+        return data_of_address(place, name)
+    if scheme == "file" and place[5:].startswith("//"):
+        place = url2pathname(urlsplit(place).path)
+    return content_of_file(place, name)
+
+
+def content_of_open_file(file, name: str) -> bytes:
+    try:
+        if file.seekable():
+            file.seek(0)
+        content = file.read()
+    except Exception as error:  # a closed file, a broken connection
+        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
+    if not isinstance(content, bytes):
+        raise ImageError(f'{titled(name)} is a file open for text; open it with mode "rb".')
+    return content
 
 
 def content_of_file(path: str, name: str) -> bytes:
@@ -199,20 +238,29 @@ def check_size(width: int, height: int, name: str):
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
-        deep = array_of_deep_image(image)
+        deep = array_of_deep_image(image, name)
         rgb = image_from_array(deep, name)
         if "transparency" in image.info:  # a grey that stands for no colour
             rgb.paste(WHITE[:3], mask=Image.fromarray(deep == image.info["transparency"]))
         return rgb
+    if image.mode == "La":  # Pillow converts it to no other mode
+        image = image.convert("LA")
     if image.mode in ALPHA_MODES or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
     return image.convert("RGB")
 
 
-def array_of_deep_image(image: Image.Image) -> np.ndarray:
-    """Pixels of an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8."""
+def array_of_deep_image(image: Image.Image, name: str) -> np.ndarray:
+    """Pixels of an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8, F for 0 to 255."""
     array = np.asarray(image)
+    if image.mode == "F" and array.max() > 1 + RANGE_TOLERANCE:
+        if array.min() < 0 or array.max() > 255:
+            raise ImageError(
+                f"{titled(name)} is of mode F, from {array.min():.4g} to {array.max():.4g}; its floats must lie within "
+                "[0, 1] or [0, 255]."
+            )
+        return array / 255
     if image.mode == "I" and array.min() >= 0 and 255 < array.max() <= 65535:
         return array.astype(np.uint16)
     return array

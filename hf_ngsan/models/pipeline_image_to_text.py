@@ -1,42 +1,62 @@
 """`pipeline("image-to-text")` for captioners."""
 
-from collections.abc import Iterator, Sized
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from torch.utils.data import DataLoader
+import numpy as np
+from PIL import Image
+from torch.utils.data import DataLoader, IterableDataset
 from transformers.pipelines.base import Pipeline
 
 from .attention_maps import attention_maps
-from .configuration_hub import check_choice
-from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, streamable
+from .configuration_hub import check_choice, check_positive
+from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, StreamError, streamable
+
+
+@dataclass
+class Captioned:
+    """Answers about one input and, if their attention shall become maps of its image, what these are made with."""
+
+    answers: list[dict]
+    boxes: np.ndarray | None = None
+    size: tuple[int, int] | None = None
+    image: Image.Image | None = None
 
 
 class ImageToTextPipeline(Pipeline):
     r"""Captions images.
 
-    With a vision part the captioner takes images: paths, addresses, bytes, images of Pillow, arrays and tensors (see
-    [`images.load_image`]), or mappings with `image` and, if wanted, `regions` `(num_regions, 4)` in pixels and `text`.
-    Every captioner takes mappings with `visual_features` `(num_regions, visual_feature_size)` and, where the model has
-    geometry, `visual_boxes` `(num_regions, 4)`. A row of a data set is such a mapping. Lists, generators, columns and
-    data sets work as well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read
-    images ahead (one at most for a generator).
+    With a vision part the captioner takes images: paths, addresses, bytes, open files, images of Pillow, arrays and
+    tensors (see [`images.load_image`]), or mappings with `image` and, if wanted, `regions` `(num_regions, 4)` in pixels
+    and `text`. Every captioner takes mappings with `visual_features` `(num_regions, visual_feature_size)` and, where
+    the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a data set is such a mapping. Lists, other
+    collections, generators, columns and data sets work as well; `batch_size=` decides how many are captioned together,
+    and `num_workers=` processes read images ahead (one at most for a generator).
 
     Call arguments:
-        text (`str`, *optional*): what every caption shall begin with; an input's own `"text"` comes first.
+        inputs, or images: one input or several.
+        text (`str` or `list[str]`, *optional*): what every caption, or that of each input, shall begin with; an input's
+            own `"text"` comes first.
         return_attention (`bool`, defaults to `False`): tell where each word looked.
+        attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
         on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and go on.
+            names it by its index, or `"skip"` it and go on. After an error of an iterator itself nobody can go on: let
+            a streamed data set give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `max_new_tokens=30`,
             `num_return_sequences=3`, …
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
-        a generator or a data set an iterator) of such lists. With `return_attention` each has also `"words"`, the T
-        words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
-        [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes. For an
-        input that was skipped the list is `[{"generated_text": None, "error": str}]`.
+        a generator, a column or a data set an iterator) of such lists. With `return_attention` each has also `"words"`,
+        the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
+        [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
+        `attention_side` also `"image"`, the upright image at the size of the maps. For an input that was skipped the
+        list is `[{"generated_text": None, "error": str}]`.
 
     Raises:
-        ValueError: an input that is no image and no such mapping, or whose arrays do not fit.
+        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
+            the captioner does not know; attention or boxes of images from which the image processor cuts something.
     """
 
     _load_processor = True
@@ -48,8 +68,9 @@ class ImageToTextPipeline(Pipeline):
 
     def _sanitize_parameters(
         self,
-        text: str | None = None,
+        text: str | list[str] | None = None,
         return_attention: bool | None = None,
+        attention_side: int | None = None,
         on_error: str | None = None,
         generate_kwargs: dict | None = None,
         **kwargs,
@@ -57,56 +78,69 @@ class ImageToTextPipeline(Pipeline):
         preprocess = {} if text is None else {"text": text}
         forward = {**(generate_kwargs or {}), **kwargs}
         if return_attention is not None:
-            preprocess["needs_size"] = forward["return_attention"] = return_attention
+            preprocess["with_maps"] = forward["return_attention"] = return_attention
+        if attention_side is not None:
+            check_positive(attention_side=attention_side)
+            preprocess["attention_side"] = attention_side
         if on_error is not None:
             check_choice("on_error", on_error, ("raise", "skip"))
             forward["on_error"] = on_error
         return preprocess, forward, {}
 
-    def __call__(self, inputs, **kwargs):
+    def __call__(self, inputs=None, images=None, **kwargs):
+        inputs = streamable(images if inputs is None else inputs)
         if isinstance(inputs, list) and not inputs:
             return []
-        return super().__call__(streamable(inputs), **kwargs)
+        return super().__call__(inputs, **kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """Save the model and its processor, with their code if they were loaded with it."""
+        self.model.save_pretrained(save_directory, **kwargs)
+        self.processor.save_pretrained(save_directory, **kwargs)
 
     def reader(self, **preprocess_params) -> ItemReader:
-        return ItemReader(self.processor, self.model.config, **preprocess_params)
+        vision = self.model.model.vision
+        smallest_side = 1 if vision is None else getattr(vision.backbone, "smallest_side", 1)
+        return ItemReader(self.processor, self.model.config, smallest_side, **preprocess_params)
 
     def preprocess(self, inputs, **preprocess_params) -> Batch:
         reader = self.reader(**preprocess_params)
-        return reader.collate([reader.try_to_read(lambda: inputs, "the image")])
+        reader.check_number(1)
+        return reader.collate([reader.try_to_read(lambda: inputs)])
 
-    def run_single(self, inputs, preprocess_params, forward_params, postprocess_params):
-        [answers] = super().run_single(inputs, preprocess_params, forward_params, postprocess_params)
-        return answers
+    def run_single(self, inputs, preprocess_params, forward_params, postprocess_params) -> list[dict]:
+        [captioned] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
+        return self.postprocess(captioned, **postprocess_params)
 
     def get_iterator(
         self, inputs, num_workers, batch_size, preprocess_params, forward_params, postprocess_params
     ) -> Iterator[list[dict]]:
         reader = self.reader(**preprocess_params)
-        if isinstance(inputs, Sized):
-            items = Items(inputs, reader)
-        else:
+        if isinstance(inputs, IterableDataset):
             items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
+        else:
+            items = Items(inputs, reader)
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
-            yield from self.postprocess(self.forward(batch, **forward_params), **postprocess_params)
+            for captioned in self.forward(batch, **forward_params):
+                yield self.postprocess(captioned, **postprocess_params)
 
     def _forward(
         self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs
-    ) -> list[list[dict]]:
-        answers = {}
+    ) -> list[Captioned]:
+        captioned = {}
         for position, item in enumerate(batch.items):
             if item.error is not None:
-                if on_error == "raise":
+                if on_error == "raise" or isinstance(item.error, StreamError):
                     raise item.error
-                answers[position] = [{"generated_text": None, "error": str(item.error)}]
+                captioned[position] = Captioned([{"generated_text": None, "error": str(item.error)}])
         for positions, inputs in batch.groups:
             items = [batch.items[position] for position in positions]
             found = self.caption(items, inputs.to(self.device), return_attention, generate_kwargs)
-            answers.update(zip(positions, found, strict=True))
-        return [answers[position] for position in range(len(batch.items))]
+            captioned.update(zip(positions, found, strict=True))
+        return [captioned[position] for position in range(len(batch.items))]
 
-    def caption(self, items: list[Item], inputs, return_attention: bool, generate_kwargs: dict) -> list[list[dict]]:
-        """Captions of items that have the same kinds of inputs: for each item its answers."""
+    def caption(self, items: list[Item], inputs, return_attention: bool, generate_kwargs: dict) -> list[Captioned]:
+        """Captions of items that have the same kinds of inputs."""
         visual_names = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
         if return_attention and "pixel_values" in inputs:
             # The visual tokens are needed twice; they are made once.
@@ -117,19 +151,23 @@ class ImageToTextPipeline(Pipeline):
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
         answers = [{"generated_text": text.strip()} for text in texts]
         each = len(answers) // len(items)
+        captioned = [Captioned(answers[row * each : (row + 1) * each]) for row in range(len(items))]
         if return_attention:
             attention = self.model.word_attention(self.processor.tokenizer, inputs, sequences)
-            for index, (answer, (words, weights)) in enumerate(zip(answers, attention, strict=True)):
-                row = index // each
-                answer.update(words=words, attention=self.maps(weights, inputs, row, items[row].size))
-        return [answers[row * each : (row + 1) * each] for row in range(len(items))]
+            for answer, (words, weights) in zip(answers, attention, strict=True):
+                answer.update(words=words, attention=weights)
+            for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
+                if item.size is not None and inputs.get("visual_boxes") is not None:
+                    boxes = inputs["visual_boxes"][row][inputs["attention_mask"][row].bool()]
+                    of_item.boxes, of_item.size = boxes.float().cpu().numpy(), item.size
+                of_item.image = item.image
+        return captioned
 
-    def maps(self, weights, inputs, row: int, size: tuple[int, int] | None):
-        """Maps of the image if its size and the boxes of its visual tokens are known, else the weights."""
-        if size is None or inputs.get("visual_boxes") is None:
-            return weights
-        boxes = inputs["visual_boxes"][row][inputs["attention_mask"][row].bool()]
-        return attention_maps(weights, boxes.float().cpu().numpy(), *size)
-
-    def postprocess(self, model_outputs: list[list[dict]]) -> list[list[dict]]:
-        return model_outputs
+    def postprocess(self, model_outputs: Captioned) -> list[dict]:
+        """Make maps of attention weights: one input at a time, since maps are large."""
+        for answer in model_outputs.answers:
+            if model_outputs.size is not None:
+                answer["attention"] = attention_maps(answer["attention"], model_outputs.boxes, *model_outputs.size)
+            if model_outputs.image is not None:
+                answer["image"] = model_outputs.image
+        return model_outputs.answers

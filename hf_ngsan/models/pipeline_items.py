@@ -1,15 +1,31 @@
 """Inputs of the image-to-text pipeline: read one by one and put together to batches, in any worker of a loader."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 
-from .images import ImageError, load_image, reason, titled
-from .visual_inputs import as_array, boxes_of_regions, check_boxes, check_features, check_regions
+from .image_processing_captioning import check_whole_images
+from .images import ImageError, is_one_image, load_image, reason, thumbnail, titled
+from .visual_inputs import (
+    as_array,
+    boxes_of_regions,
+    check_boxes,
+    check_features,
+    check_regions,
+    pad_pixels,
+    pad_visual_boxes,
+    real_size,
+)
+
+
+class StreamError(ImageError):
+    """An iterator that failed: it has no next input, so that nobody can go on after this one."""
 
 
 @dataclass
@@ -18,8 +34,9 @@ class Item:
 
     Attributes:
         name: what to call it in errors.
-        image: the upright image, for models with a vision part.
-        size: width and height of the image, where there is one.
+        pixels: what the image processor made of its image alone, for models with a vision part.
+        size: width and height of its attention maps, where it has an image and they are wanted.
+        image: its image at that size, where the size is not that of the image.
         features: `(num_regions, visual_feature_size)`, in place of an image.
         boxes: `(num_regions, 4)` within [0, 1].
         text: what its caption shall begin with.
@@ -27,8 +44,9 @@ class Item:
     """
 
     name: str
-    image: object = None
+    pixels: Mapping[str, torch.Tensor] | None = None
     size: tuple[int, int] | None = None
+    image: Image.Image | None = None
     features: np.ndarray | None = None
     boxes: np.ndarray | None = None
     text: str = ""
@@ -50,25 +68,38 @@ class ItemReader:
     Args:
         processor (`CaptioningProcessor`): the model's.
         config (`PreTrainedConfig`): the model's.
-        text: what captions shall begin with, unless an input has a text of its own.
-        needs_size: whether the size of an image is wanted that accompanies features.
+        smallest_side: pixels that the vision part needs on both sides of what the image processor makes.
+        text: what captions shall begin with, for all or for each; an input's own text comes first.
+        with_maps: whether attention maps of images are wanted.
+        attention_side: longest side of these maps; that of the image if `None`.
     """
 
     processor: object
     config: object
-    text: str = ""
-    needs_size: bool = False
+    smallest_side: int = 1
+    text: str | Sequence[str] = ""
+    with_maps: bool = False
+    attention_side: int | None = None
 
-    def try_to_read(self, get: Callable[[], object], name: str) -> Item:
-        """Read an input; one that cannot be read says why. `get` itself may decode an image, and fail."""
+    def check_number(self, num_inputs: int):
+        if isinstance(self.text, (list, tuple)) and len(self.text) != num_inputs:
+            raise ValueError(f"There are {num_inputs} inputs but text for {len(self.text)}.")
+
+    def try_to_read(self, get: Callable[[], object], index: int | None = None) -> Item:
+        """Read an input; one that cannot be read says why, whatever went wrong. `get` may itself decode an image."""
+        name = "the image" if index is None else f"image {index}"
         try:
-            return self.read(get(), name)
+            source = get()
+        except Exception as error:
+            return Item(name, error=unreadable(name, error))
+        try:
+            return self.read(source, name, index or 0)
         except ValueError as error:
             return Item(name, error=error)
-        except OSError as error:  # of a data set that decodes its images itself
-            return Item(name, error=ImageError(f"{titled(name)} cannot be read: {reason(error)}"))
+        except Exception as error:
+            return Item(name, error=unreadable(name, error))
 
-    def read(self, source, name: str) -> Item:
+    def read(self, source, name: str, index: int = 0) -> Item:
         """Read an input.
 
         Raises:
@@ -80,10 +111,7 @@ class ItemReader:
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
         else:
             given, source = type(source).__name__, {"image": source}
-        text = source.get("text")
-        item = Item(name, text=self.text if text is None else text)
-        if not isinstance(item.text, str):
-            raise ValueError(f"The text of {name} is {type(item.text).__name__}, not a string.")
+        item = Item(name, text=self.text_of(source, name, index))
         if source.get("visual_features") is not None:
             self.read_features(item, source)
         elif self.takes_images and source.get("image") is not None:
@@ -101,6 +129,21 @@ class ItemReader:
     def takes_images(self) -> bool:
         return getattr(self.config, "vision_config", None) is not None
 
+    def text_of(self, source: Mapping, name: str, index: int) -> str:
+        text = source.get("text")
+        if text is None and isinstance(self.text, (list, tuple)):
+            if index >= len(self.text):
+                raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
+            text = self.text[index]
+        text = self.text if text is None else text
+        if not isinstance(text, str):
+            raise ValueError(f"The text of {name} is {type(text).__name__}, not a string.")
+        if unknown := self.processor.unknown_words(text):
+            raise ValueError(
+                f"The text of {name} has words that this captioner does not know: {', '.join(map(repr, unknown))}."
+            )
+        return text
+
     def read_features(self, item: Item, source: Mapping):
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
         check_features(item.features, item.name)
@@ -115,68 +158,106 @@ class ItemReader:
             check_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
             raise ValueError(f"visual_boxes are missing for {item.name}; this captioner cannot do without geometry.")
-        if self.needs_size and source.get("image") is not None:
-            item.size = load_image(source["image"], item.name).size
+        if self.with_maps and source.get("image") is not None:
+            self.prepare_maps(item, load_image(source["image"], item.name))
 
     def read_image(self, item: Item, source: Mapping):
-        if self.processor.image_processor is None:
+        image_processor = self.processor.image_processor
+        if image_processor is None:
             raise ValueError(
                 "This captioner takes images, but its processor has no image processor; make the processor with "
                 "image_processor=CaptioningImageProcessor()."
             )
-        item.image = load_image(source["image"], item.name)
-        item.size = item.image.size
-        if source.get("regions") is not None:
-            item.boxes = boxes_of_regions(source["regions"], *item.size, item.name)
-        elif source.get("visual_boxes") is not None:
-            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+        image = load_image(source["image"], item.name)
+        self.read_boxes(item, source, image)
+        if self.with_maps:
+            self.prepare_maps(item, image)
+        if self.with_maps or item.boxes is not None:
+            check_whole_images(image_processor)
+        try:
+            item.pixels = image_processor(image, return_tensors="pt")
+        except Exception as error:  # each image processor has its own
+            raise ImageError(f"{titled(item.name)} cannot be made into pixels: {reason(error)}") from error
+        height, width = real_size(item.pixels)
+        if min(height, width) < self.smallest_side:
+            raise ImageError(
+                f"{titled(item.name)} has {image.width} x {image.height} pixels, {width} x {height} once resized: too "
+                f"few for the vision part, which needs at least {self.smallest_side} on both sides."
+            )
+
+    def read_boxes(self, item: Item, source: Mapping, image: Image.Image):
+        regions, boxes = source.get("regions"), source.get("visual_boxes")
+        if regions is not None and boxes is not None:
+            raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
+        if regions is not None:
+            item.boxes = boxes_of_regions(regions, *image.size, item.name)
+        elif boxes is not None:
+            item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
             check_regions(item.boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
+
+    def prepare_maps(self, item: Item, image: Image.Image):
+        item.size = image.size
+        if self.attention_side is not None:
+            item.image = thumbnail(image, self.attention_side)
+            item.size = item.image.size
 
     def collate(self, items: list[Item]) -> Batch:
         """Inputs of a model, for those items that could be read."""
         kinds = {}
         for position, item in enumerate(items):
             if item.error is None:
-                kinds.setdefault((item.image is None, item.boxes is None), []).append(position)
+                kinds.setdefault((item.pixels is None, item.boxes is None), []).append(position)
         groups = [(positions, self.model_inputs([items[at] for at in positions])) for positions in kinds.values()]
         for item in items:
-            item.image = item.features = None  # workers need not send them
+            item.pixels = item.features = None  # workers need not send them
         return Batch(items, groups)
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
-        visual = {}
-        if items[0].image is not None:
-            visual["images"] = [item.image for item in items]
-        else:
-            visual["visual_features"] = [item.features for item in items]
-        if items[0].boxes is not None:
-            visual["visual_boxes"] = [item.boxes for item in items]
-        return self.processor(**visual, text=[item.text for item in items])
+        text = [item.text for item in items]
+        boxes = None if items[0].boxes is None else [item.boxes for item in items]
+        if items[0].pixels is None:
+            return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
+        inputs = self.processor(text=text)
+        inputs.update(pad_pixels([item.pixels for item in items]))
+        if boxes is not None:
+            inputs.update(pad_visual_boxes(boxes, len(items)))
+        return inputs
+
+
+def unreadable(name: str, error: Exception) -> ImageError:
+    return ImageError(f"{titled(name)} cannot be read: {reason(error)}")
 
 
 class Items(Dataset):
     """Inputs that have numbers; several workers can share them."""
 
     def __init__(self, inputs: Sequence, reader: ItemReader):
+        reader.check_number(len(inputs))
         self.inputs, self.reader = inputs, reader
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> Item:
-        return self.reader.try_to_read(lambda: self.inputs[index], f"image {index}")
+        return self.reader.try_to_read(lambda: self.inputs[index], index)
 
 
 class ItemStream(IterableDataset):
-    """Inputs that come one after the other."""
+    """Inputs that come one after the other; after one that the iterator itself failed to give there is no other."""
 
     def __init__(self, inputs: Iterable, reader: ItemReader):
         self.inputs, self.reader = inputs, reader
 
     def __iter__(self):
-        for index, source in enumerate(self.inputs):
-            yield self.reader.try_to_read(lambda source=source: source, f"image {index}")
+        index = 0
+        try:
+            for source in self.inputs:
+                yield self.reader.try_to_read(lambda source=source: source, index)
+                index += 1
+        except Exception as error:
+            name = f"image {index}"
+            yield Item(name, error=StreamError(f"{unreadable(name, error)}"[:-1] + ", and the iterator ended with it."))
 
 
 class Inputs(Dataset):
@@ -192,13 +273,34 @@ class Inputs(Dataset):
         return self.inputs[index]
 
 
+class InputStream(IterableDataset):
+    """An iterator or generator, as a data set of torch: a pipeline would take the first of a generator unguarded."""
+
+    def __init__(self, inputs: Iterable):
+        self.inputs = inputs
+
+    def __iter__(self):
+        return iter(self.inputs)
+
+
 def streamable(inputs):
-    """Inputs as a pipeline tells them apart: a lone input, a list, a generator or a data set of torch."""
+    """Inputs as a pipeline tells them apart: a lone input, a list, or a data set of torch.
+
+    Only sequences and data sets are asked for an index; what has another order of its own, such as a series of pandas,
+    is gone through once.
+    """
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OSU":  # of paths
+        return inputs.ravel().tolist()
     if isinstance(inputs, (np.ndarray, torch.Tensor)):
         return list(inputs) if inputs.ndim == 4 else inputs
-    lone = (Mapping, str, bytes, bytearray, memoryview)
-    if isinstance(inputs, (*lone, list, Dataset)) or not isinstance(inputs, Iterable):
+    if is_one_image(inputs) or isinstance(inputs, (list, Dataset)):
         return inputs
-    if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
+    if is_data_set(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
         return Inputs(inputs)
-    return (entry for entry in inputs)
+    return list(inputs) if isinstance(inputs, Sized) else InputStream(inputs)
+
+
+def is_data_set(inputs) -> bool:
+    """Whether this is a `datasets.Dataset`; without that library there is none."""
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(inputs, datasets.Dataset)

@@ -8,9 +8,9 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .image_processing_captioning import CaptioningImageProcessor
+from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
-from .visual_inputs import boxes_of_regions, pad_visual_boxes, pad_visual_inputs
+from .visual_inputs import boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
 
 
 class PartsAtHand:
@@ -75,15 +75,17 @@ class CaptioningProcessor(ProcessorMixin):
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
-            `BatchFeature` of tensors. From images `pixel_values` `(B, 3, height, width)` float32 and, where images of
-            a batch differ in size, `pixel_mask` `(B, height, width)`; from features `visual_features` `(B, N, D)`
-            float32 and `attention_mask` `(B, N)` with 1 = real; from boxes `visual_boxes` `(B, N, 4)` and, where
-            images have unequal numbers of them, `attention_mask`; from captions `labels` `(B * C, T)`, -100 at padding;
-            from text `decoder_input_ids` and `decoder_attention_mask`, padded on the left.
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`. From images `pixel_values` `(B, 3,
+            height, width)` float32 and, where images of a batch differ in size, `pixel_mask` `(B, height, width)`; from
+            features `visual_features` `(B, N, D)` float32 and `attention_mask` `(B, N)` with 1 = real; from boxes
+            `visual_boxes` `(B, N, 4)` and, where images have unequal numbers of them, `attention_mask`; from captions
+            `labels` `(B * C, T)`, -100 at padding; from text `decoder_input_ids` and `decoder_attention_mask`, padded
+            on the left.
 
         Raises:
             ValueError: what is no image, arrays of the wrong shape, number or content, boxes outside their image,
-                captions or text that do not fit; names the image.
+                captions or text that do not fit; names the image. Also boxes of images from which the image processor
+                cuts something.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
@@ -113,6 +115,7 @@ class CaptioningProcessor(ProcessorMixin):
             if regions is not None:
                 visual_boxes = self.boxes_of_images(regions, images)
             if visual_boxes is not None:
+                check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
                 data.update(pad_visual_boxes(visual_boxes, num_images))
         given = "" if source is None else source.format(num_images)
         if captions is not None:
@@ -124,25 +127,35 @@ class CaptioningProcessor(ProcessorMixin):
             text = self.prefixes(text)
             if num_images not in (None, len(text)):
                 raise ValueError(f"There are {given} but text for {len(text)}.")
+        kwargs.setdefault("return_tensors", "pt")
         if images is not None or text is not None:
-            kwargs.setdefault("return_tensors", "pt")
             encoded = super().__call__(images=images, text=text, **kwargs)
             names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
             data.update({names.get(name, name): value for name, value in encoded.items()})
         if not data:
             raise ValueError("Nothing to process: give visual_features, text or captions, or images.")
+        if kwargs["return_tensors"] == "np":
+            data = {name: np.asarray(value) for name, value in data.items()}
         return BatchFeature(data)
 
     def boxes_of_images(self, regions, images: list) -> list[np.ndarray]:
         """Regions in pixels of images of Pillow to boxes within [0, 1]."""
-        if len(images) == 1 and np.ndim(regions) == 2:
-            regions = [regions]
+        regions = one_per_image(regions, len(images))
         if len(regions) != len(images):
             raise ValueError(f"There are {len(images)} images but regions of {len(regions)}.")
         return [
             boxes_of_regions(boxes, image.width, image.height, f"image {index}")
             for index, (boxes, image) in enumerate(zip(regions, images, strict=True))
         ]
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that the tokenizer has no token for."""
+        unknown = self.tokenizer.unk_token_id
+        if not text or unknown is None:
+            return []
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [text[start:end] for token, (start, end) in pairs if token == unknown]
 
     def prefixes(self, text: str | Sequence[str]) -> list[str]:
         """Prefixes with the start token in front."""

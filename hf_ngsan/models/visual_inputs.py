@@ -1,6 +1,6 @@
-"""Visual features and boxes of single images, checked and padded to a batch."""
+"""Pixels, visual features and boxes of single images, checked and padded to a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
     """Check and pad the boxes of images that are given as pixels.
 
     Args:
-        visual_boxes: one array `(num_regions, 4)` an image, within [0, 1].
+        visual_boxes: one array `(num_regions, 4)` an image, or a single array for one image; within [0, 1].
         num_images: how many images there are.
 
     Returns:
@@ -63,7 +63,7 @@ def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
     Raises:
         ValueError: as `pad_visual_inputs` does.
     """
-    boxes = as_arrays(visual_boxes, "visual_boxes")
+    boxes = as_arrays(one_per_image(visual_boxes, num_images), "visual_boxes")
     if len(boxes) != num_images:
         raise ValueError(f"There are {num_images} images but visual_boxes of {len(boxes)}.")
     for index, array in enumerate(boxes):
@@ -73,6 +73,40 @@ def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
     if len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padding_mask(boxes)
     return batch
+
+
+def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Put together what an image processor made of single images.
+
+    Args:
+        images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
+
+    Returns:
+        `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
+        image has one, `pixel_mask` `(B, height, width)`, 1 = image.
+    """
+    pixels = [image["pixel_values"] for image in images]
+    masks = [image.get("pixel_mask") for image in images]
+    if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
+        return {"pixel_values": torch.cat(pixels)}
+    height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
+
+    def padded(image: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
+
+    masks = [
+        torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
+        for image, mask in zip(pixels, masks, strict=True)
+    ]
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, masks)])}
+
+
+def real_size(image: Mapping[str, torch.Tensor]) -> tuple[int, int]:
+    """Height and width of a single image within its padding."""
+    mask = image.get("pixel_mask")
+    if mask is None:
+        return tuple(image["pixel_values"].shape[-2:])
+    return int(mask[0].amax(1).sum()), int(mask[0].amax(0).sum())
 
 
 def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
@@ -105,6 +139,15 @@ def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
     return (boxes / size).clip(0, 1)
 
 
+def one_per_image(arrays, num_images: int):
+    """Arrays of images; the single matrix of a single image is one of them."""
+    try:
+        is_matrix = np.ndim(arrays) == 2
+    except (TypeError, ValueError):  # arrays of unequal size, or on another device
+        is_matrix = False
+    return [arrays] if is_matrix and num_images == 1 else arrays
+
+
 def as_arrays(arrays, name: str) -> list[np.ndarray]:
     """One float32 array an image; a lone matrix is one image."""
     if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2:
@@ -114,6 +157,8 @@ def as_arrays(arrays, name: str) -> list[np.ndarray]:
 
 def as_array(array, name: str) -> np.ndarray:
     """The array as float32 in numpy; every value must be finite."""
+    if array is None:
+        raise ValueError(f"{name} is None; give an array for every image of a batch or for none.")
     try:
         array = np.asarray(array.detach().cpu() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
     except (TypeError, ValueError) as error:

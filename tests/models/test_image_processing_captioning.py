@@ -94,6 +94,15 @@ def test_edges_keep_the_aspect_ratio_and_padding_is_right_and_below(sizes, short
             assert batch.pixel_mask[index].sum() == batch.pixel_mask[index, :height, :width].sum() == height * width
 
 
+@pytest.mark.parametrize("round_edges", [False, True])
+@pytest.mark.parametrize("edges", [{"shortest_edge": 24, "longest_edge": 40}, {"max_height": 40, "max_width": 40}])
+def test_the_thinnest_image_keeps_a_pixel(edges, round_edges):
+    processor = CaptioningImageProcessor(size=edges, round_edges=round_edges)
+    pixels = processor(Image.new("RGB", (800, 8)), return_tensors="pt")["pixel_values"]
+    assert pixels.shape == (1, 3, 1, 40)
+    assert processor(Image.new("RGB", (8, 800)), return_tensors="pt")["pixel_values"].shape == (1, 3, 40, 1)
+
+
 def test_padding_to_a_set_size():
     processor = CaptioningImageProcessor(do_resize=False, pad_size={"height": 32, "width": 48})
     outputs = processor(noise(32, 40), return_tensors="pt")

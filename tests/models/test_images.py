@@ -69,7 +69,10 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
         "bytes": data,
         "bytearray": bytearray(data),
         "view": memoryview(data),
+        "file address": path.as_uri(),
+        "open bytes": io.BytesIO(data),
         "data address": "data:image/png;base64," + base64.b64encode(data).decode(),
+        "loud data address": "DATA:image/png;base64," + base64.b64encode(data).decode(),
         "datasets, bytes": {"bytes": data, "path": "gone.png"},
         "datasets, path": {"bytes": None, "path": str(path)},
         "array": PIXELS,
@@ -80,6 +83,8 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
         "float tensor": torch.from_numpy(PIXELS / 255),
         "uint16": PIXELS.astype(np.uint16) * 257,
     }
+    with path.open("rb") as file:
+        np.testing.assert_array_equal(pixels_of(file), PIXELS)
     for kind, source in sources.items():
         np.testing.assert_array_equal(pixels_of(source), PIXELS, err_msg=kind)
 
@@ -123,6 +128,7 @@ def test_transparency_is_laid_over_white():
         assert np.abs(pixels_of(source) - expected).max() <= 1
     grey = Image.merge("LA", (photo().convert("L"), Image.fromarray(alpha)))
     assert (pixels_of(encoded(grey))[0] == 255).all()
+    np.testing.assert_allclose(pixels_of(grey.convert("La")), pixels_of(grey), atol=1)
     palette = photo().quantize(4)
     clear = palette.getpixel((0, 0))
     for transparency in (clear, bytes(0 if index == clear else 255 for index in range(4))):
@@ -150,6 +156,11 @@ def test_16_bits_are_scaled_not_clipped():
     shallow = np.asarray(photo().convert("L"))
     np.testing.assert_array_equal(pixels_of(Image.fromarray(shallow.astype(np.int32)))[..., 0], shallow)
     np.testing.assert_array_equal(pixels_of(Image.fromarray((shallow / 255).astype(np.float32)))[..., 0], shallow)
+    floats = Image.fromarray(shallow).convert("F")
+    for source in (floats, encoded(floats, "TIFF")):
+        np.testing.assert_array_equal(pixels_of(source)[..., 0], shallow)
+    with pytest.raises(ImageError, match=r"mode F, from 300 to 300; its floats .* \[0, 1\] or \[0, 255\]"):
+        load_image(Image.new("F", (20, 20), 300))
     with pytest.raises(ImageError, match="int32 from 0 to 100000"):
         load_image(Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)))
 
@@ -257,14 +268,21 @@ def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
         cases[name] = (path, message)
         cases[f"{name}, bytes"] = (content, message)
     os.mkfifo(folder / "pipe.jpg")
+    closed = io.BytesIO(jpeg)
+    closed.close()
     nan = np.full((20, 20, 3), 0.5)
     nan[3, 4] = np.nan
     return cases | {
         "folder": (folder, "is a folder, not an image file"),
+        "empty path": ("", "is an empty string; give a path or an address"),
+        "text file": (io.StringIO("a dog"), 'is a file open for text; open it with mode "rb"'),
+        "closed file": (closed, "cannot be read: I/O operation on closed file"),
         "missing": (folder / "missing.jpg", r"missing\.jpg\) does not exist"),
         "pipe": (folder / "pipe.jpg", "is not a regular file"),
         "endless": ("x" * 5000, "x…. (cannot be read|does not exist)"),
         "null byte": ("a\0b.jpg", "cannot be read|does not exist"),
+        "file address": ((folder / "gone.jpg").as_uri(), r"gone\.jpg\) does not exist"),
+        "loud address": ("HTTP://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
         "address": ("http://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
         "bad data address": ("data:image/png;base64,!!", "does not hold an image in base64"),
         "mapping": ({"pixels": 3}, r"a mapping with \['pixels'\]; it needs bytes or a path"),
@@ -317,7 +335,8 @@ def server(monkeypatch):
 
 
 def test_addresses(server):
-    np.testing.assert_array_equal(pixels_of(f"{server}/photo.png"), PIXELS)
+    for address in (f"{server}/photo.png", f"{server}/photo.png".replace("http", "HTTP")):
+        np.testing.assert_array_equal(pixels_of(address), PIXELS)
     with pytest.raises(ImageError, match=rf"\({server}/other.png\) could not be downloaded: .*404") as caught:
         load_image(f"{server}/other.png")
     assert "\n" not in str(caught.value)

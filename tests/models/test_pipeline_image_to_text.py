@@ -57,7 +57,7 @@ def test_a_list_of_one_image_gives_a_list(pipe, rows, captions):
 
 
 def test_a_tuple_is_a_list(pipe, rows, captions):
-    assert list(pipe(tuple(rows))) == captions
+    assert pipe(tuple(rows)) == captions
 
 
 def test_features_as_tensors_and_nested_lists(pipe, rows, captions):

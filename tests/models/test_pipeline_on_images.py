@@ -7,18 +7,23 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
-from transformers import pipeline
+from transformers import ConvNextImageProcessorPil, pipeline
 
 import hf_ngsan
+from hf_ngsan.models import pipeline_image_to_text
 from hf_ngsan.models.attention_maps import attention_maps
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.images import ImageError
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.test_visual import detector_config
-from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS, photo, pixel_captioner, pixel_processor
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +63,10 @@ def test_every_kind_of_image(pipe, paths, captions):
         {"image": paths[0]},
         {"image": {"bytes": data, "path": None}, "captions": ["a ball"]},
         {"image": PHOTOS[0], "visual_features": None},
+        io.BytesIO(data),
     ]
     for kind in kinds:
-        assert pipe(kind) == captions[0]
+        assert pipe(kind) == pipe(images=kind) == captions[0]
     assert pipe(kinds, batch_size=4) == [captions[0]] * len(kinds)
 
 
@@ -74,13 +80,22 @@ def test_arrays_of_several_images_are_a_list(pipe):
 def test_many_images(pipe, paths, captions, options):
     assert pipe(paths, **options) == captions
     assert list(pipe((path for path in paths), **options)) == captions
-    assert list(pipe(tuple(PHOTOS), **options)) == captions
+    assert pipe(tuple(PHOTOS), **options) == captions
     rows = datasets.Dataset.from_dict({"image": paths, "label": range(5)}).cast_column("image", datasets.Image())
     assert list(pipe(rows, **options)) == captions
     assert list(pipe(rows["image"], **options)) == captions
     assert list(pipe(rows.cast_column("image", datasets.Image(decode=False)), **options)) == captions
     if "num_workers" not in options:
         assert list(pipe(rows.to_iterable_dataset(), **options)) == captions
+
+
+def test_collections_keep_their_own_order(pipe, paths, captions):
+    series = pandas.Series(paths, index=[4, 3, 2, 1, 0])
+    numbered = dict(enumerate(paths))
+    for collection in (series, pandas.Series(paths, index=list("abcde")), np.array(paths), numbered.values()):
+        assert pipe(collection, batch_size=2) == captions
+    assert list(pipe(iter(series))) == captions
+    assert pipe(()) == pipe([]) == list(pipe(iter([]))) == []
 
 
 def test_batches_are_generated_together(pipe, paths, monkeypatch):
@@ -111,9 +126,10 @@ class ByProcess(Dataset):
 
 def test_workers_read_the_images(pipe):
     errors = [answers[0]["error"] for answers in pipe(ByProcess(), num_workers=2, on_error="skip")]
-    assert len(set(errors)) == 2
-    assert f"process {os.getpid()}" not in errors
-    assert [answers[0]["error"] for answers in pipe(ByProcess(), on_error="skip")] == [f"process {os.getpid()}"] * 4
+    assert len({error.split("process")[1] for error in errors}) == 2
+    assert not any(f"process {os.getpid()}" in error for error in errors)
+    errors = [answers[0]["error"] for answers in pipe(ByProcess(), on_error="skip")]
+    assert errors == [f"Image {index} cannot be read: process {os.getpid()}." for index in range(4)]
 
 
 def test_regions_of_the_image(pipe):
@@ -131,6 +147,9 @@ def test_prefixes_and_generation_arguments(pipe):
     inputs = [PHOTOS[0], {"image": PHOTOS[1], "text": "two small"}]
     texts = [answers[0]["generated_text"] for answers in pipe(inputs, text="the", batch_size=2)]
     assert texts[0].startswith("the") and texts[1].startswith("two small")
+    each = pipe(PHOTOS[:2], text=["a", "two small"], batch_size=2)
+    assert each == [pipe(PHOTOS[0], text="a"), pipe(PHOTOS[1], text=["two small"])]
+    assert list(pipe(iter(PHOTOS[:2]), text=["a", "two small"])) == each
     answers = pipe(PHOTOS, generate_kwargs={"num_beams": 3, "num_return_sequences": 2}, max_new_tokens=3, batch_size=3)
     assert [len(of_photo) for of_photo in answers] == [2] * 5
     assert all(len(answer["generated_text"].split()) <= 3 for of_photo in answers for answer in of_photo)
@@ -150,6 +169,66 @@ def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
             maps = attention_maps(weights, tokens["visual_boxes"][0], image.width, image.height)
             np.testing.assert_allclose(answer["attention"], maps, atol=1e-5)
             assert answer["attention"].dtype == np.float32
+
+
+def test_attention_of_a_smaller_side_comes_with_the_image(pipe):
+    for image, [answer] in zip(
+        PHOTOS, pipe(PHOTOS, return_attention=True, attention_side=24, batch_size=2), strict=True
+    ):
+        assert max(answer["image"].size) == min(24, max(image.size))
+        width, height = answer["image"].size
+        assert width / height == pytest.approx(image.width / image.height, rel=0.05)
+        assert answer["attention"].shape == (len(answer["words"]), height, width)
+        shrunk = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), dtype=float)
+        assert np.abs(np.asarray(answer["image"]) - shrunk).mean() < 6
+    assert "image" not in pipe(PHOTOS[0], return_attention=True)[0]
+    with pytest.raises(ValueError, match="attention_side is 0"):
+        pipe(PHOTOS[0], return_attention=True, attention_side=0)
+
+
+def test_maps_are_made_for_one_input_at_a_time(pipe, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        pipeline_image_to_text, "attention_maps", lambda *inputs: made.append(inputs) or attention_maps(*inputs)
+    )
+    answers = iter(pipe(iter(PHOTOS), batch_size=5, return_attention=True))
+    for number in (1, 2, 3):
+        next(answers)
+        assert len(made) == number
+
+
+def test_images_wait_for_their_batch_as_pixels_of_the_model(pipe):
+    item = pipe.reader().try_to_read(lambda: photo((900, 700)))
+    assert item.image is None
+    assert item.pixels["pixel_values"].shape == (1, 3, 24, 32)
+
+
+def test_words_of_attention_are_those_of_the_text(monkeypatch):
+    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    unknown = pipe.processor.tokenizer.unk_token_id
+    with torch.no_grad():
+        pipe.model.lm_head.bias[unknown] += 3
+    answers = pipe(PHOTOS, return_attention=True, batch_size=5)
+    sequences = pipe.model.generate(**pipe.processor(images=PHOTOS))
+    assert (sequences == unknown).any()
+    for [answer] in answers:
+        assert answer["words"] == answer["generated_text"].split()
+        assert len(answer["attention"]) == len(answer["words"])
+
+
+@pytest.mark.parametrize("setting", ["do_center_crop", "crop_pct"])
+def test_maps_and_boxes_of_cut_images_are_refused(setting):
+    if setting == "crop_pct":
+        image_processor = ConvNextImageProcessorPil(size={"shortest_edge": 24}, crop_pct=0.5)
+    else:
+        image_processor = CaptioningImageProcessor(do_center_crop=True, crop_size={"height": 24, "width": 24})
+    pipe = ImageToTextPipeline(
+        model=pixel_captioner(), processor=NGSANProcessor(image_processor, tokenizer=tiny_tokenizer())
+    )
+    assert pipe(PHOTOS[0])[0]["generated_text"]
+    for inputs, options in ((PHOTOS[0], {"return_attention": True}), ({"image": PHOTOS[0], "regions": BOX}, {})):
+        with pytest.raises(ValueError, match=rf"The image processor cuts images \({setting}\)"):
+            pipe(inputs, **options)
 
 
 def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(pipe):
@@ -186,6 +265,9 @@ def test_without_attention_the_answers_are_text_alone(pipe):
     assert set(pipe(PHOTOS[0], return_attention=False)[0]) == {"generated_text"}
 
 
+BOX = [[0, 0, 9, 9]]
+
+
 def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
     buffer = io.BytesIO()
     PHOTOS[0].resize((200, 200)).save(buffer, "JPEG")
@@ -200,13 +282,18 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         9: ({"visual_features": np.zeros((2, 5))}, "visual_features of image 9 are 5 wide"),
         10: ({"visual_features": np.zeros((2, 12))}, "visual_boxes are missing for image 10"),
         11: (None, "for image 11|Image 11 is of type NoneType"),
+        12: (torch.rand(20, 20, 3).to_sparse(), "Image 12 cannot be read: "),
+        13: (torch.zeros(20, 20, 3, device="meta"), "Image 13 cannot be read: "),
+        14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 has words .*: 'zebra', 'zinc'"),
+        15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "or regions .* of image 15, not both"),
+        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, r"regions of image 16 has shape \(1, 3\)"),
     }
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 20])
 def test_bad_inputs_are_skipped_if_wished_and_named_by_index(pipe, captions, tmp_path, batch_size):
     bad = bad_inputs(tmp_path)
-    inputs = [bad[index][0] if index in bad else PHOTOS[index % 5] for index in range(13)]
+    inputs = [bad[index][0] if index in bad else PHOTOS[index % 5] for index in range(18)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         answers = pipe(inputs, batch_size=batch_size, on_error="skip")
@@ -235,6 +322,74 @@ def test_a_data_set_that_decodes_its_images_names_the_damaged_one(pipe, captions
     assert answers[1][0]["generated_text"] is None
 
 
+def bomb(width: int = 15000) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("1", (width, width)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_a_data_set_that_meets_a_bomb_names_it(pipe, captions, paths, tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000_000)
+    (tmp_path / "bomb.png").write_bytes(bomb())
+    rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "bomb.png"), paths[2]]})
+    column = rows.cast_column("image", datasets.Image())["image"]
+    with pytest.raises(ImageError, match=r"^Image 1 cannot be read: Image size .*\.$"):
+        list(pipe(column))
+    answers = list(pipe(column, on_error="skip", batch_size=3))
+    assert [answers[0], answers[2]] == [captions[0], captions[2]]
+
+
+def test_a_stream_that_fails_names_the_input_and_ends(pipe, captions, paths, tmp_path):
+    (tmp_path / "text.jpg").write_text("a dog")
+    rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "text.jpg"), paths[2]]})
+    stream = rows.cast_column("image", datasets.Image()).to_iterable_dataset()
+    for options in ({}, {"on_error": "skip"}, {"num_workers": 1}):
+        answers = iter(pipe(stream["image"], **options))
+        assert next(answers) == captions[0]
+        with pytest.raises(ImageError, match=r"^Image 1 cannot be read: .*, and the iterator ended with it\.$"):
+            next(answers)
+    undecoded = stream.cast_column("image", datasets.Image(decode=False))
+    answers = list(pipe(undecoded, on_error="skip"))
+    assert [answers[0], answers[2]] == [captions[0], captions[2]]
+
+    def fails_at_once():
+        raise RuntimeError("no disk")
+        yield
+
+    with pytest.raises(ImageError, match=r"^Image 0 cannot be read: no disk, and"):
+        list(pipe(fails_at_once()))
+    with pytest.raises(KeyboardInterrupt):
+        list(pipe(Interrupted(), on_error="skip"))
+
+
+class Interrupted(ByProcess):
+    def __getitem__(self, index):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("shortest", "longest"), [(24, 40), (48, 64), (600, 1000)])
+def test_images_too_thin_for_the_vision_part_are_named(shortest, longest):
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 6, 6, 6, 12], "depths": [1, 1, 1, 1, 1]}
+    model = tiny_captioner(vision_config={"backbone_config": backbone, "grid_size": [3, 4]})
+    size = {"shortest_edge": shortest, "longest_edge": longest}
+    processor = NGSANProcessor(CaptioningImageProcessor(size=size, round_edges=longest == 1000), tiny_tokenizer())
+    pipe = ImageToTextPipeline(model=model, processor=processor)
+    inputs = [PHOTOS[0], photo((800, 8)), PHOTOS[1]]
+    message = r"Image 1 has 800 x 8 pixels, \d+ x \d+ once resized: .* at least 16 on both sides\."
+    with pytest.raises(ImageError, match=message):
+        pipe(inputs, batch_size=3)
+    answers = pipe(inputs, batch_size=3, on_error="skip")
+    assert [answers[0], answers[2]] == [pipe(PHOTOS[0]), pipe(PHOTOS[1])]
+
+
+def test_what_an_image_processor_raises_is_named():
+    strange = pixel_processor()
+    strange.image_processor.image_mean = [0.5, 0.5]
+    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=strange)
+    with pytest.raises(ImageError, match=r"^Image 0 cannot be made into pixels: .*mean"):
+        pipe(PHOTOS[:1])
+
+
 def test_errors_of_workers_are_one_sentence_too(pipe, paths):
     with pytest.raises(ImageError) as caught:
         pipe([*paths, "gone.jpg"], num_workers=2, batch_size=2)
@@ -248,6 +403,12 @@ def test_settings_that_are_wrong_are_named(pipe):
         pipe(PHOTOS[0], on_error="ignore")
     with pytest.raises(ValueError, match="The text of the image is int, not a string"):
         pipe(PHOTOS[0], text=3)
+    with pytest.raises(ValueError, match="There are 5 inputs but text for 2"):
+        pipe(PHOTOS, text=["a", "the"])
+    with pytest.raises(ValueError, match="There is text for 2 inputs and none for image 2"):
+        list(pipe(iter(PHOTOS), text=["a", "the"]))
+    with pytest.raises(ValueError, match="The text of the image has words that this captioner does not know: 'zebra'"):
+        pipe(PHOTOS[0], text="the zebra")
     with pytest.raises(
         ValueError, match=r"takes an image, a mapping with image, or .* it got a mapping with \['photo'\]"
     ):

@@ -84,6 +84,35 @@ def test_regions_return_to_pixels(width, height, data):
     assert found.min() >= 0 and found.max() <= 1
 
 
+@pytest.mark.parametrize("convert", [list, np.array, torch.tensor])
+def test_a_matrix_of_boxes_is_for_one_image(convert):
+    for boxes in (convert([[0, 0, 1, 0.5]]), [convert([[0, 0, 1, 0.5]])]):
+        assert processor()(images=IMAGES[0], visual_boxes=boxes)["visual_boxes"].tolist() == [[[0, 0, 1, 0.5]]]
+
+
+def test_everything_becomes_arrays_of_numpy_if_wished():
+    inputs = {"images": IMAGES, "text": ["a", "the red"], "captions": ["a", "a ball"], "regions": [BOX, BOX * 2]}
+    outputs, expected = processor()(**inputs, return_tensors="np"), processor()(**inputs)
+    assert set(outputs) == set(expected)
+    for name, array in outputs.items():
+        assert isinstance(array, np.ndarray)
+        np.testing.assert_array_equal(array, expected[name].numpy())
+    features = processor()(visual_features=np.ones((2, 3, 12)), return_tensors="np")
+    assert {type(array) for array in features.values()} == {np.ndarray}
+
+
+def test_boxes_of_cut_images_are_refused():
+    cutting = processor(shortest_edge=24)
+    cutting.image_processor.crop_size = {"height": 24, "width": 24}
+    for changes in ({"do_center_crop": True}, {"images_kwargs": {"do_center_crop": True}}):
+        assert cutting(images=IMAGES, **changes)["pixel_values"].shape == (2, 3, 24, 24)
+        with pytest.raises(ValueError, match=r"The image processor cuts images \(do_center_crop\), but boxes"):
+            cutting(images=IMAGES, regions=[BOX, BOX], **changes)
+    cutting.image_processor.do_center_crop = True
+    with pytest.raises(ValueError, match=r"use a CaptioningImageProcessor whose size"):
+        cutting(images=IMAGES[0], visual_boxes=[[0, 0, 1, 1]])
+
+
 BOX = [[0, 0, 10, 10]]
 WRONG = {
     "box to the right": (
@@ -93,6 +122,7 @@ WRONG = {
     "box above": ({"regions": [[[0, -3, 10, 10]], BOX]}, "Box 0 of image 0, .* reaches out of .* 40 x 30 pixels"),
     "turned box": ({"regions": [BOX, [[9, 0, 3, 10]]]}, "Box 0 of image 1, .* is turned around"),
     "NaN box": ({"regions": [BOX, [[0, 0, np.nan, 1]]]}, "regions of image 1 contain NaN"),
+    "no boxes of one": ({"regions": [None, BOX]}, "regions of image 0 is None; give an array for every image .* none"),
     "no box": ({"regions": [BOX, np.zeros((0, 4))]}, r"regions of image 1 has shape \(0, 4\); .* at least one"),
     "three numbers": ({"regions": [[[0, 0, 1]], BOX]}, r"regions of image 0 has shape \(1, 3\)"),
     "words": ({"regions": [BOX, "left"]}, "regions of image 1 is not an array of numbers"),

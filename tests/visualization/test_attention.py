@@ -64,12 +64,12 @@ def test_prefixes_padded_on_the_left_change_nothing():
     numpy.testing.assert_allclose(together[1].weights, alone.weights, atol=1e-6)
 
 
-def test_unknown_words_have_weights_too():
+def test_unknown_words_are_left_out_as_in_the_text():
     model = tiny_captioner()
     sequences = torch.tensor([[1, TOKENIZER.unk_token_id, 5, 2, 0]])
     [attention] = word_attention(model, TOKENIZER, one_image(IMAGES, 1), sequences)
-    assert attention.words[0] == "<unk>"
-    assert attention.weights.shape == (2, 3)
+    assert attention.words == [TOKENIZER.decode(5)] == TOKENIZER.decode(sequences[0], skip_special_tokens=True).split()
+    assert attention.weights.shape == (1, 3)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
