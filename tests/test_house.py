@@ -17,7 +17,15 @@ MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 # What stands on the pillars, from the ground up: a room imports the pillars and the rooms named before it.
 STOREYS = ["lazy", "auto", "pipelines", "hub", "training", "extraction", "captioning_files", "demo", "cli"]
-MODELS_MAY_IMPORT = {"torch", "transformers", "numpy", "PIL", "huggingface_hub", *sys.stdlib_module_names}
+MODELS_MAY_IMPORT = {
+    "torch",
+    "transformers",
+    "numpy",
+    "PIL",
+    "huggingface_hub",
+    "safetensors",
+    *sys.stdlib_module_names,
+}
 
 
 def module_name(file: str) -> str:

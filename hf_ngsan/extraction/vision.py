@@ -4,15 +4,11 @@ import os
 from pathlib import Path
 
 from transformers import PreTrainedConfig
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_BACKBONE_MAPPING_NAMES,
-    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
-)
 from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.visual import OWN_BACKBONES, VisionModel
+from ..models.visual import VisionModel, kind_of_source
 from ..training.captioners import find_model_folder, load_captioner, one_sentence, without_progress_bars
 from ..training.preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
@@ -120,20 +116,13 @@ def load_vision_model(folder: str) -> VisionModel:
 
 def fields_of_backbone(name, config: dict, fields: dict) -> dict:
     """The fields of a VisionConfig around a backbone or detection model, its kind among them."""
-    model_type, architectures = config.get("model_type"), config.get("architectures") or []
-    if model_type in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES and (
-        model_type not in MODEL_FOR_BACKBONE_MAPPING_NAMES
-        or any(architecture.endswith("ForObjectDetection") for architecture in architectures)
-    ):
-        refuse_fields(name, fields, "a detection model", allowed=REGION_FIELDS)
-        return {"kind": "regions", **fields}
-    if model_type in OWN_BACKBONES or model_type in MODEL_FOR_BACKBONE_MAPPING_NAMES:
-        refuse_fields(name, fields, "a backbone", allowed=GRID_FIELDS)
-        return {"kind": "grid", **fields}
-    raise ExtractionError(
-        f"{name} is a model of type {model_type!r}; give a vision part, a captioner with one, a backbone such as "
-        "ResNet, or a detection model such as RT-DETR."
-    )
+    try:
+        kind = kind_of_source(name, config)
+    except ValueError as error:
+        raise ExtractionError(f"{error} Vision parts and captioners with one can be given too.") from error
+    what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
+    refuse_fields(name, fields, what, allowed)
+    return {"kind": kind, **fields}
 
 
 def refuse_fields(name, fields: dict, kind: str, allowed: tuple[str, ...]):

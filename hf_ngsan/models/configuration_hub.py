@@ -21,6 +21,8 @@ def strict(cls: type) -> type:
     def __init__(self, *args, **kwargs):
         try:
             initialize(self, *args, **kwargs)
+        except ConfigurationError:  # of a configuration within this one
+            raise
         except StrictDataclassError as error:
             raise ConfigurationError(str(error.__cause__)) from None
 
@@ -79,9 +81,10 @@ def check_rate(**fields: float):
 
 
 IMAGE_TO_TEXT_PIPELINE = {
-    "image-to-text": {
+    task: {
         "impl": "pipeline_image_to_text.ImageToTextPipeline",
         "pt": ["AutoModelForImageTextToText"],
         "type": "multimodal",
     }
+    for task in ("image-to-text", "image-text-to-text")
 }

@@ -2,14 +2,15 @@
 
 import copy
 
-from transformers import CONFIG_MAPPING
+import torch
+from transformers import CONFIG_MAPPING, AutoBackbone
 from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
 from .configuration_resnext import NGSANResNeXtConfig
 from .configuration_vgg import NGSANVGGConfig
 
-OWN_BACKBONES = {config.model_type: config for config in (NGSANResNeXtConfig, NGSANVGGConfig)}
+OWN_CONFIGS = {config.model_type: config for config in (NGSANResNeXtConfig, NGSANVGGConfig)}
 
 
 @strict
@@ -34,7 +35,7 @@ class VisionConfig(HubConfig):
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
             `pretrained` names out of saved models; loading takes them from there.
         feature_size (`int`, *optional*): width of a visual token. Follows from `backbone_config`, unless that is of a
-            kind which does not tell it.
+            detection model which does not tell it.
 
     Raises:
         ValueError: fields that do not fit together; the message names the field.
@@ -77,20 +78,25 @@ class VisionConfig(HubConfig):
         """Backbones of transformers, many of which have one kind of attention or none, choose for themselves."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
-        if self.backbone_config.model_type in OWN_BACKBONES:
+        if self.backbone_config.model_type in OWN_CONFIGS:
             self.backbone_config._attn_implementation = own
 
     def width_of_backbone(self) -> int:
         """Channels of the last feature map, or of a detection model's queries."""
         backbone = self.backbone_config
-        if self.kind == "regions" and isinstance(getattr(backbone, "d_model", None), int):
-            return backbone.d_model
+        if self.kind == "regions":
+            for field in ("d_model", "hidden_size"):
+                if isinstance(getattr(backbone, field, None), int):
+                    return getattr(backbone, field)
+            raise ValueError(
+                f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give "
+                "feature_size."
+            )
         sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
-        if self.kind == "grid" and sizes and stages:
+        if sizes and stages:
             return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no width of its own
-        raise ValueError(
-            f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give feature_size."
-        )
+        with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
+            return make_transformers_backbone(AutoBackbone, copy.deepcopy(backbone)).channels[-1]
 
     def validate_architecture(self):
         super().validate_architecture()
@@ -117,14 +123,31 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
         )
     fields = copy.deepcopy(config)
     model_type = fields.pop("model_type")
-    if model_type in OWN_BACKBONES:
-        return OWN_BACKBONES[model_type].from_dict(fields)
+    if model_type in OWN_CONFIGS:
+        return OWN_CONFIGS[model_type].from_dict(fields)
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
-            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_BACKBONES)}, or "
+            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_CONFIGS)}, or "
             "of a backbone or detection model of transformers."
         )
-    return CONFIG_MAPPING[model_type].from_dict(fields)
+    made = CONFIG_MAPPING[model_type].from_dict(fields)
+    for name, value in vars(made).items():
+        if isinstance(value, tuple):  # a default, which some backbones take for the list that a file has
+            setattr(made, name, list(value))
+    return made
+
+
+def make_transformers_backbone(auto_class: type, config: PreTrainedConfig):
+    """The model that an Auto class of transformers builds from a configuration.
+
+    Raises:
+        ValueError: it is no such model, or needs a package that is missing.
+    """
+    try:
+        return auto_class.from_config(config)
+    except (ImportError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error
 
 
 def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:

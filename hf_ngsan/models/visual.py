@@ -1,22 +1,36 @@
 """From pixels to visual tokens: a grid of a backbone's cells, or the regions of a detection model."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoBackbone, AutoModelForObjectDetection
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import ModelOutput, logging
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_BACKBONE_MAPPING_NAMES,
+    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
+)
+from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
 
-from .configuration_visual import VisionConfig
+from .configuration_visual import VisionConfig, make_transformers_backbone
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
 
 logger = logging.get_logger(__name__)
 
-OWN_BACKBONES = {"ngsan_resnext": NGSANResNeXtBackbone, "ngsan_vgg": NGSANVGGBackbone}
+OWN_MODELS = {"ngsan_resnext": NGSANResNeXtBackbone, "ngsan_vgg": NGSANVGGBackbone}
+NORMALIZED_OUTPUTS = "hidden_states_norms."
+"""Layer normalizations that backbones (ConvNeXt, Swin, ...) put behind the stages of a classifier, whose checkpoint
+lacks them; they begin as plain ones, with scale 1 and shift 0."""
 SAMPLES_PER_SIDE = 7
+
+
+class MissingBackboneError(OSError):
+    """The backbone whose weights a saved model leaves out is not where the configuration says."""
 
 
 @dataclass
@@ -42,20 +56,28 @@ class PreTrainedModelWithVision(PreTrainedModel):
     def from_pretrained(cls, *args, **kwargs):
         loaded = super().from_pretrained(*args, **kwargs)
         for vision in parts_with_a_named_backbone(loaded[0] if isinstance(loaded, tuple) else loaded):
-            vision.load_pretrained_backbone()
+            try:
+                vision.load_pretrained_backbone()
+            except OSError as error:
+                source = vision.config.pretrained
+                raise MissingBackboneError(
+                    f"The weights of the backbone ({vision.config.backbone_config.model_type}) were left out of this "
+                    f"model (save_frozen_weights=False), and {source}, which has them, cannot be loaded; put it there "
+                    "again, or correct vision_config.pretrained in the model's config.json."
+                ) from error
         return loaded
 
-    def save_pretrained(self, save_directory, *args, **kwargs):
-        for vision in parts_with_a_named_backbone(self):
+    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
+        for vision in parts_with_a_named_backbone(self) if is_main_process else ():
             logger.warning(
-                f"The frozen backbone's weights are left out of {save_directory}; they are loaded from "
+                "The weights of the frozen backbone are left out of the saved model; loading takes them from "
                 f"{vision.config.pretrained}."
             )
-        return super().save_pretrained(save_directory, *args, **kwargs)
+        return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
     def set_attn_implementation(self, *args, **kwargs):
         """Choose the attention of all but backbones of transformers, many of which have one kind or none."""
-        parts = [part for part in vision_parts(self) if part.config.backbone_config.model_type not in OWN_BACKBONES]
+        parts = [part for part in vision_parts(self) if part.config.backbone_config.model_type not in OWN_MODELS]
         backbones = [part._modules.pop("backbone") for part in parts]
         try:
             super().set_attn_implementation(*args, **kwargs)
@@ -107,6 +129,13 @@ class VisionModel(PreTrainedModelWithVision):
         self.post_init()
         self.train(self.training)
 
+    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
+        if not self.config.save_frozen_weights and is_main_process:
+            # nothing is left to save, of which transformers writes no file, but it asks for one when loading
+            os.makedirs(save_directory, exist_ok=True)
+            save_file({}, Path(save_directory) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+
     @classmethod
     def from_backbone(cls, name: str, **fields) -> "VisionModel":
         """A vision part around a trained backbone or detection model.
@@ -135,7 +164,7 @@ class VisionModel(PreTrainedModelWithVision):
             source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
         )
         for fault, names in (
-            ("lacks", report["missing_keys"]),
+            ("lacks", {name for name in report["missing_keys"] if not name.startswith(NORMALIZED_OUTPUTS)}),
             ("has other shapes of", {name for name, *_ in report["mismatched_keys"]}),
         ):
             if names:
@@ -193,15 +222,17 @@ class VisionModel(PreTrainedModelWithVision):
             return everything_real(region_features(feature_map, visual_boxes), visual_boxes)
         if self.config.grid_size is not None:
             feature_map = nn.functional.adaptive_avg_pool2d(feature_map, self.config.grid_size)
-        boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values)
+        boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
         return everything_real(feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1))
 
     def see_regions(self, pixel_values: torch.Tensor, visual_boxes: None = None) -> VisionOutput:
+        self.check_size(*pixel_values.shape[-2:])
         detected = self.backbone(pixel_values)
         boxes = corner_boxes(detected.pred_boxes)
+        queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
         scores, classes = class_scores(detected.logits, self.backbone.config.num_labels).max(-1)
         order = scores.argsort(dim=-1, descending=True, stable=True)
-        boxes, features = (take_rows(states, order) for states in (boxes, detected.last_hidden_state))
+        boxes, features = (take_rows(states, order) for states in (boxes, queries))
         scores, classes = scores.gather(1, order), classes.gather(1, order)
         kept = scores >= self.config.score_threshold
         if self.config.suppression_threshold < 1:
@@ -212,6 +243,23 @@ class VisionModel(PreTrainedModelWithVision):
         mask = kept.gather(1, front)
         features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
         return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask.long())
+
+    def check_size(self, height: int, width: int):
+        """Raise a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
+        strides = getattr(self.backbone.config, "feat_strides", None)
+        if strides is None:
+            return
+        num_queries, cells = self.backbone.config.num_queries, sum((height // s) * (width // s) for s in strides)
+        if height % max(strides) or width % max(strides):
+            needed = f"both must be multiples of {max(strides)}"
+        elif cells < num_queries:
+            needed = f"its feature maps would have {cells} cells for its {num_queries} queries, so both must be larger"
+        else:
+            return
+        raise ValueError(
+            f"This detection model cannot take images of height {height} and width {width}: {needed}; change the size "
+            "in the image processor, or data.image_size of the recipe."
+        )
 
     def check_inputs(self, pixel_values, pixel_mask, visual_boxes):
         if pixel_values.ndim != 4 or pixel_values.shape[1] != 3:
@@ -240,29 +288,50 @@ def fields_of_source(name: str) -> dict:
 
     Raises:
         OSError: there is no such model.
+        ValueError: it is another kind of model.
     """
     config, _ = PreTrainedConfig.get_config_dict(name)
-    is_detector = any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
-    return {"kind": "regions" if is_detector else "grid", "backbone_config": config, "pretrained": str(name)}
+    return {"kind": kind_of_source(name, config), "backbone_config": config, "pretrained": lasting_name(name)}
+
+
+def kind_of_source(name: str, config: dict) -> str:
+    """`"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    model_type = config.get("model_type")
+    is_backbone = model_type in OWN_MODELS or model_type in MODEL_FOR_BACKBONE_MAPPING_NAMES
+    if model_type in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES and (
+        not is_backbone or any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
+    ):
+        return "regions"
+    if is_backbone:
+        return "grid"
+    raise ValueError(
+        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet nor a detection model "
+        "such as RT-DETR."
+    )
+
+
+def lasting_name(name: str) -> str:
+    """A folder's absolute path, which is right in any working directory; a name on the Hub as it is."""
+    return str(Path(name).absolute() if Path(name).is_dir() else name)
 
 
 def make_backbone(config: VisionConfig) -> PreTrainedModel:
     """The backbone or detection model of a vision part, with new weights.
 
     Raises:
-        ValueError: its feature maps are not as wide as the configuration says, or it needs a package that is missing.
+        ValueError: its feature maps are not as wide as the configuration says, or [`make_transformers_backbone`].
     """
     backbone_config = config.backbone_config
-    try:
-        if config.kind == "regions":
-            return AutoModelForObjectDetection.from_config(backbone_config)
-        if backbone_config.model_type in OWN_BACKBONES:
-            backbone = OWN_BACKBONES[backbone_config.model_type](backbone_config)
-        else:
-            backbone = AutoBackbone.from_config(backbone_config)
-    except ImportError as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(f"backbone_config of type {backbone_config.model_type!r} cannot be used: {first}") from error
+    if config.kind == "regions":
+        return make_transformers_backbone(AutoModelForObjectDetection, backbone_config)
+    if backbone_config.model_type in OWN_MODELS:
+        backbone = OWN_MODELS[backbone_config.model_type](backbone_config)
+    else:
+        backbone = make_transformers_backbone(AutoBackbone, backbone_config)
     if backbone.channels[-1] != config.feature_size:
         raise ValueError(
             f"feature_size is {config.feature_size}, but the feature maps of this backbone have "
@@ -304,6 +373,7 @@ def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Ten
 
 def in_groups_of_one_size(see, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None):
     """Call `see` once for each size of the images in a padded batch, without padding, and put the tokens together."""
+    pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
     seen = {}

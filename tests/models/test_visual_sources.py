@@ -1,0 +1,190 @@
+"""Vision parts around backbones and detection models of transformers: widths, checkpoints, folders that are gone."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    Dinov2Config,
+    Dinov2Model,
+    ResNetConfig,
+    ResNetForImageClassification,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    SwinConfig,
+    SwinForImageClassification,
+    YolosConfig,
+    YolosForObjectDetection,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan.models.visual import MissingBackboneError, fields_of_source
+from tests.models.test_visual import VGG, detector_config, make_vision
+
+ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
+SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4, "image_size": 64}
+YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
+NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
+def test_every_backbone_of_transformers_tells_its_width(model_type):
+    try:
+        config = VisionConfig(backbone_config={"model_type": model_type})
+    except ValueError as error:
+        assert f"requires the {NEEDS_MORE[model_type]} library" in str(error)
+        return
+    with torch.device("meta"):
+        assert VisionModel(config).backbone.channels[-1] == config.feature_size
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "width"),
+    [
+        (Dinov2Model, Dinov2Config(**ONE_LAYER, image_size=56), 16),
+        (SwinForImageClassification, SwinConfig(**SWIN), 16),
+        (ConvNextForImageClassification, ConvNextConfig(**STAGES), 16),
+        (ResNetForImageClassification, ResNetConfig(**STAGES, layer_type="basic"), 16),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_checkpoints_of_other_heads_become_backbones(model_class, config, width, tmp_path, pixels):
+    torch.manual_seed(0)
+    trained = model_class(config).eval()
+    trained.save_pretrained(tmp_path)
+    vision = VisionModel.from_backbone(tmp_path)
+    assert vision.config.feature_size == width
+    output = vision(pixels)
+    assert output.visual_features.shape[2] == width and output.visual_features.isfinite().all()
+    ours, theirs = vision.backbone.state_dict(), trained.base_model.state_dict()
+    prefix = f"{trained.base_model_prefix}."
+    shared = [name for name in ours if name.removeprefix(prefix) in theirs]
+    assert len(shared) >= len(ours) - 2  # all but a normalization of the map
+    assert all(torch.equal(ours[name], theirs[name.removeprefix(prefix)]) for name in shared)
+    assert torch.equal(VisionModel.from_backbone(tmp_path)(pixels).visual_features, output.visual_features)
+
+
+def test_an_earlier_stage_has_its_own_width(pixels):
+    vision = VisionModel(VisionConfig(backbone_config=SwinConfig(**SWIN, out_features=["stage1"]))).eval()
+    assert vision(pixels).visual_features.shape[2] == vision.config.feature_size == 8
+
+
+def test_regions_of_yolos_are_its_detection_tokens(pixels):
+    """The tokens of the image and of its patches stand before them."""
+    torch.manual_seed(0)
+    config = YolosConfig(**ONE_LAYER, **YOLOS, use_mid_position_embeddings=False)
+    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config, num_regions=9)).eval()
+    detected = vision.backbone(pixels)
+    scores = detected.logits.softmax(-1)[..., :-1].amax(-1)
+    best = scores.argsort(-1, descending=True)
+    expected = torch.stack([tokens[-9:][order] for tokens, order in zip(detected.last_hidden_state, best, strict=True)])
+    assert detected.last_hidden_state.shape[1] > 9
+    torch.testing.assert_close(vision(pixels).visual_features, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (lambda: make_vision().backbone, "grid"),
+        (lambda: YolosForObjectDetection(YolosConfig(**ONE_LAYER, **YOLOS)), "regions"),
+        (lambda: RTDetrForObjectDetection(detector_config()), "regions"),
+    ],
+    ids=["VGG", "YOLOS", "RT-DETR"],
+)
+def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kind, tmp_path):
+    model().save_pretrained(tmp_path)
+    assert fields_of_source(tmp_path)["kind"] == kind
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace('"architectures"', '"unknown"'))
+    assert fields_of_source(tmp_path)["kind"] == kind
+
+
+def test_a_source_that_is_no_backbone_is_refused(tmp_path):
+    make_vision().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="'ngsan_vision', which is neither a backbone such as ResNet nor a detection"):
+        VisionModel.from_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [((64, 50), "height 64 and width 50: both must be multiples of 32"), ((32, 32), "21 cells for its 25 queries")],
+)
+def test_images_that_a_detection_model_cannot_take(size, message):
+    config = RTDetrConfig(**{**detector_config().to_dict(), "num_queries": 25})
+    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config)).eval()
+    with pytest.raises(ValueError, match=message):
+        vision(torch.rand(1, 3, *size))
+    mask = torch.zeros(1, 64, 64)
+    mask[:, : size[0], : size[1]] = 1
+    with pytest.raises(ValueError, match=message):
+        vision(torch.rand(1, 3, 64, 64), mask)
+
+
+# --- backbones that are named and left out ---
+
+
+@pytest.fixture
+def named(tmp_path):
+    make_vision().backbone.save_pretrained(tmp_path / "backbone")
+    return VisionModel.from_backbone(tmp_path / "backbone", save_frozen_weights=False)
+
+
+@pytest.mark.parametrize("auto_class", [VisionModel, AutoModel])
+def test_a_vision_part_without_any_weight_of_its_own_is_loaded(named, auto_class, tmp_path, pixels):
+    named.save_pretrained(tmp_path / "vision")
+    loaded = auto_class.from_pretrained(tmp_path / "vision")
+    torch.testing.assert_close(loaded(pixels), named(pixels))
+    assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
+
+
+def test_only_the_main_process_says_what_is_left_out(named, tmp_path, caplog):
+    named.save_pretrained(tmp_path / "vision", is_main_process=False)
+    assert not caplog.records and not list((tmp_path / "vision").iterdir())
+    named.save_pretrained(tmp_path / "vision")
+    [record] = caplog.records
+    assert record.getMessage().endswith(f"loading takes them from {tmp_path / 'backbone'}.")
+
+
+def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
+    monkeypatch.chdir(tmp_path)
+    vision = VisionModel.from_backbone("backbone", save_frozen_weights=False)
+    vision.save_pretrained(tmp_path / "vision")
+    monkeypatch.chdir("/")
+    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), named(pixels))
+
+
+def test_a_backbone_that_is_gone_is_named(named, tmp_path):
+    config = NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, vision_config=named.config.to_dict())
+    NGSANForConditionalGeneration(config).save_pretrained(tmp_path / "captioner")
+    (tmp_path / "backbone").rename(tmp_path / "elsewhere")
+    with pytest.raises(MissingBackboneError, match=rf"\(ngsan_vgg\) were left out .* {tmp_path}/backbone, which has"):
+        NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner")
+
+
+# --- types and configurations ---
+
+
+def test_boxes_of_cells_are_exact_in_half_precision(pixels):
+    vision = make_vision(grid_size=[14, 14])
+    halved = make_vision(grid_size=[14, 14]).bfloat16()
+    assert torch.equal(halved(pixels).visual_boxes, vision(pixels).visual_boxes)
+
+
+@pytest.mark.parametrize(
+    ("vision", "message"),
+    [
+        ({"num_regions": 0}, "^num_regions is 0; it must be at least 1.$"),
+        ({"backbone_config": {**VGG, "depths": [1]}}, "^depths has 1 stages and hidden_sizes 2; give both the same.$"),
+    ],
+)
+def test_errors_of_a_configuration_within_another_keep_their_words(vision, message):
+    with pytest.raises(ValueError, match=message):
+        NGSANConfig(vision_config=vision)
