@@ -30,8 +30,6 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
     registered = [(type(model.config), "AutoConfig"), (type(model), auto_class), (type(processor), "AutoProcessor")]
     before = [cls._auto_class for cls, _ in registered]
-    parts = [processor, *([processor.image_processor] if processor.image_processor is not None else [])]
-    maps = [vars(part).get("auto_map") for part in parts]
     try:
         for cls, auto in registered:
             cls.register_for_auto_class(auto)
@@ -40,9 +38,6 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
     finally:
         for (cls, _), auto in zip(registered, before, strict=True):
             cls._auto_class = auto
-        for part, auto_map in zip(parts, maps, strict=True):
-            if auto_map is None:
-                vars(part).pop("auto_map", None)  # else saving without code would still tell of it
     return directory
 
 

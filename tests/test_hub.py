@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoImageProcessor, BertConfig, BertModel
+from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANProcessor, save_for_hub
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -94,7 +94,8 @@ def test_checkpoint_has_weights_words_and_code(checkpoint):
     config = json.loads((checkpoint / "config.json").read_text())
     models, processors = {"AutoModel", "AutoModelForImageTextToText"}, {"AutoProcessor", "AutoImageProcessor"}
     assert set(config["auto_map"]) == {"AutoConfig", *models, *processors}
-    assert config["custom_pipelines"]["image-to-text"]["impl"] == "pipeline_image_to_text.ImageToTextPipeline"
+    for task in ("image-to-text", "image-text-to-text"):
+        assert config["custom_pipelines"][task]["impl"] == "pipeline_image_to_text.ImageToTextPipeline"
     for reference in config["auto_map"].values():
         file, name = reference.split(".")
         assert f"class {name}(" in (checkpoint / f"{file}.py").read_text()
@@ -207,13 +208,12 @@ sys.modules["hf_ngsan"] = None  # import hf_ngsan now raises ImportError
 from transformers import AutoImageProcessor, pipeline
 
 folder, target = {folder!r}, {target!r}
-pipe = pipeline("image-to-text", model=folder, trust_remote_code=True)
+pipe = pipeline({task!r}, model=folder, trust_remote_code=True)
 image_processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
 parts = [pipe, pipe.model, pipe.model.model.vision, pipe.processor, pipe.processor.image_processor, image_processor]
 paths = [f"{photos}/photo_{{index}}.png" for index in range({count})]
 looked = pipe(paths[1], return_attention=True)[0]
-pipe.model.save_pretrained(target)
-pipe.processor.save_pretrained(target)
+pipe.save_pretrained(target)
 print(json.dumps({{
     "modules": sorted({{type(part).__module__.split(".")[0] for part in parts}}),
     "pixels": [float(read(paths[0])["pixel_values"][0].sum()) for read in (image_processor, parts[4])],
@@ -230,10 +230,10 @@ def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_visio
     pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
     captions = pipe(PHOTOS)
     source = checkpoint_with_vision
-    for copy in ("once", "twice"):
+    for copy, task in (("once", "image-to-text"), ("twice", "image-text-to-text")):
         target = tmp_path / copy
         code = RAW_PHOTOS_WITHOUT_THE_PACKAGE.replace("{photos}", str(checkpoint_with_vision)).format(
-            folder=str(source), target=str(target), count=len(PHOTOS)
+            folder=str(source), target=str(target), count=len(PHOTOS), task=task
         )
         result = result_of(code, tmp_path)
         assert len(set(result.pop("pixels"))) == 1
@@ -262,10 +262,24 @@ def test_with_the_package_the_image_processor_needs_no_trust(checkpoint_with_vis
 def test_after_saving_with_code_a_processor_is_saved_without(tmp_path):
     made = pixel_processor()
     save_for_hub(pixel_captioner(), made, tmp_path / "code")
-    made.save_pretrained(tmp_path / "plain")
-    saved = json.loads((tmp_path / "plain" / "processor_config.json").read_text())
-    assert "auto_map" not in saved
-    assert "auto_map" not in saved["image_processor"]
+    loaded = NGSANProcessor.from_pretrained(tmp_path / "code")
+    for name, processor in (("plain", made), ("loaded", loaded)):
+        processor.save_pretrained(tmp_path / name)
+        assert not any("auto_map" in file.read_text() for file in (tmp_path / name).glob("*.json"))
+    loaded.image_processor.save_pretrained(tmp_path / "pixels")
+    assert "auto_map" not in (tmp_path / "pixels" / "preprocessor_config.json").read_text()
+    save_for_hub(pixel_captioner(), loaded, tmp_path / "again")
+    for file in ("config.json", "processor_config.json", "tokenizer_config.json"):
+        code, again = (json.loads((tmp_path / name / file).read_text()) for name in ("code", "again"))
+        assert again["auto_map"] == code["auto_map"]
+
+
+def test_a_pipeline_is_saved_whole(checkpoint_with_vision, tmp_path):
+    made = pipeline("image-to-text", model=str(checkpoint_with_vision))
+    made.save_pretrained(tmp_path)
+    assert not any("auto_map" in file.read_text() for file in tmp_path.glob("*.json"))
+    again = pipeline("image-text-to-text", model=str(tmp_path))
+    assert again(PHOTOS, batch_size=5) == made(PHOTOS, batch_size=5)
 
 
 UPLOAD = """

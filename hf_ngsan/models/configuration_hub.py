@@ -35,7 +35,7 @@ class HubConfig(PreTrainedConfig):
 
     Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class
     completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one)
-    and `custom_pipelines` its pipelines. In the installed package neither is read back, so that nothing asks for trust.
+    and `custom_pipelines` its pipelines. The installed package saves neither unless it saves the code too.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
@@ -54,8 +54,9 @@ class HubConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict:
         output = super().to_dict()
+        auto_map = output.pop("auto_map", None)  # of a checkpoint with code
         if self._auto_class is not None:
-            output["auto_map"] = {**self.remote_classes, **(output.get("auto_map") or {})}
+            output["auto_map"] = {**self.remote_classes, **(auto_map or {})}
             output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
         return output
 

@@ -79,6 +79,12 @@ class CaptioningImageProcessor(PilBackend):
     do_flip_channel_order = False
     round_edges = False
 
+    def to_dict(self) -> dict:
+        output = super().to_dict()
+        if self._auto_class is None:
+            output.pop("auto_map", None)  # of a checkpoint with code
+        return output
+
     def _prepare_image_like_inputs(self, images, *args, do_convert_rgb: bool | None = None, **kwargs) -> list:
         if not do_convert_rgb:
             return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)

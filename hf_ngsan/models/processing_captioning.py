@@ -43,6 +43,8 @@ class CaptioningProcessor(ProcessorMixin):
     def __init__(self, image_processor=None, tokenizer=None, **kwargs):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
             image_processor, tokenizer = None, image_processor  # a tokenizer alone
+        if tokenizer is not None and tokenizer._auto_class is None:
+            tokenizer.init_kwargs.pop("auto_map", None)  # of a checkpoint with code; saving with code writes it anew
         if image_processor is None:
             self.image_processor = None
             super().__init__(tokenizer=tokenizer, **kwargs)
@@ -189,6 +191,8 @@ class CaptioningProcessor(ProcessorMixin):
 
     def to_dict(self) -> dict:
         output = super().to_dict()
+        if self._auto_class is None:
+            output.pop("auto_map", None)
         saved = output.get("image_processor")
         if saved is None:
             output.pop("image_processor", None)
@@ -202,7 +206,10 @@ class CaptioningProcessor(ProcessorMixin):
 
     @classmethod
     def _get_arguments_from_pretrained(cls, pretrained_model_name_or_path, processor_dict=None, **kwargs) -> list:
-        saved = (processor_dict or {}).get("image_processor")
+        try:  # within the processor's own file, or in one of its own
+            saved, _ = CaptioningImageProcessor.get_image_processor_dict(pretrained_model_name_or_path, **kwargs)
+        except OSError:
+            saved = None
         if saved is not None and saved.get("image_processor_type") != CaptioningImageProcessor.__name__:
             return super()._get_arguments_from_pretrained(pretrained_model_name_or_path, processor_dict, **kwargs)
         tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)

@@ -190,6 +190,14 @@ def test_it_is_saved_and_loaded_with_and_without_images(tmp_path):
     assert loaded(text="a red ball")["decoder_input_ids"].shape == (1, 4)
 
 
+def test_an_image_processor_in_a_file_of_its_own_is_found(tmp_path):
+    made = processor(shortest_edge=24, longest_edge=40)
+    made.tokenizer.save_pretrained(tmp_path)
+    made.image_processor.save_pretrained(tmp_path)
+    loaded = NGSANProcessor.from_pretrained(tmp_path)
+    assert loaded.image_processor.size == made.image_processor.size
+
+
 def test_image_processors_of_other_models_serve_too(tmp_path):
     made = NGSANProcessor(BlipImageProcessorPil(size={"height": 20, "width": 20}), tiny_tokenizer())
     assert made(images=IMAGES)["pixel_values"].shape == (2, 3, 20, 20)

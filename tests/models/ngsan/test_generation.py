@@ -1,11 +1,14 @@
 """generate(): what must not change a caption, and what a caller may ask for."""
 
+import logging
+
 import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from tests.models.ngsan.variants import REPRESENTATIVES
-from tests.models.tiny import one_image, random_images, tiny_captioner
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_config
 
 LENGTHS = [6, 1, 2, 4, 5]
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -35,6 +38,20 @@ def test_captions_differ_between_images_and_end_at_different_lengths(model, imag
     assert len({tuple(caption) for caption in captions}) > 3
     assert len({len(caption) for caption in captions}) > 2
     assert all(caption[0] == 1 for caption in captions)
+
+
+def test_captions_have_20_tokens_at_most_unless_told_otherwise(images, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = NGSANForConditionalGeneration(tiny_config()).eval()
+    with torch.no_grad():
+        model.lm_head.bias[2] = -100.0
+    assert model.generate(**images).shape == (5, 1 + 20)
+    assert model.generate(**images, max_new_tokens=3).shape == (5, 1 + 3)
+    assert not caplog.records
+    for longest in (20, 7):
+        model.generation_config.max_new_tokens = longest
+        model.save_pretrained(tmp_path)
+        assert NGSANForConditionalGeneration.from_pretrained(tmp_path).generate(**images).shape == (5, 1 + longest)
 
 
 @every_method
