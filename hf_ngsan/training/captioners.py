@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +20,12 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS
+from ..models.visual import MissingBackboneError, VisionModel
 from .features_identity import check_features
 from .recipe import RecipeError
 from .rows import only_features, only_images, visual_feature_size
 
+NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -113,11 +115,13 @@ def load_config(name: str | os.PathLike):
     return config
 
 
-def load_captioner(name: str | os.PathLike, **config_changes):
+def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **config_changes):
     """Load a captioner and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
         name: what [`find_model_folder`] takes.
+        new_vision: the vision part that the changed configuration describes begins with new weights, whatever the
+            folder has.
         config_changes: fields of the configuration that get other values.
 
     Returns:
@@ -126,10 +130,11 @@ def load_captioner(name: str | os.PathLike, **config_changes):
     Raises:
         FileNotFoundError: no such folder.
         ModelFolderError: the folder is no captioner or was not written completely.
+        MissingBackboneError: the folder of a backbone that was left out of the model is not there.
         RecipeError: the changes are no values of their fields.
     """
-    folder = find_model_folder(name)
-    config = changed_config(load_config(name), config_changes)
+    folder, saved = find_model_folder(name), load_config(name)
+    config = changed_config(saved, config_changes)
     if Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise ModelFolderError(f"{folder} is not a complete captioner: tokenizer.json is missing; save it again.")
     try:
@@ -138,11 +143,17 @@ def load_captioner(name: str | os.PathLike, **config_changes):
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
             processor = AutoProcessor.from_pretrained(folder)
+    except MissingBackboneError:
+        raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ModelFolderError(
             f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
         ) from error
-    check_weights(folder, report, config_changes)
+    if new_vision:
+        model.base_model.vision = VisionModel(config.vision_config)
+    before, after = saved.to_dict(), config.to_dict()
+    changed = [field for field in config_changes if after[field] != before[field]]
+    check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
     check_tokenizer(folder, processor.tokenizer, config.vocab_size)
     return model.eval(), processor
 
@@ -155,15 +166,23 @@ def changed_config(config: PreTrainedConfig, changes: Mapping):
         raise RecipeError(f"section model: {one_sentence(error)}") from error
 
 
-def check_weights(folder: str, report: Mapping, config_changes: Iterable[str]):
-    """Raise a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape."""
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None):
+    """Raise a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
+
+    Args:
+        folder: of the model, for the message.
+        report: of `from_pretrained`.
+        changed: fields of the configuration that are not as the folder says.
+        elsewhere: names of weights that do not come from the folder.
+    """
     for fault, names in (
         ("are missing", report["missing_keys"]),
         ("have another shape than the configuration says", {name for name, *_ in report["mismatched_keys"]}),
     ):
-        if names and config_changes:
+        names = [name for name in names if elsewhere is None or not elsewhere.search(name)]
+        if names and changed:
             raise ModelFolderError(
-                f"{folder} has no weights for the changed configuration ({', '.join(config_changes)}): {len(names)} "
+                f"{folder} has no weights for the changed configuration ({', '.join(changed)}): {len(names)} "
                 f"{fault}, {min(names)} among them; leave out the fields that change them."
             )
         if names:

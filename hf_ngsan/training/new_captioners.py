@@ -9,15 +9,18 @@ from transformers.image_utils import SizeDict
 
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
 from ..data import build_tokenizer
+from ..models.configuration_visual import OWN_CONFIGS, VisionConfig, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.visual import fields_of_source
-from .captioners import load_captioner, load_config, one_sentence, without_progress_bars
+from ..models.visual import VisionModel, fields_of_source, lasting_name
+from .captioners import changed_config, load_captioner, load_config, one_sentence, without_progress_bars
 from .preprocessing import load_image_processor
 from .recipe import Recipe, RecipeError, suggestion
 from .settings import EvaluationSettings
+from .vision_identity import backbone_settings
 
 UNKNOWN_WORD_ID = 3
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+BACKBONE_KEYS = {"model_type", "out_features", "out_indices"}
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
     "features_identity": "the features that are trained on",
@@ -57,9 +60,10 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
         )
         config.decoder_start_token_id = tokenizer.bos_token_id
         model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
-        image_processor = None
-        if config.vision_config is not None:
-            image_processor = new_vision(model, recipe.data.image_size)
+        vision, image_processor = model.base_model.vision, None
+        if vision is not None:
+            load_backbone(vision)
+            image_processor = new_image_processor(vision, recipe.data.image_size)
         processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
@@ -84,19 +88,58 @@ def build_config(fields: Mapping, vocab_size: int):
 def fine_tuned_captioner(fields: dict, image_size: int | None):
     """Load the captioner named by `init_from`, with the other fields changed in its configuration.
 
-    It keeps its image processor, but for the size where one is given; with a new vision part it gets a new one.
+    It keeps the weights of its vision part and its image processor, but for the size where one is given. With another
+    backbone it gets new ones.
     """
     folder = fields.pop("init_from")
     config = load_config(folder)
     if fields.pop("model_type", config.model_type) != config.model_type:
         raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config))
-    model, processor = load_captioner(folder, **with_named_backbone(fields))
-    if model.config.vision_config is not None and processor.image_processor is None:
-        processor.image_processor = new_vision(model, image_size)
+    trained = config.vision_config
+    is_new = has_another_backbone(fields.get("vision_config"), trained)
+    keeps_vision = trained is not None and fields.get("vision_config", trained) is not None
+    is_left_out = keeps_vision and not trained.save_frozen_weights
+    if is_new:
+        fields = with_named_backbone(fields)
+        check_width(folder, config, fields)
+    elif fields.get("vision_config") is not None:
+        fields["vision_config"] = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
+    model, processor = load_captioner(folder, new_vision=is_new or is_left_out, **fields)
+    vision = model.base_model.vision
+    if is_new or is_left_out:
+        load_backbone(vision)
+    if vision is not None and (is_new or processor.image_processor is None):
+        processor.image_processor = new_image_processor(vision, image_size)
     elif image_size is not None and processor.image_processor is not None:
         processor.image_processor.size = SizeDict(height=image_size, width=image_size)
     return model, processor
+
+
+def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
+    """Whether the `vision_config` of a recipe names or describes another backbone than a trained captioner has."""
+    if vision is None or trained is None:
+        return vision is not None
+    source, described = vision.get("pretrained"), vision.get("backbone_config")
+    if source is not None and (trained.pretrained is None or lasting_name(source) != lasting_name(trained.pretrained)):
+        return True
+    if described is None:
+        return False
+    try:
+        return backbone_settings(make_backbone_config(described)) != backbone_settings(trained.backbone_config)
+    except (ValueError, TypeError) as error:
+        raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
+
+
+def check_width(folder: str, config, fields: Mapping):
+    """Raise a RecipeError unless the visual tokens of a new vision part are as wide as those that a captioner takes."""
+    expected = config.visual_feature_size
+    found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
+    if found != expected:
+        raise RecipeError(
+            f"model.vision_config: its visual tokens are {found} wide, but {folder} takes visual_feature_size="
+            f"{expected}; name a backbone of that width, or train a captioner without model.init_from."
+        )
 
 
 def has_vision(fields: Mapping) -> bool:
@@ -112,33 +155,51 @@ def with_named_backbone(fields: Mapping) -> dict:
         RecipeError: there is no such backbone.
     """
     vision = fields.get("vision_config")
-    if not isinstance(vision, Mapping) or not vision.get("pretrained") or vision.get("backbone_config"):
+    if not isinstance(vision, Mapping) or not vision.get("pretrained"):
         return dict(fields)
+    name = str(vision["pretrained"])
+    if vision.get("backbone_config"):
+        return {**fields, "vision_config": {**vision, "pretrained": lasting_name(name)}}
     try:
-        found = fields_of_source(str(vision["pretrained"]))
+        found = fields_of_source(name)
     except (ValueError, OSError) as error:
-        raise unusable_backbone(vision["pretrained"], error) from error
-    return {**fields, "vision_config": {**found, **vision, "backbone_config": found["backbone_config"]}}
+        raise unusable_backbone(name, error) from error
+    described = {"backbone_config": found["backbone_config"], "pretrained": found["pretrained"]}
+    return {**fields, "vision_config": {"kind": found["kind"], **vision, **described}}
 
 
-def new_vision(model: PreTrainedModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Load the weights of a new captioner's backbone, where they have a source, and make its image processor.
-
-    The images are prepared as the source says, else as ImageNet's; `image_size` is their height and width anyway.
+def load_backbone(vision: VisionModel):
+    """Load the weights of a backbone, where they have a source.
 
     Raises:
-        RecipeError: the weights or the preprocessing cannot be loaded.
+        RecipeError: they cannot be loaded.
     """
-    vision = model.base_model.vision
+    if vision.config.pretrained is None:
+        return
+    try:
+        with without_progress_bars():
+            vision.load_pretrained_backbone()
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise unusable_backbone(vision.config.pretrained, error) from error
+
+
+def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
+    """Images are prepared as the source of a backbone's weights says, else as ImageNet's.
+
+    Args:
+        vision: the vision part around the backbone.
+        image_size: height and width in pixels anyway, if not `None`.
+
+    Raises:
+        RecipeError: the preprocessing is not known, or does not suit boxes.
+    """
     source = vision.config.pretrained
     if source is None:
         size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
         return CaptioningImageProcessor(**size)
     try:
-        with without_progress_bars():
-            vision.load_pretrained_backbone()
         return load_image_processor(source, vision.config.kind, image_size=image_size)
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
+    except (ValueError, OSError) as error:
         raise unusable_backbone(source, error) from error
 
 
@@ -155,13 +216,27 @@ def config_class_of(model_type: str):
     return config_class(model_type)
 
 
-def check_field_names(fields: Iterable[str], kind: type):
-    valid = config_fields(kind)
+def check_field_names(fields: Mapping, kind: type):
+    """Raise a RecipeError for a key of section `model`, or of a configuration in it, that there is not."""
     for name in fields:
         if name in FOLLOWS_FROM_DATA:
             raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
+    refuse_unknown(fields, config_fields(kind), "model")
+    vision = fields.get("vision_config")
+    if isinstance(vision, Mapping):
+        refuse_unknown(vision, {"model_type", *config_fields(VisionConfig)}, "model.vision_config")
+        backbone = vision.get("backbone_config")
+        own = OWN_CONFIGS.get(backbone.get("model_type")) if isinstance(backbone, Mapping) else None
+        if own is not None:  # those of transformers take keys that no list names
+            refuse_unknown(backbone, BACKBONE_KEYS | config_fields(own), "model.vision_config.backbone_config")
+    elif vision is not None:
+        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
+
+
+def refuse_unknown(names: Iterable[str], valid: set[str], section: str):
+    for name in names:
         if name not in valid:
-            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+            raise RecipeError(f"unknown key {section}.{name}{suggestion(name, sorted(valid), section)}")
 
 
 def config_fields(kind: type) -> set[str]:

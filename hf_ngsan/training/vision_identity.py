@@ -71,10 +71,15 @@ def weights_checksum(model: torch.nn.Module) -> str:
 def config_settings(config) -> dict:
     """What a [`VisionConfig`] says of features."""
     fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
-    backbone = {"model_type": config.backbone_config.model_type, **unusual_settings(config.backbone_config)}
+    backbone = backbone_settings(config.backbone_config)
     if config.kind == "grid":  # a backbone that was a classifier's still names its classes
         backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
     return {"kind": config.kind, **{name: getattr(config, name) for name in fields}, "backbone_config": backbone}
+
+
+def backbone_settings(config) -> dict:
+    """What the configuration of a backbone or detection model says of it."""
+    return {"model_type": config.model_type, **unusual_settings(config)}
 
 
 def unusual_settings(configured) -> dict:

@@ -1,0 +1,177 @@
+"""`model.init_from` with a vision part: which weights and which preprocessing it trains further, and which are new."""
+
+import shutil
+
+import pytest
+import torch
+
+from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.training import RecipeError, load_captioner
+from hf_ngsan.training.captioners import save_captioner
+from hf_ngsan.training.new_captioners import new_captioner
+
+from .tiny import tiny_recipe
+
+SIDES = {"first": 32, "second": 40}
+DESCRIBED = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+WIDTHS = {"first": 8, "second": 8, "wider": 16}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Backbones, and captioners whose weights are those of no source any more: blind, seeing, with its own backbone."""
+    folder = tmp_path_factory.mktemp("fine_tuned")
+    for seed, (name, width) in enumerate(WIDTHS.items()):
+        torch.manual_seed(seed)
+        NGSANVGGBackbone(NGSANVGGConfig(hidden_sizes=[4, width], depths=[1, 1])).save_pretrained(folder / name)
+        side = SIDES.get(name, 32)
+        CaptioningImageProcessor(size={"height": side, "width": side}).save_pretrained(folder / name)
+    first = {"pretrained": str(folder / "first"), "grid_size": [2, 2]}
+    makings = {
+        "blind": {"visual_feature_size": 8},
+        "seeing": {"vision_config": first},
+        "light": {"vision_config": {**first, "save_frozen_weights": False}},
+        "own": {"vision_config": {"backbone_config": DESCRIBED, "grid_size": [2, 2]}},
+    }
+    for name, model in makings.items():
+        captioner, processor = new_captioner(tiny_recipe(folder, model), ["a red circle"])
+        if name != "light":
+            with torch.no_grad():
+                for parameter in captioner.parameters():
+                    parameter.add_(0.1)
+        if processor.image_processor is not None:
+            processor.image_processor.image_mean = [0.1, 0.2, 0.3]
+        save_captioner(captioner, processor, folder / name)
+    return folder
+
+
+def tuned(folder, name, **model):
+    recipe = tiny_recipe(folder)
+    recipe.model.clear()
+    recipe.model.update(init_from=str(folder / name), **model)
+    return new_captioner(recipe, [])
+
+
+def same_vision(found, expected) -> bool:
+    expected = expected.state_dict()
+    return all(torch.equal(value, expected[name]) for name, value in found.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["blind", "seeing", "light", "own"])
+def test_another_named_backbone_brings_its_weights_and_its_preprocessing(folder, name):
+    model, processor = tuned(folder, name, vision_config={"pretrained": str(folder / "second"), "grid_size": [3, 3]})
+    assert same_vision(model.model.vision.backbone, NGSANVGGBackbone.from_pretrained(folder / "second"))
+    assert processor.image_processor.size["height"] == SIDES["second"]
+    assert processor.image_processor.image_mean[0] > 0.4
+    assert model.config.vision_config.pretrained == str(folder / "second")
+    before, _ = load_captioner(folder / name)
+    assert torch.equal(model.lm_head.weight, before.lm_head.weight)
+
+
+@pytest.mark.parametrize("name", ["seeing", "light", "own"])
+@pytest.mark.parametrize(
+    "vision",
+    [
+        lambda folder: {"pretrained": str(folder / "first")},
+        lambda folder: {},
+        lambda folder: {"backbone_config": DESCRIBED},
+    ],
+    ids=["named", "not named", "described"],
+)
+def test_the_same_backbone_keeps_its_trained_weights_and_its_preprocessing(folder, name, vision):
+    vision = vision(folder)
+    if name == "own":
+        vision.pop("pretrained", None)
+    changes = {"frozen": False, "save_frozen_weights": True}
+    model, processor = tuned(folder, name, vision_config={**vision, **changes})
+    before, _ = load_captioner(folder / name)
+    assert same_vision(model.model.vision, before.model.vision)
+    assert all(parameter.requires_grad for parameter in model.model.vision.parameters())
+    assert list(processor.image_processor.image_mean) == [0.1, 0.2, 0.3]
+    assert model.config.vision_config.grid_size == [2, 2]  # as it was
+
+
+def test_the_same_backbone_is_known_by_a_relative_path(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    model, _ = tuned(folder, "seeing", vision_config={"pretrained": "first"})
+    assert same_vision(model.model.vision, load_captioner(folder / "seeing")[0].model.vision)
+    model, _ = tuned(folder, "seeing", vision_config={"pretrained": "second"})
+    assert model.config.vision_config.pretrained == str(folder / "second")
+
+
+@pytest.mark.parametrize("name", ["blind", "seeing"])
+def test_a_recipe_with_a_relative_path_makes_a_captioner_for_every_directory(folder, tmp_path, monkeypatch):
+    vision = {"pretrained": "first", "grid_size": [2, 2], "save_frozen_weights": False}
+    monkeypatch.chdir(folder)
+    for fields in (vision, {**vision, "backbone_config": DESCRIBED}):
+        save_captioner(*new_captioner(tiny_recipe(folder, {"vision_config": fields}), ["a red circle"]), tmp_path)
+        monkeypatch.chdir("/")
+        assert load_captioner(tmp_path)[0].config.vision_config.pretrained == str(folder / "first")
+        monkeypatch.chdir(folder)
+
+
+def test_a_left_out_backbone_that_is_gone_is_no_fault_of_the_captioner(folder, tmp_path):
+    shutil.copytree(folder / "light", tmp_path / "light")
+    file = tmp_path / "light" / "config.json"
+    file.write_text(file.read_text().replace(str(folder / "first"), "/nowhere/first"))
+    with pytest.raises(
+        OSError, match=r"^The weights of the backbone .* /nowhere/first, .* cannot be loaded; put"
+    ) as error:
+        load_captioner(tmp_path / "light")
+    assert "\n" not in str(error.value)
+
+
+def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, name):
+    vision = {"backbone_config": {**DESCRIBED, "depths": [2, 1]}, "frozen": False}
+    model, _ = tuned(folder, name, vision_config=vision)
+    weight = "stages.stage1.layers.0.convolution.weight"
+    found = model.model.vision.backbone.state_dict()[weight]
+    before = load_captioner(folder / "seeing")[0].model.vision.backbone
+    assert not torch.equal(found, before.state_dict()[weight])
+    assert found.std() > 0.01
+    assert model.config.vision_config.pretrained is None
+
+
+def test_a_vision_part_can_be_taken_away(folder):
+    model, _ = tuned(folder, "light", vision_config=None)
+    assert model.model.vision is None
+
+
+@pytest.mark.parametrize("name", ["blind", "seeing"])
+def test_tokens_of_another_width_are_refused(folder, name):
+    with pytest.raises(RecipeError, match=r"its visual tokens are 16 wide, but .* takes visual_feature_size=8; name"):
+        tuned(folder, name, vision_config={"pretrained": str(folder / "wider")})
+
+
+def test_only_fields_that_differ_are_named(folder):
+    with pytest.raises(ValueError, match=r"has no weights for the changed configuration \(num_hidden_layers\): "):
+        tuned(folder, "blind", hidden_size=16, num_hidden_layers=2)
+
+
+@pytest.mark.parametrize(
+    ("vision", "message"),
+    [
+        ({"grid": [7, 7]}, r"unknown key model\.vision_config\.grid; did you mean model\.vision_config\.grid_size\?"),
+        ({"frzen": False}, r"unknown key model\.vision_config\.frzen; did you mean model\.vision_config\.frozen\?"),
+        (
+            {"backbone_config": {"model_type": "ngsan_vgg", "depth": [1]}},
+            r"unknown key model\.vision_config\.backbone_config\.depth; did you mean .*\.depths\?",
+        ),
+        ("resnet", r"model\.vision_config must be a mapping of keys to values or null, not 'resnet'"),
+    ],
+)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_mistyped_key_of_a_vision_part_is_refused(folder, vision, message, is_new):
+    with pytest.raises(RecipeError, match=message):
+        if is_new:
+            new_captioner(tiny_recipe(folder, {"vision_config": vision}), ["a"])
+        else:
+            tuned(folder, "seeing", vision_config=vision)
+
+
+def test_stages_of_a_described_backbone_can_be_chosen(folder):
+    backbone = {**DESCRIBED, "out_features": ["stage1"]}
+    model, _ = new_captioner(tiny_recipe(folder, {"vision_config": {"backbone_config": backbone}}), ["a"])
+    assert model.config.visual_feature_size == 4
