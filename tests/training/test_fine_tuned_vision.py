@@ -101,7 +101,6 @@ def test_the_same_backbone_is_known_by_a_relative_path(folder, monkeypatch):
     assert model.config.vision_config.pretrained == str(folder / "second")
 
 
-@pytest.mark.parametrize("name", ["blind", "seeing"])
 def test_a_recipe_with_a_relative_path_makes_a_captioner_for_every_directory(folder, tmp_path, monkeypatch):
     vision = {"pretrained": "first", "grid_size": [2, 2], "save_frozen_weights": False}
     monkeypatch.chdir(folder)
@@ -123,6 +122,7 @@ def test_a_left_out_backbone_that_is_gone_is_no_fault_of_the_captioner(folder, t
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["blind", "seeing"])
 def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, name):
     vision = {"backbone_config": {**DESCRIBED, "depths": [2, 1]}, "frozen": False}
     model, _ = tuned(folder, name, vision_config=vision)
