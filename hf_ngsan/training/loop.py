@@ -13,17 +13,18 @@ from pathlib import Path
 import numpy
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
 
 from ..data import EpochSampler
+from ..models.configuration_visual import OWN_CONFIGS
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .captioners import without_progress_bars
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from .objective import Objective
-from .optimizer import make_optimizer, set_learning_rate
+from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
 from .recipe import Recipe
 from .schedules import learning_rate_at
 from .stages import STAGE_NAMES, Stage
@@ -83,6 +84,8 @@ class TrainingLoop:
         self.steps_per_epoch = math.ceil(len(rows) / self.settings.batch_size)
 
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
+        if may_leave_weights_unused(model):
+            accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
@@ -365,6 +368,19 @@ class TrainingLoop:
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
         return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
+
+
+def may_leave_weights_unused(model: torch.nn.Module) -> bool:
+    """Whether the loss may not depend on weights that are trained, for which processes would wait in vain.
+
+    A detection model's last boxes and scores choose regions, but no gradient goes through them, and backbones have
+    weights that their maps do not need, such as the mask token of DINOv2.
+    """
+    if not trained_weights_of_vision(model):
+        return False
+    backbone = model.base_model.vision.config.backbone_config
+    uses_all = backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
+    return not uses_all
 
 
 def seed_everything(seed: int, step: int, process_index: int):

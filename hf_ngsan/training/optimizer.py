@@ -2,6 +2,7 @@
 
 import torch
 
+from .recipe import RecipeError
 from .settings import TrainingSettings
 
 
@@ -9,13 +10,21 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     """Adam over the weights that are not frozen.
 
     Its groups have a `rate_factor`: what the learning rate of the moment is multiplied by.
+
+    Raises:
+        RecipeError: there is a learning rate for a vision part that is not trained.
     """
-    vision = getattr(getattr(model, "base_model", None), "vision", None)
-    of_vision = set() if vision is None else set(vision.parameters())
+    of_vision = trained_weights_of_vision(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [{"params": [one for one in trained if one not in of_vision], "rate_factor": 1.0}]
-    if of_vision & set(trained):
-        rate = settings.learning_rate if settings.vision_learning_rate is None else settings.vision_learning_rate
+    rate = settings.vision_learning_rate
+    if rate is not None and not of_vision:
+        raise RecipeError(
+            "training.vision_learning_rate is for a vision part that is trained, but this model has none or a frozen "
+            "one; leave it out, or give model.vision_config with frozen: false."
+        )
+    if of_vision:
+        rate = settings.learning_rate if rate is None else rate
         groups.append(
             {
                 "params": [one for one in trained if one in of_vision],
@@ -36,3 +45,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float):
     """Give every group its share of a learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate_factor"]
+
+
+def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:
+    """The parameters of a captioner's vision part that are not frozen."""
+    vision = getattr(getattr(model, "base_model", None), "vision", None)
+    return set() if vision is None else {one for one in vision.parameters() if one.requires_grad}

@@ -121,6 +121,20 @@ def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("vision", [{**VISION, "frozen": True}, None])
+def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision, tmp_path):
+    images = "false" if vision is None else "true"
+    recipe = pixel_recipe(
+        tmp_path / "run",
+        {"vision_config": vision},
+        data={"spec": f"scenes:size=30,seed=3,images={images}"},
+        training={"vision_learning_rate": 0.001},
+    )
+    with pytest.raises(RecipeError, match=r"training.vision_learning_rate is for a vision part that is trained, but"):
+        train(recipe)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_spatial_captioner_and_self_critical_training(tmp_path):
     recipe = spatial_recipe(
         tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical={"epochs": 1, "samples_per_image": 2}
