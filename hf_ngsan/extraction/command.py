@@ -150,15 +150,25 @@ def vision_fields(options) -> dict:
 
 
 def print_summary(result, images, options):
+    """Says what has become of the images; the folder may hold others too, of another split for example."""
     for note in images.notes:
         print(f"Note: {note}")
-    for entry in result.skipped[:LISTED_AT_MOST]:
+    listed = {image.image_id for image in images.images}
+    skipped = [entry for entry in result.skipped if entry["image_id"] in listed]
+    for entry in skipped[:LISTED_AT_MOST]:
         print(f"skipped: {entry['reason']}")
-    if len(result.skipped) > LISTED_AT_MOST:
-        print(f"skipped: {len(result.skipped) - LISTED_AT_MOST} more; all are in {options.output}/skipped.json.")
+    if len(skipped) > LISTED_AT_MOST:
+        print(f"skipped: {len(skipped) - LISTED_AT_MOST} more; all are in {options.output}/skipped.json.")
+    number = len(images) - len(skipped)
     pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
-    print(f"{options.output}: features of {result.num_rows} images{pace}, {len(result.skipped)} skipped.")
-    if options.split:
+    total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
+    print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
+    if options.split is None:
+        print("They have no split, which training and evaluation need (--split); datasets.load_from_disk reads them.")
+    elif images.has_captions:
         print(f"Read them as features:{options.output}, split {options.split}.")
     else:
-        print("They have no split, which training and evaluation need (--split); datasets.load_from_disk reads them.")
+        print(
+            f"hf-ngsan caption reads them as features:{options.output}, split {options.split}; training and evaluation "
+            "need captions, which a COCO caption file has (--images captions_NAME.json)."
+        )

@@ -135,7 +135,9 @@ class FeatureFolder:
         self.path = Path(path)
 
     def begin(self, metadata: dict) -> dict:
-        """Make the folder, or check that features described by `metadata` may be added to it.
+        """Describe the features that the folder is to hold, or check that those described may be added to it.
+
+        Where an earlier extraction has left no rows, it is begun anew.
 
         Returns:
             The metadata of the folder.
@@ -143,13 +145,13 @@ class FeatureFolder:
         Raises:
             ExtractionError: it holds features of another backbone or preprocessing, or other columns.
         """
-        check_output_folder(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / METADATA).is_file():
+        if any(record.num_rows for record in self.records()):
+            recorded = read_extraction(self.path)
+            refuse_to_mix(self.path, recorded, metadata)
+        else:
+            self.remove()
+            recorded = metadata
             write_text_atomically(self.path / METADATA, json.dumps(metadata, indent=2))
-            return metadata
-        recorded = read_extraction(self.path)
-        refuse_to_mix(self.path, recorded, metadata)
         self.remove_leftovers()
         return recorded
 

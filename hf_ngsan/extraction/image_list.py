@@ -101,7 +101,8 @@ def image_files(folder: Path) -> Iterator[str]:
     visited = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
         real = os.path.realpath(place)
-        folders[:] = [] if real in visited else [name for name in folders if not name.startswith(".")]
+        # of two ways to a linked folder the first by name is taken
+        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
         if real not in visited:
             for name in files:
                 if name.lower().endswith(SUFFIXES) and not name.startswith("."):

@@ -65,9 +65,12 @@ def wait_for_everyone(accelerator: Accelerator):
 
 @contextmanager
 def others_at_hand():
+    """Inside the `with` block a process that has lost another ends: quietly, if they share the screen."""
     try:
         yield
     except RuntimeError as error:  # what torch says of a lost connection depends on the backend
+        if os.environ.get("LOCAL_WORLD_SIZE", "") == os.environ.get("WORLD_SIZE"):
+            raise SystemExit(2) from error
         raise ExtractionError(
             "Another process of this extraction has ended before its share was done; mend what it says, and run the "
             "same command again to go on."

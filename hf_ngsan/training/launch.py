@@ -1,7 +1,9 @@
 """Starting several processes of the same command, and joining them."""
 
+import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 
@@ -10,7 +12,8 @@ def launch_processes(command: list[str], num_processes: int | None = None, check
     """Replace this process by `num_processes` ones of the same command, unless it is one of them already.
 
     `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
-    a word; with `num_processes=None` it gets the N it asked for here. The processes are `torchrun`'s.
+    a word; with `num_processes=None` it gets the N it asked for here. The processes are `torchrun`'s; its report of a
+    process that failed is left out, as that has said itself what is wrong.
 
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
@@ -22,7 +25,7 @@ def launch_processes(command: list[str], num_processes: int | None = None, check
     if num_processes > 1 and "WORLD_SIZE" not in os.environ:
         if check is not None:
             check()
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+        torchrun = ["-m", "hf_ngsan.training.launch", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *torchrun, *command])
@@ -49,3 +52,24 @@ def make_accelerator(**options):
     from accelerate import Accelerator
 
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
+
+
+def torchrun() -> int:
+    """The command `torchrun`; returns the exit code of the process that failed first, or 0."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        main()
+    except ChildFailedError as error:
+        _, failure = error.get_first_failure()
+        if failure.exitcode < 0:
+            name = signal.Signals(-failure.exitcode).name
+            print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
+        return failure.exitcode if failure.exitcode > 0 else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(torchrun())

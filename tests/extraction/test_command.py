@@ -10,7 +10,7 @@ from hf_ngsan.cli import main, parse
 from hf_ngsan.data import load_data
 from hf_ngsan.extraction.command import check_extract
 
-from .tiny import tiny_processor, tiny_vision, write_photos
+from .tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
 
 DATA = os.environ.get("HF_NGSAN_TEST_DATA")
 
@@ -40,6 +40,31 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     assert len(load_data(f"features:{output}", "test")) == 2
     assert command(*arguments) == 0
     assert "new" not in capsys.readouterr().out
+
+
+def test_a_second_split_is_told_alone(vision, tmp_path, capsys):
+    write_photos(tmp_path / "first", 4)
+    (tmp_path / "first" / "000002.png").write_bytes(b"")
+    write_photos(tmp_path / "second", 2, first=11)
+    for split in ("train", "test"):
+        photos = tmp_path / ("first" if split == "train" else "second")
+        arguments = ["--images", photos, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0"]
+        assert command(*arguments, "--split", split) == 0
+        printed = capsys.readouterr().out
+    assert "skipped: " not in printed
+    assert "features of 2 images (2 new, " in printed and "0 skipped. The folder has 5 in all." in printed
+
+
+@pytest.mark.parametrize("has_captions", [False, True])
+def test_what_features_are_good_for_depends_on_captions(vision, tmp_path, capsys, has_captions):
+    photos = write_photos(tmp_path / "photos", 2)
+    names = {1: "000001.png", 2: "000002.png"}
+    file = write_coco_file(photos / "list.json", names, {1: ["a"], 2: ["b"]} if has_captions else None)
+    arguments = ["--images", file, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0"]
+    assert command(*arguments, "--split", "test") == 0
+    printed = capsys.readouterr().out
+    assert ("training and evaluation need captions" in printed) != has_captions
+    assert f"as features:{tmp_path / 'out'}, split test" in printed
 
 
 def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_path, capsys):
@@ -100,7 +125,7 @@ def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkey
     [line] = capsys.readouterr().err.strip().splitlines()
     assert "absent does not exist" in line and not started
     assert command("--images", photos, *options) == 0
-    assert started and "torch.distributed.run" in started[0][1]
+    assert started and "hf_ngsan.training.launch" in started[0][1]
 
 
 @pytest.mark.parametrize(

@@ -214,10 +214,29 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
             weight.mul_(1e4)
     with pytest.raises(ExtractionError, match="--dtype float32"):
         extract(photos, tmp_path / "out", model=model)
+    extract(photos, tmp_path / "out", model=model, dtype="float32", images_per_shard=6)  # as it advises
+    assert read_extraction(tmp_path / "out")["dtype"] == "float32"
+    assert len(list((tmp_path / "out").glob("*.arrow"))) == 2
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ExtractionError, match="not finite"):
         extract(photos, tmp_path / "nan", model=model)
+
+
+def test_a_folder_without_any_row_is_begun_anew(photos, tmp_path):
+    unreadable = write_photos(tmp_path / "unreadable", 4)
+    for file in unreadable.iterdir():
+        file.write_bytes(b"")
+    write_photos(unreadable, 1, first=5)
+    with pytest.raises(ExtractionError, match="not finite"):  # after a shard without rows
+        model = tiny_vision()
+        with torch.no_grad():
+            next(model.parameters()).fill_(float("nan"))
+        extract(unreadable, tmp_path / "out", model=model, batch_size=1, images_per_shard=4)
+    assert list((tmp_path / "out/records").iterdir())
+    extract(photos, tmp_path / "out", split="train")
+    extract(photos, tmp_path / "straight", split="train")
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
 
 
 def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):
