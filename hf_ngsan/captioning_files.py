@@ -53,9 +53,11 @@ def caption_files(
         generate_arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
     answers = pipeline(iter(paths), on_error=on_error, **generate_arguments)
     figures = figure_paths(paths, Path(attention_folder or "."))
-    for path, figure, [answer, *_] in zip(paths, figures, answers, strict=True):
+    for path, figure_path, [answer, *_] in zip(paths, figures, answers, strict=True):
         if answer.get("words"):
-            save_figure(plot_word_maps(answer["image"], answer["words"], answer["attention"]), figure)
+            figure = plot_word_maps(answer["image"], answer["words"], answer["attention"])
+            save_figure(figure, figure_path)
+            figure.clear()  # else its parts, which refer to each other, would stay in memory for long
         elif "words" in answer:
             logger.warning("The caption of %s has no words; there is no figure of it.", path)
         yield path, answer["generated_text"], answer.get("error")

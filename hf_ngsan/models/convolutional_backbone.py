@@ -37,6 +37,9 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
     A subclass fills `stages` (`nn.ModuleDict`, one module for each of `config.stage_names`, in their order) and
     `num_features` (`list[int]`, their channels), then calls `post_init()`.
+
+    Attributes:
+        smallest_side (`int`): pixels that both sides of an image must have.
     """
 
     main_input_name = "pixel_values"

@@ -88,6 +88,8 @@ class ImageToTextPipeline(Pipeline):
         return preprocess, forward, {}
 
     def __call__(self, inputs=None, images=None, **kwargs):
+        if inputs is not None and images is not None:
+            raise ValueError("Give inputs or images, not both: they are two names for the same.")
         inputs = streamable(images if inputs is None else inputs)
         if isinstance(inputs, list) and not inputs:
             return []
@@ -160,14 +162,19 @@ class ImageToTextPipeline(Pipeline):
                 if item.size is not None and inputs.get("visual_boxes") is not None:
                     boxes = inputs["visual_boxes"][row][inputs["attention_mask"][row].bool()]
                     of_item.boxes, of_item.size = boxes.float().cpu().numpy(), item.size
-                of_item.image = item.image
+                    of_item.image = item.image
         return captioned
 
     def postprocess(self, model_outputs: Captioned) -> list[dict]:
-        """Make maps of attention weights: one input at a time, since maps are large."""
-        for answer in model_outputs.answers:
-            if model_outputs.size is not None:
-                answer["attention"] = attention_maps(answer["attention"], model_outputs.boxes, *model_outputs.size)
-            if model_outputs.image is not None:
-                answer["image"] = model_outputs.image
-        return model_outputs.answers
+        """Make maps of attention weights: of one input at a time, and for the caller alone, since maps are large."""
+        if model_outputs.size is None:
+            return model_outputs.answers
+        more = {} if model_outputs.image is None else {"image": model_outputs.image}
+        return [
+            {
+                **answer,
+                "attention": attention_maps(answer["attention"], model_outputs.boxes, *model_outputs.size),
+                **more,
+            }
+            for answer in model_outputs.answers
+        ]

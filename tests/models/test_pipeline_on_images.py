@@ -3,6 +3,7 @@
 import io
 import os
 import warnings
+import weakref
 from pathlib import Path
 
 import datasets
@@ -186,15 +187,20 @@ def test_attention_of_a_smaller_side_comes_with_the_image(pipe):
         pipe(PHOTOS[0], return_attention=True, attention_side=0)
 
 
-def test_maps_are_made_for_one_input_at_a_time(pipe, monkeypatch):
+def test_maps_are_made_for_one_input_at_a_time_and_not_kept(pipe, monkeypatch):
     made = []
-    monkeypatch.setattr(
-        pipeline_image_to_text, "attention_maps", lambda *inputs: made.append(inputs) or attention_maps(*inputs)
-    )
+
+    def watched(*inputs):
+        maps = attention_maps(*inputs)
+        made.append(weakref.ref(maps))
+        return maps
+
+    monkeypatch.setattr(pipeline_image_to_text, "attention_maps", watched)
     answers = iter(pipe(iter(PHOTOS), batch_size=5, return_attention=True))
     for number in (1, 2, 3):
         next(answers)
         assert len(made) == number
+        assert made[-1]() is None
 
 
 def test_images_wait_for_their_batch_as_pixels_of_the_model(pipe):
@@ -403,6 +409,8 @@ def test_settings_that_are_wrong_are_named(pipe):
         pipe(PHOTOS[0], on_error="ignore")
     with pytest.raises(ValueError, match="The text of the image is int, not a string"):
         pipe(PHOTOS[0], text=3)
+    with pytest.raises(ValueError, match="Give inputs or images, not both"):
+        pipe(PHOTOS[0], images=PHOTOS[1])
     with pytest.raises(ValueError, match="There are 5 inputs but text for 2"):
         pipe(PHOTOS, text=["a", "the"])
     with pytest.raises(ValueError, match="There is text for 2 inputs and none for image 2"):

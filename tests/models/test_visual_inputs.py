@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.models.visual_inputs import pad_visual_inputs
+from hf_ngsan.models.visual_inputs import pad_pixels, pad_visual_inputs, real_size
 from tests.models.tiny import random_boxes
 
 FEATURES = [np.ones((3, 5), np.float16), np.full((1, 5), 2.0)]
@@ -80,3 +80,27 @@ def test_wrong_arrays_are_named_by_image(case):
     features, boxes, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         pad_visual_inputs(features, boxes)
+
+
+def test_pixels_of_one_size_need_no_mask():
+    images = [{"pixel_values": torch.rand(1, 3, 4, 5)} for _ in range(2)]
+    batch = pad_pixels(images)
+    assert set(batch) == {"pixel_values"}
+    assert torch.equal(batch["pixel_values"], torch.cat([image["pixel_values"] for image in images]))
+    assert real_size(images[0]) == (4, 5)
+
+
+def test_pixels_of_unequal_size_are_padded_to_the_right_and_below():
+    mask = torch.zeros(1, 3, 7, dtype=torch.long)
+    mask[:, :2, :4] = 1
+    padded = {"pixel_values": torch.rand(1, 3, 3, 7) * mask, "pixel_mask": mask}
+    whole = {"pixel_values": torch.rand(1, 3, 5, 2)}
+    batch = pad_pixels([padded, whole])
+    assert batch["pixel_values"].shape == (2, 3, 5, 7)
+    assert batch["pixel_mask"].flatten(1).sum(1).tolist() == [2 * 4, 5 * 2]
+    for row, image in enumerate((padded, whole)):
+        height, width = image["pixel_values"].shape[-2:]
+        assert torch.equal(batch["pixel_values"][row, :, :height, :width], image["pixel_values"][0])
+        assert batch["pixel_values"][row].sum() == pytest.approx(float(image["pixel_values"].sum()), rel=1e-5)
+        alone = {"pixel_values": batch["pixel_values"][row : row + 1], "pixel_mask": batch["pixel_mask"][row : row + 1]}
+        assert real_size(alone) == real_size(image) == [(2, 4), (5, 2)][row]
