@@ -14,11 +14,13 @@ import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from hf_ngsan.cli import sentence
+from hf_ngsan.messages import sentence
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.training.captioners import without_progress_bars
 from hf_ngsan.training.files import TEMPORARY_PREFIX, replace_folder_contents
 
+WRAPPERS = ("state_dict", "model")
+PARALLEL = "module."
 RESNEXT_WEIGHT = re.compile(
     r"stages\.(stem|stage(?P<stage>\d+))\.((?P<block>\d+)\.)?(?P<layer>\w+)\.(?P<kind>\w+)\.(?P<field>[\w.]+)"
 )
@@ -32,8 +34,9 @@ def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
     """Read the weights of a `.pth` file without running code from it.
 
     Args:
-        path: a file written by `torch.save`, of a state dict or of a dict that has one as `"model"` (detectron2). Its
-            values may be tensors or numpy arrays.
+        path: a file written by `torch.save`, of a state dict or of a dict that has one as `"model"` (detectron2) or
+            `"state_dict"` (training scripts). Its values may be tensors or numpy arrays, and all its names may begin
+            with `module.` (`DistributedDataParallel`), which is taken off.
 
     Raises:
         OSError: the file cannot be read.
@@ -49,10 +52,14 @@ def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
                 f"{path} is damaged, or no file of weights that can be read without running code from it "
                 f"({type(error).__name__}); give a .pth file of a state dict."
             ) from error
-    weights = loaded.get("model", loaded) if isinstance(loaded, dict) else loaded
+    weights = loaded
+    for wrapper in WRAPPERS:
+        if isinstance(weights, dict) and isinstance(weights.get(wrapper), dict):
+            weights = weights[wrapper]
     if not isinstance(weights, dict) or not weights:
         raise ConversionError(f"{path} holds no state dict, a table from names to tensors.")
-    return {str(name): as_tensor(value, name, path) for name, value in weights.items()}
+    prefix = PARALLEL if all(str(name).startswith(PARALLEL) for name in weights) else ""
+    return {str(name).removeprefix(prefix): as_tensor(value, name, path) for name, value in weights.items()}
 
 
 def numpy_classes() -> list:

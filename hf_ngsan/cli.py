@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from .extraction.command import EPILOG as EXTRACT_EPILOG
 from .extraction.command import add_extract_arguments, check_extract, positive_int, run_extract
+from .messages import sentence
 from .metrics.command import EPILOG as SCORE_EPILOG
 from .metrics.command import add_score_arguments, run_score
 from .visualization import MissingPlotsError
@@ -47,13 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"hf-ngsan: error: {sentence(error)}", file=sys.stderr)
         return 2
-
-
-def sentence(error: Exception) -> str:
-    """What an error says, in one line; for one of the operating system the file and the reason."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}."
-    return " ".join(str(error).split())
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -104,6 +104,29 @@ def test_no_checkpoint(name, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda weights: {"state_dict": weights, "epoch": 3},
+        lambda weights: {"model": weights, "epoch": 3},
+        lambda weights: {f"module.{name}": weight for name, weight in weights.items()},
+        lambda weights: {"state_dict": {f"module.{name}": weight for name, weight in weights.items()}},
+    ],
+    ids=["state_dict", "model", "module.", "both"],
+)
+def test_a_state_dict_is_found_where_training_scripts_put_it(wrap, tmp_path):
+    weights = {"features.0.weight": torch.rand(2, 3), "model": torch.rand(1)}
+    torch.save(wrap(weights), tmp_path / "checkpoint.pth")
+    found = load_state_dict(tmp_path / "checkpoint.pth")
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+
+
+def test_a_prefix_of_some_names_only_stays(tmp_path):
+    torch.save({"module.weight": torch.zeros(1), "bias": torch.zeros(1)}, tmp_path / "checkpoint.pth")
+    assert load_state_dict(tmp_path / "checkpoint.pth").keys() == {"module.weight", "bias"}
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
 def test_arrays_are_read(dtype, tmp_path):
     array = np.arange(6, dtype=dtype).reshape(2, 3)

@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision, vision_difference, vision_identity
+from hf_ngsan.models.visual import VisionModel
 from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.preprocessing import PreprocessingError
 from hf_ngsan.training.vision_identity import unusual_settings
@@ -92,6 +93,15 @@ def test_a_bare_backbone_becomes_a_grid(models, caplog):
     expected = tiny_vision(grid_size=[3, 2])
     pixels = torch.rand(1, 3, 32, 32)
     torch.testing.assert_close(model(pixels).visual_features, expected(pixels).visual_features)
+
+
+def test_a_vision_part_that_leaves_its_backbone_out(models, tmp_path):
+    vision = VisionModel.from_backbone(models / "resnet", save_frozen_weights=False)
+    vision.save_pretrained(tmp_path)
+    tiny_processor().save_pretrained(tmp_path)
+    model, _ = load_vision(tmp_path)
+    pixels = torch.rand(1, 3, 32, 32)
+    assert torch.equal(model(pixels).visual_features, vision(pixels).visual_features)
 
 
 def test_preprocessing_of_a_classifier_takes_the_whole_image(models):
