@@ -5,13 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
+from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
 from .attention_maps import attention_maps
 from .configuration_hub import check_choice, check_positive
+from .images import ImageError, reason, titled
 from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, StreamError, streamable
+from .visual_inputs import real_size
+
+VISUAL_INPUTS = ("pixel_values", "pixel_mask", "visual_boxes", "attention_mask")
 
 
 @dataclass
@@ -22,6 +28,10 @@ class Captioned:
     boxes: np.ndarray | None = None
     size: tuple[int, int] | None = None
     image: Image.Image | None = None
+
+
+def rows_of(inputs: BatchFeature, rows: list[int]) -> BatchFeature:
+    return BatchFeature({name: tensor[rows] for name, tensor in inputs.items()})
 
 
 class ImageToTextPipeline(Pipeline):
@@ -101,9 +111,7 @@ class ImageToTextPipeline(Pipeline):
         self.processor.save_pretrained(save_directory, **kwargs)
 
     def reader(self, **preprocess_params) -> ItemReader:
-        vision = self.model.model.vision
-        smallest_side = 1 if vision is None else getattr(vision.backbone, "smallest_side", 1)
-        return ItemReader(self.processor, self.model.config, smallest_side, **preprocess_params)
+        return ItemReader(self.processor, self.model.config, **preprocess_params)
 
     def preprocess(self, inputs, **preprocess_params) -> Batch:
         reader = self.reader(**preprocess_params)
@@ -129,25 +137,54 @@ class ImageToTextPipeline(Pipeline):
     def _forward(
         self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs
     ) -> list[Captioned]:
+        groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = {}
         for position, item in enumerate(batch.items):
             if item.error is not None:
                 if on_error == "raise" or isinstance(item.error, StreamError):
                     raise item.error
                 captioned[position] = Captioned([{"generated_text": None, "error": str(item.error)}])
-        for positions, inputs in batch.groups:
-            items = [batch.items[position] for position in positions]
-            found = self.caption(items, inputs.to(self.device), return_attention, generate_kwargs)
-            captioned.update(zip(positions, found, strict=True))
+        for positions, inputs in groups:
+            if positions:
+                items = [batch.items[position] for position in positions]
+                found = self.caption(items, inputs, return_attention, generate_kwargs)
+                captioned.update(zip(positions, found, strict=True))
         return [captioned[position] for position in range(len(batch.items))]
 
-    def caption(self, items: list[Item], inputs, return_attention: bool, generate_kwargs: dict) -> list[Captioned]:
+    def see(self, items: list[Item], positions: list[int], inputs: BatchFeature) -> tuple[list[int], BatchFeature]:
+        """Put visual tokens in place of pixels: once, as captions and attention both need them.
+
+        An item whose image the vision part cannot take, such as one with a side smaller than a kernel, gets an error
+        and is left out. Backbones do not tell beforehand which images these are.
+        """
+        if "pixel_values" not in inputs:
+            return positions, inputs
+        visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
+        try:
+            tokens = self.model.model.look_at(**visual)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            if len(positions) == 1:
+                item, (height, width) = items[positions[0]], real_size(visual)
+                item.error = ImageError(
+                    f"{titled(item.name)} is nothing that the vision part can see with {width} x {height} pixels: "
+                    f"{reason(error)}"
+                )
+                return [], inputs
+            alone = [
+                self.see(items, positions[row : row + 1], rows_of(inputs, [row]))[0] for row in range(len(positions))
+            ]
+            rows = [row for row, seen in enumerate(alone) if seen]
+            if len(rows) == len(positions):
+                raise
+            return self.see(items, [positions[row] for row in rows], rows_of(inputs, rows)) if rows else ([], inputs)
+        return positions, BatchFeature({name: inputs[name] for name in inputs if name not in visual} | tokens)
+
+    def caption(
+        self, items: list[Item], inputs: BatchFeature, return_attention: bool, generate_kwargs: dict
+    ) -> list[Captioned]:
         """Captions of items that have the same kinds of inputs."""
-        visual_names = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
-        if return_attention and "pixel_values" in inputs:
-            # The visual tokens are needed twice; they are made once.
-            visual = {name: inputs.pop(name) for name in visual_names if name in inputs}
-            inputs.update(self.model.model.look_at(**visual))
         sequences = self.model.generate(**inputs, **generate_kwargs)
         sequences = getattr(sequences, "sequences", sequences)
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)

@@ -20,7 +20,6 @@ from .visual_inputs import (
     check_regions,
     pad_pixels,
     pad_visual_boxes,
-    real_size,
 )
 
 
@@ -68,7 +67,6 @@ class ItemReader:
     Args:
         processor (`CaptioningProcessor`): the model's.
         config (`PreTrainedConfig`): the model's.
-        smallest_side: pixels that the vision part needs on both sides of what the image processor makes.
         text: what captions shall begin with, for all or for each; an input's own text comes first.
         with_maps: whether attention maps of images are wanted.
         attention_side: longest side of these maps; that of the image if `None`.
@@ -76,7 +74,6 @@ class ItemReader:
 
     processor: object
     config: object
-    smallest_side: int = 1
     text: str | Sequence[str] = ""
     with_maps: bool = False
     attention_side: int | None = None
@@ -178,12 +175,6 @@ class ItemReader:
             item.pixels = image_processor(image, return_tensors="pt")
         except Exception as error:  # each image processor has its own
             raise ImageError(f"{titled(item.name)} cannot be made into pixels: {reason(error)}") from error
-        height, width = real_size(item.pixels)
-        if min(height, width) < self.smallest_side:
-            raise ImageError(
-                f"{titled(item.name)} has {image.width} x {image.height} pixels, {width} x {height} once resized: too "
-                f"few for the vision part, which needs at least {self.smallest_side} on both sides."
-            )
 
     def read_boxes(self, item: Item, source: Mapping, image: Image.Image):
         regions, boxes = source.get("regions"), source.get("visual_boxes")
@@ -226,7 +217,9 @@ class ItemReader:
 
 
 def unreadable(name: str, error: Exception) -> ImageError:
-    return ImageError(f"{titled(name)} cannot be read: {reason(error)}")
+    named = ImageError(f"{titled(name)} cannot be read: {reason(error)}")
+    named.__cause__ = error
+    return named
 
 
 class Items(Dataset):

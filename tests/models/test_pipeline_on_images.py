@@ -102,7 +102,7 @@ def test_collections_keep_their_own_order(pipe, paths, captions):
 def test_batches_are_generated_together(pipe, paths, monkeypatch):
     sizes, generate = [], pipe.model.generate
     monkeypatch.setattr(
-        pipe.model, "generate", lambda **inputs: sizes.append(len(inputs["pixel_values"])) or generate(**inputs)
+        pipe.model, "generate", lambda **inputs: sizes.append(len(inputs["visual_features"])) or generate(**inputs)
     )
     pipe(paths, batch_size=2)
     assert sizes == [2, 2, 1]
@@ -373,19 +373,46 @@ class Interrupted(ByProcess):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("shortest", "longest"), [(24, 40), (48, 64), (600, 1000)])
-def test_images_too_thin_for_the_vision_part_are_named(shortest, longest):
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 6, 6, 6, 12], "depths": [1, 1, 1, 1, 1]}
+VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 6, 6, 6, 12], "depths": [1, 1, 1, 1, 1]}
+CONVNEXT = {"model_type": "convnext", "hidden_sizes": [8, 8, 8, 12], "depths": [1, 1, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shortest", "longest", "message"),
+    [
+        (VGG, 24, 40, r"with 40 x 1 pixels: The images are 1 x 40 pixels; both sides must have at least 16\."),
+        (VGG, 48, 64, r"with 64 x 1 pixels: The images are 1 x 64 pixels; both sides must have at least 16\."),
+        (VGG, 600, 1000, r"with 1000 x 10 pixels: .* at least 16\."),
+        (CONVNEXT, 48, 100, r"with 100 x 1 pixels: .*"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"return_attention": True}])
+def test_images_too_thin_for_the_vision_part_are_named(backbone, shortest, longest, message, options):
     model = tiny_captioner(vision_config={"backbone_config": backbone, "grid_size": [3, 4]})
     size = {"shortest_edge": shortest, "longest_edge": longest}
     processor = NGSANProcessor(CaptioningImageProcessor(size=size, round_edges=longest == 1000), tiny_tokenizer())
     pipe = ImageToTextPipeline(model=model, processor=processor)
     inputs = [PHOTOS[0], photo((800, 8)), PHOTOS[1]]
-    message = r"Image 1 has 800 x 8 pixels, \d+ x \d+ once resized: .* at least 16 on both sides\."
-    with pytest.raises(ImageError, match=message):
-        pipe(inputs, batch_size=3)
-    answers = pipe(inputs, batch_size=3, on_error="skip")
-    assert [answers[0], answers[2]] == [pipe(PHOTOS[0]), pipe(PHOTOS[1])]
+    with pytest.raises(ImageError, match=r"^Image 1 is nothing that the vision part can see " + message):
+        pipe(inputs, batch_size=3, **options)
+    answers = pipe(inputs, batch_size=3, on_error="skip", **options)
+    texts = [answer["generated_text"] for [answer] in answers]
+    assert texts == [pipe(PHOTOS[0])[0]["generated_text"], None, pipe(PHOTOS[1])[0]["generated_text"]]
+    assert pipe(inputs[1:2] * 2, batch_size=2, on_error="skip")[1][0]["error"].startswith("Image 1 is nothing")
+
+
+def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
+    look_at = pipe.model.model.look_at
+
+    def small_memory(**visual):
+        if len(visual["pixel_values"]) > 1:
+            raise error
+        return look_at(**visual)
+
+    monkeypatch.setattr(pipe.model.model, "look_at", small_memory)
+    for error in (RuntimeError("no workspace"), torch.OutOfMemoryError("out of memory")):
+        with pytest.raises(type(error), match=str(error)):
+            pipe(PHOTOS, batch_size=5, on_error="skip")
 
 
 def test_what_an_image_processor_raises_is_named():
