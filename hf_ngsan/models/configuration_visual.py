@@ -144,7 +144,7 @@ def make_transformers_backbone(auto_class: type, config: PreTrainedConfig):
         ValueError: it is no such model, or needs a package that is missing.
     """
     try:
-        return auto_class.from_config(config)
+        return auto_class.from_config(config, dtype=torch.get_default_dtype())  # whatever the checkpoint has
     except (ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error

@@ -206,7 +206,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 def unusable_backbone(name: str, error: Exception) -> RecipeError:
     return RecipeError(
         f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
-        "folder of a backbone or detection model, or its name on the Hub."
+        "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
     )
 
 

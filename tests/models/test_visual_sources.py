@@ -72,6 +72,14 @@ def test_checkpoints_of_other_heads_become_backbones(model_class, config, width,
     assert torch.equal(VisionModel.from_backbone(tmp_path)(pixels).visual_features, output.visual_features)
 
 
+def test_a_checkpoint_in_half_precision_takes_the_type_of_the_model_around_it(tmp_path):
+    ResNetForImageClassification(ResNetConfig(**STAGES, layer_type="basic")).half().save_pretrained(tmp_path)
+    vision = VisionModel.from_backbone(tmp_path)
+    assert vision.dtype == torch.float32
+    vision.save_pretrained(tmp_path / "vision")
+    assert VisionModel.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
+
+
 def test_an_earlier_stage_has_its_own_width(pixels):
     vision = VisionModel(VisionConfig(backbone_config=SwinConfig(**SWIN, out_features=["stage1"]))).eval()
     assert vision(pixels).visual_features.shape[2] == vision.config.feature_size == 8

@@ -229,6 +229,12 @@ def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monk
         assert "\n" not in str(error.value)
 
 
+def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path):
+    recipe = pixel_recipe(tmp_path, {"vision_config": {"pretrained": str(trained[1].best_dir)}})
+    with pytest.raises(RecipeError, match=r"'ngsan', which is neither a .* itself, not of a captioner around it"):
+        new_captioner(recipe, ["word"])
+
+
 def test_weights_of_another_shape_are_named(named, tmp_path):
     wider = {**named, "backbone_config": {**BACKBONE, "hidden_sizes": [4, 16]}}
     with pytest.raises(RecipeError, match=r"backbone has other shapes of \d+ weights of the backbone, stages"):
