@@ -247,7 +247,7 @@ class VisionModel(PreTrainedModelWithVision):
     def check_size(self, height: int, width: int):
         """Raise a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
         strides = getattr(self.backbone.config, "feat_strides", None)
-        if strides is None:
+        if self.config.kind == "grid" or strides is None:
             return
         num_queries, cells = self.backbone.config.num_queries, sum((height // s) * (width // s) for s in strides)
         if height % max(strides) or width % max(strides):
@@ -301,6 +301,8 @@ def kind_of_source(name: str, config: dict) -> str:
         ValueError: it is neither.
     """
     model_type = config.get("model_type")
+    if model_type is None:
+        raise ValueError(f"{name} holds no model: a config.json that names its model_type is missing.")
     is_backbone = model_type in OWN_MODELS or model_type in MODEL_FOR_BACKBONE_MAPPING_NAMES
     if model_type in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES and (
         not is_backbone or any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])

@@ -43,7 +43,8 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, or features of another width.
+        RecipeError: unknown model type or field, a field of the wrong type, features of another width, or images of a
+            size that the vision part cannot take.
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
@@ -65,6 +66,7 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
             load_backbone(vision)
             image_processor = new_image_processor(vision, recipe.data.image_size)
         processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+    check_image_size(model.base_model.vision, processor.image_processor)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
 
@@ -201,6 +203,16 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
         return load_image_processor(source, vision.config.kind, image_size=image_size)
     except (ValueError, OSError) as error:
         raise unusable_backbone(source, error) from error
+
+
+def check_image_size(vision: VisionModel | None, image_processor):
+    """Raise a RecipeError if all images become of one size, which the vision part cannot take."""
+    size = getattr(image_processor, "size", None) or {}
+    if vision is not None and size.get("height") and size.get("width"):
+        try:
+            vision.check_size(size["height"], size["width"])
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
 
 
 def unusable_backbone(name: str, error: Exception) -> RecipeError:

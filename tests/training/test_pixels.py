@@ -17,6 +17,7 @@ from hf_ngsan.training.captioners import rows_for
 from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from hf_ngsan.training.vision_identity import vision_difference, vision_identity
+from tests.extraction.test_vision import DETECTOR
 from tests.training.tiny import tiny_recipe
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1], "use_batch_norm": True}
@@ -229,10 +230,19 @@ def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monk
         assert "\n" not in str(error.value)
 
 
-def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path):
-    recipe = pixel_recipe(tmp_path, {"vision_config": {"pretrained": str(trained[1].best_dir)}})
-    with pytest.raises(RecipeError, match=r"'ngsan', which is neither a .* itself, not of a captioner around it"):
+@pytest.mark.parametrize(("name", "message"), [("best", "'ngsan', which is neither"), (".", "holds no model")])
+def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path, name, message):
+    recipe = pixel_recipe(tmp_path, {"vision_config": {"pretrained": str(trained[1].output_dir / name)}})
+    with pytest.raises(RecipeError, match=f"{message}.* itself, not of a captioner around it"):
         new_captioner(recipe, ["word"])
+
+
+def test_a_size_of_images_that_a_detection_model_cannot_take_is_refused_before_the_run(tmp_path):
+    vision = {"kind": "regions", "backbone_config": {"model_type": "rt_detr", **DETECTOR}}
+    recipe = pixel_recipe(tmp_path / "run", {"vision_config": vision}, data={"image_size": 50})
+    with pytest.raises(RecipeError, match=r"height 50 and width 50: both must be multiples of 32; .*data\.image_size"):
+        train(recipe)
+    assert not (tmp_path / "run").exists()
 
 
 def test_weights_of_another_shape_are_named(named, tmp_path):
