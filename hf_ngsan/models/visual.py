@@ -68,12 +68,21 @@ class PreTrainedModelWithVision(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
-        for vision in parts_with_a_named_backbone(self) if is_main_process else ():
-            logger.warning(
-                "The weights of the frozen backbone are left out of the saved model; loading takes them from "
-                f"{vision.config.pretrained}."
-            )
-        return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        left_out = set()
+        for path, part in self.named_modules():
+            if isinstance(part, VisionModel) and not part.config.save_frozen_weights:
+                left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in part.backbone.state_dict()}
+                if is_main_process:
+                    logger.warning(
+                        "The weights of the frozen backbone are left out of the saved model; loading takes them from "
+                        f"{part.config.pretrained}."
+                    )
+        always = self._keys_to_ignore_on_save
+        self._keys_to_ignore_on_save = left_out.union(always or ())
+        try:
+            return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        finally:
+            self._keys_to_ignore_on_save = always
 
     def set_attn_implementation(self, *args, **kwargs):
         """Choose the attention of all but backbones of transformers, many of which have one kind or none."""
@@ -124,7 +133,6 @@ class VisionModel(PreTrainedModelWithVision):
         super().__init__(config)
         self.backbone = make_backbone(config)
         if not config.save_frozen_weights:
-            self._keys_to_ignore_on_save = {f"backbone.{name}" for name in self.backbone.state_dict()}
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
         self.post_init()
         self.train(self.training)

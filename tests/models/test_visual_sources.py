@@ -153,6 +153,15 @@ def test_a_vision_part_without_any_weight_of_its_own_is_loaded(named, auto_class
     assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
+def test_a_model_can_be_saved_with_its_backbone_after_all(named, tmp_path, pixels):
+    named.save_pretrained(tmp_path / "without")
+    loaded = VisionModel.from_pretrained(tmp_path / "without")
+    loaded.config.save_frozen_weights = True
+    loaded.save_pretrained(tmp_path / "with")
+    (tmp_path / "backbone").rename(tmp_path / "elsewhere")
+    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "with")(pixels), named(pixels))
+
+
 def test_only_the_main_process_says_what_is_left_out(named, tmp_path, caplog):
     named.save_pretrained(tmp_path / "vision", is_main_process=False)
     assert not caplog.records and not list((tmp_path / "vision").iterdir())
