@@ -69,8 +69,8 @@ class CaptioningProcessor(ProcessorMixin):
                 none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
-            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1], one array
-                an image, or a single array for one image.
+            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1]; one
+                array an image, or a single array for one image.
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
                 image (the same C for all). `None` or `""` is a row without any label.
             regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
