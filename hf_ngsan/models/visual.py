@@ -60,10 +60,12 @@ class PreTrainedModelWithVision(PreTrainedModel):
                 vision.load_pretrained_backbone()
             except OSError as error:
                 source = vision.config.pretrained
+                is_gone = os.path.isabs(source) and not os.path.isdir(source)
+                reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
                 raise MissingBackboneError(
                     f"The weights of the backbone ({vision.config.backbone_config.model_type}) were left out of this "
-                    f"model (save_frozen_weights=False), and {source}, which has them, cannot be loaded; put it there "
-                    "again, or correct vision_config.pretrained in the model's config.json."
+                    f"model (save_frozen_weights=False), and cannot be loaded from {source} ({reason}); mend that, or "
+                    "correct pretrained in the vision_config of the model's config.json."
                 ) from error
         return loaded
 

@@ -115,9 +115,7 @@ def test_a_left_out_backbone_that_is_gone_is_no_fault_of_the_captioner(folder, t
     shutil.copytree(folder / "light", tmp_path / "light")
     file = tmp_path / "light" / "config.json"
     file.write_text(file.read_text().replace(str(folder / "first"), "/nowhere/first"))
-    with pytest.raises(
-        OSError, match=r"^The weights of the backbone .* /nowhere/first, .* cannot be loaded; put"
-    ) as error:
+    with pytest.raises(OSError, match=r"^The weights of the backbone .* from /nowhere/first \(there is no") as error:
         load_captioner(tmp_path / "light")
     assert "\n" not in str(error.value)
 
