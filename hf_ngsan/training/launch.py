@@ -56,6 +56,7 @@ def make_accelerator(**options):
 
 def torchrun() -> int:
     """The command `torchrun`; returns the exit code of the process that failed first, or 0."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
@@ -68,6 +69,8 @@ def torchrun() -> int:
             name = signal.Signals(-failure.exitcode).name
             print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 1
+    except SignalException as error:  # Ctrl-C, for example
+        return 128 + error.sigval
     return 0
 
 
