@@ -5,7 +5,7 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,10 @@ def load_image_processor(
 
 
 def of_whole_images(name, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
-    if image_processor.do_center_crop:
-        raise PreprocessingError(
-            f"The image processor of {name} cuts images (do_center_crop), but boxes are shares of the whole image; set "
-            "do_center_crop to false and size to the height and width of the images."
-        )
+    try:
+        check_whole_images(image_processor)
+    except ValueError as error:
+        raise PreprocessingError(f"{name}: {error}") from error
     return image_processor
 
 
