@@ -46,8 +46,8 @@ PIXELS = {
     "model": {
         "model_type": "spatial_captioner",
         "hidden_size": 64,
-        "encoder_layers": 2,
-        "decoder_layers": 1,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
         "num_attention_heads": 4,
         "intermediate_size": 256,
         "attention_temperature": "head_dim",
