@@ -239,9 +239,10 @@ class FeatureFolder:
         return info, state
 
     def remove(self):
-        """Delete what an extraction without any row has written."""
+        """Delete what is said of the rows, where there are none (any more)."""
+        for name in (STATE, INFO, SKIPPED, METADATA):
+            (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
-        (self.path / METADATA).unlink(missing_ok=True)
 
 
 @contextmanager

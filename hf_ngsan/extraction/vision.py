@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 from transformers import PreTrainedConfig
-from transformers.utils import logging as transformers_logging
 
 from ..auto import CAPTIONERS
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.visual import VisionModel, kind_of_source
-from ..training.captioners import find_model_folder, load_captioner, one_sentence, without_progress_bars
+from ..training.captioners import find_model_folder, load_captioner, one_sentence, quiet_loading
 from ..training.preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
@@ -68,17 +67,13 @@ def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
 
 def load_model(name, load) -> VisionModel:
     """What `load` returns, without the report that a classifier's last layer is not used."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
     try:
-        with without_progress_bars():
+        with quiet_loading():
             return load()
     except ExtractionError:
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
-    finally:
-        transformers_logging.set_verbosity(verbosity)
 
 
 def read_config(folder: str) -> dict:

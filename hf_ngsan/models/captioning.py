@@ -404,6 +404,8 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, WordAttentio
         `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before beams
         are made of them. `inputs` are visual features, or pixels if they have four dimensions.
         """
+        if kwargs.get("max_length") is not None:
+            kwargs.setdefault("max_new_tokens", None)  # that of the model would win
         if inputs is not None and inputs.ndim == 4:
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:

@@ -17,6 +17,7 @@ from .images import ImageError, reason, titled
 from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, StreamError, streamable
 from .visual_inputs import real_size
 
+FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 VISUAL_INPUTS = ("pixel_values", "pixel_mask", "visual_boxes", "attention_mask")
 
 
@@ -131,8 +132,12 @@ class ImageToTextPipeline(Pipeline):
         else:
             items = Items(inputs, reader)
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
+            is_cut_off = isinstance(batch.items[-1].error, StreamError)
+            failure = batch.items.pop().error if is_cut_off else None
             for captioned in self.forward(batch, **forward_params):
                 yield self.postprocess(captioned, **postprocess_params)
+            if failure is not None:
+                raise failure
 
     def _forward(
         self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs
@@ -141,7 +146,7 @@ class ImageToTextPipeline(Pipeline):
         captioned = {}
         for position, item in enumerate(batch.items):
             if item.error is not None:
-                if on_error == "raise" or isinstance(item.error, StreamError):
+                if on_error == "raise":
                     raise item.error
                 captioned[position] = Captioned([{"generated_text": None, "error": str(item.error)}])
         for positions, inputs in groups:
@@ -162,7 +167,7 @@ class ImageToTextPipeline(Pipeline):
         visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
         try:
             tokens = self.model.model.look_at(**visual)
-        except torch.OutOfMemoryError:
+        except FAULTS_OF_DEVICES:
             raise
         except (RuntimeError, ValueError) as error:
             if len(positions) == 1:

@@ -138,7 +138,7 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
     if Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise ModelFolderError(f"{folder} is not a complete captioner: tokenizer.json is missing; save it again.")
     try:
-        with without_progress_bars():
+        with quiet_loading():
             model, report = AutoModelForImageTextToText.from_pretrained(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
@@ -150,7 +150,7 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
             f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
         ) from error
     if new_vision:
-        model.base_model.vision = VisionModel(config.vision_config)
+        model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
@@ -217,6 +217,18 @@ def without_progress_bars():
     finally:
         if was_enabled:
             transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet_loading():
+    """Inside the `with` block transformers shows no bars and does not report on weights, which the caller looks at."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with without_progress_bars():
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def one_sentence(error: Exception) -> str:

@@ -60,15 +60,17 @@ def torchrun() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # here alone: the processes that it starts have loggers of their own
     try:
         main()
     except ChildFailedError as error:
-        _, failure = error.get_first_failure()
-        if failure.exitcode < 0:
-            name = signal.Signals(-failure.exitcode).name
-            print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
-        return failure.exitcode if failure.exitcode > 0 else 1
+        failures = [error.get_first_failure()[1], *error.failures.values()]
+        for failure in failures:
+            if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:  # with which torchrun ends the others
+                name = signal.Signals(-failure.exitcode).name
+                print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
+                return 128 - failure.exitcode
+        return failures[0].exitcode if failures[0].exitcode > 0 else 128 - failures[0].exitcode
     except SignalException as error:  # Ctrl-C, for example
         return 128 + error.sigval
     return 0

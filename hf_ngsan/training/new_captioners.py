@@ -12,7 +12,7 @@ from ..data import build_tokenizer
 from ..models.configuration_visual import OWN_CONFIGS, VisionConfig, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.visual import VisionModel, fields_of_source, lasting_name
-from .captioners import changed_config, load_captioner, load_config, one_sentence, without_progress_bars
+from .captioners import changed_config, load_captioner, load_config, one_sentence, quiet_loading
 from .preprocessing import load_image_processor
 from .recipe import Recipe, RecipeError, suggestion
 from .settings import EvaluationSettings
@@ -100,20 +100,28 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
     check_field_names(fields, type(config))
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
-    keeps_vision = trained is not None and fields.get("vision_config", trained) is not None
-    is_left_out = keeps_vision and not trained.save_frozen_weights
+    how_trained = {}
     if is_new:
         fields = with_named_backbone(fields)
         check_width(folder, config, fields)
     elif fields.get("vision_config") is not None:
-        fields["vision_config"] = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
-    model, processor = load_captioner(folder, new_vision=is_new or is_left_out, **fields)
+        changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
+        wanted = changed_config(config, {"vision_config": changed}).vision_config
+        how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
+        as_saved = {name: getattr(trained, name) for name in how_trained}  # which tells where the weights are
+        fields["vision_config"] = {**changed, **as_saved}
+    model, processor = load_captioner(folder, new_vision=is_new, **fields)
     vision = model.base_model.vision
-    if is_new or is_left_out:
+    if is_new:
         load_backbone(vision)
-    if vision is not None and (is_new or processor.image_processor is None):
+    if how_trained:
+        vision.config.update(how_trained)
+        vision.requires_grad_(True).train(vision.training)
+    if vision is None:
+        processor.image_processor = None
+    elif is_new or processor.image_processor is None:
         processor.image_processor = new_image_processor(vision, image_size)
-    elif image_size is not None and processor.image_processor is not None:
+    elif image_size is not None:
         processor.image_processor.size = SizeDict(height=image_size, width=image_size)
     return model, processor
 
@@ -179,7 +187,7 @@ def load_backbone(vision: VisionModel):
     if vision.config.pretrained is None:
         return
     try:
-        with without_progress_bars():
+        with quiet_loading():
             vision.load_pretrained_backbone()
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise unusable_backbone(vision.config.pretrained, error) from error

@@ -239,6 +239,18 @@ def test_a_folder_without_any_row_is_begun_anew(photos, tmp_path):
     assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
 
 
+def test_a_folder_whose_rows_are_lost_is_not_described_by_them(photos, tmp_path):
+    extract(photos, tmp_path / "out", split="train")
+    for shard in (tmp_path / "out").glob("*.arrow"):
+        shard.write_bytes(shard.read_bytes()[:100])
+    others = write_photos(tmp_path / "others", 6)
+    (others / "000006.png").write_bytes(b"")
+    with pytest.raises(ExtractionError):  # in the second shard
+        extract(others, tmp_path / "out", model=tiny_vision(seed=5), split="train", strict=True, images_per_shard=3)
+    assert len(list((tmp_path / "out").glob("*.arrow"))) == 1
+    assert not (tmp_path / "out/state.json").exists()  # so that nobody reads its rows as those of the first model
+
+
 def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_ngsan.extraction.extract.LOCK_SECONDS", 0.1)
     (tmp_path / "out").mkdir()

@@ -354,6 +354,10 @@ def test_a_stream_that_fails_names_the_input_and_ends(pipe, captions, paths, tmp
         assert next(answers) == captions[0]
         with pytest.raises(ImageError, match=r"^Image 1 cannot be read: .*, and the iterator ended with it\.$"):
             next(answers)
+    answers = iter(pipe(stream["image"], batch_size=8, on_error="skip"))  # the failure is in the first batch
+    assert next(answers) == captions[0]
+    with pytest.raises(ImageError, match=r"^Image 1 cannot be read: "):
+        next(answers)
     undecoded = stream.cast_column("image", datasets.Image(decode=False))
     answers = list(pipe(undecoded, on_error="skip"))
     assert [answers[0], answers[2]] == [captions[0], captions[2]]

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -133,8 +134,25 @@ def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, na
 
 
 def test_a_vision_part_can_be_taken_away(folder):
-    model, _ = tuned(folder, "light", vision_config=None)
-    assert model.model.vision is None
+    model, processor = tuned(folder, "light", vision_config=None)
+    assert model.model.vision is None and processor.image_processor is None
+
+
+@pytest.mark.parametrize("name", ["seeing", "light"])
+@pytest.mark.parametrize("source", ["first", "second"])
+def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, name, source, caplog):
+    vision = {"pretrained": str(folder / source), "grid_size": [2, 2]}
+    for is_kept in (True, False):
+        model, processor = tuned(folder, name, vision_config={**vision, "save_frozen_weights": is_kept})
+        assert "MISSING" not in caplog.text
+        save_captioner(model, processor, tmp_path / str(is_kept))
+        saved = load_file(tmp_path / str(is_kept) / "model.safetensors")
+        assert any("vision" in weight for weight in saved) == is_kept
+        if is_kept or (name, source) != ("seeing", "first"):  # whose weights are no longer those of the source
+            loaded, _ = load_captioner(tmp_path / str(is_kept))
+            assert same_vision(loaded.model.vision, model.model.vision)
+        model.config.vision_config.save_frozen_weights = not is_kept
+        assert model.model.vision.config.save_frozen_weights is not is_kept
 
 
 @pytest.mark.parametrize("name", ["blind", "seeing"])

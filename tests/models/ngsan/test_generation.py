@@ -47,6 +47,7 @@ def test_captions_have_20_tokens_at_most_unless_told_otherwise(images, tmp_path,
         model.lm_head.bias[2] = -100.0
     assert model.generate(**images).shape == (5, 1 + 20)
     assert model.generate(**images, max_new_tokens=3).shape == (5, 1 + 3)
+    assert model.generate(**images, max_length=3).shape == (5, 3)
     assert not caplog.records
     for longest in (20, 7):
         model.generation_config.max_new_tokens = longest

@@ -150,6 +150,7 @@ def test_captions_have_14_words_and_their_end_at_most(cells):
         model.lm_head.bias[2] = -100.0
     assert model.generate(**cells).shape == (4, 1 + 15)
     assert model.generate(**cells, max_new_tokens=3).shape == (4, 1 + 3)
+    assert model.generate(**cells, max_length=3).shape == (4, 3)
 
 
 def test_attention_of_every_generated_word_covers_the_cells(cells):
