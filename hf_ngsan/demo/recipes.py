@@ -88,7 +88,7 @@ IN_BRIEF = {
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
 }
-"""What the demo changes in it, to be done in time: objects are learnt then, and relations with some seeds only."""
+"""What the demo changes in it, to be done in time; relations are then learnt less well."""
 
 
 def scenes_recipe(
