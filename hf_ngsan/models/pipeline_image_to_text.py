@@ -14,7 +14,7 @@ from transformers.pipelines.base import Pipeline
 from .attention_maps import attention_maps
 from .configuration_hub import check_choice, check_positive
 from .images import ImageError, reason, titled
-from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, StreamError, streamable
+from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, SettingsError, StreamError, streamable
 from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -146,7 +146,7 @@ class ImageToTextPipeline(Pipeline):
         captioned = {}
         for position, item in enumerate(batch.items):
             if item.error is not None:
-                if on_error == "raise":
+                if on_error == "raise" or isinstance(item.error, SettingsError):
                     raise item.error
                 captioned[position] = Captioned([{"generated_text": None, "error": str(item.error)}])
         for positions, inputs in groups:

@@ -27,6 +27,10 @@ class StreamError(ImageError):
     """An iterator that failed: it has no next input, so that nobody can go on after this one."""
 
 
+class SettingsError(ValueError):
+    """The pipeline cannot do what is asked with any input; no input is to be skipped for it."""
+
+
 @dataclass
 class Item:
     """One input, read.
@@ -161,7 +165,7 @@ class ItemReader:
     def read_image(self, item: Item, source: Mapping):
         image_processor = self.processor.image_processor
         if image_processor is None:
-            raise ValueError(
+            raise SettingsError(
                 "This captioner takes images, but its processor has no image processor; make the processor with "
                 "image_processor=CaptioningImageProcessor()."
             )
@@ -170,7 +174,10 @@ class ItemReader:
         if self.with_maps:
             self.prepare_maps(item, image)
         if self.with_maps or item.boxes is not None:
-            check_whole_images(image_processor)
+            try:
+                check_whole_images(image_processor)
+            except ValueError as error:
+                raise SettingsError(str(error)) from error
         try:
             item.pixels = image_processor(image, return_tensors="pt")
         except Exception as error:  # each image processor has its own

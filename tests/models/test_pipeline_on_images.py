@@ -235,6 +235,8 @@ def test_maps_and_boxes_of_cut_images_are_refused(setting):
     for inputs, options in ((PHOTOS[0], {"return_attention": True}), ({"image": PHOTOS[0], "regions": BOX}, {})):
         with pytest.raises(ValueError, match=rf"The image processor cuts images \({setting}\)"):
             pipe(inputs, **options)
+        with pytest.raises(ValueError, match="cuts images"):  # of which no input is to blame
+            pipe([inputs], on_error="skip", **options)
 
 
 def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(pipe):
@@ -454,7 +456,7 @@ def test_settings_that_are_wrong_are_named(pipe):
         pipe({"photo": PHOTOS[0]})
     without = ImageToTextPipeline(model=pixel_captioner(), processor=tiny_processor())
     with pytest.raises(ValueError, match="its processor has no image processor"):
-        without(PHOTOS[0])
+        without(PHOTOS[0], on_error="skip")
     blind = ImageToTextPipeline(model=tiny_captioner(), processor=pixel_processor())
     with pytest.raises(ValueError, match=r"takes a mapping with visual_features .* it got a mapping with \['image'\]"):
         blind({"image": PHOTOS[0]})
