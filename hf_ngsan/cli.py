@@ -243,7 +243,8 @@ def run_evaluate(options):
     from .training import evaluate_captioner
     from .training.rows import is_scenes
 
-    check_evaluate(options)
+    if options.output:
+        check_output_file(options.output)
     model, processor, rows, accelerator = load_for_captioning(options)
     evaluation = evaluate_captioner(
         model,

@@ -388,12 +388,18 @@ class CaptioningModel(CaptioningPreTrainedModel):
 
 
 class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, WordAttentionMixin, GenerationMixin):
-    """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
+    """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`.
 
+    Attributes:
+        longest_caption (`int`): tokens of a generated caption at most, its end included, where nothing else is said.
+    """
+
+    longest_caption = 20
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
     def __init__(self, config):
         super().__init__(config)
+        self.generation_config.max_new_tokens = self.longest_caption
         if config.vision_config is not None:
             self.main_input_name = "pixel_values"
 

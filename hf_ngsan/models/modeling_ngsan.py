@@ -26,8 +26,6 @@ from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometr
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
-LONGEST_CAPTION_TOKENS = 20  # the end token is one
-
 
 class NGSANEncoderLayer(CaptionEncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
@@ -156,7 +154,6 @@ class NGSANForConditionalGeneration(NGSANPreTrainedModel, CaptioningForCondition
         self.model = NGSANModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
-        self.generation_config.max_new_tokens = LONGEST_CAPTION_TOKENS
 
 
 __all__ = ["NGSANForConditionalGeneration", "NGSANModel", "NGSANPreTrainedModel"]

@@ -28,8 +28,6 @@ from .geometry import absolute_geometry, sinusoids
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
-LONGEST_CAPTION = 14
-
 
 class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
     config: SpatialCaptionerConfig
@@ -151,12 +149,13 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
     ```
     """
 
+    longest_caption = 15
+
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
         self.model = SpatialCaptionerModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
-        self.generation_config.max_new_tokens = LONGEST_CAPTION + 1  # the end token is one
 
 
 __all__ = [

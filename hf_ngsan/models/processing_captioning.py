@@ -1,5 +1,6 @@
 """Processor of the captioners: images or visual features, boxes, captions and prefixes to model inputs."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -207,10 +208,10 @@ class CaptioningProcessor(ProcessorMixin):
 
     @classmethod
     def _get_arguments_from_pretrained(cls, pretrained_model_name_or_path, processor_dict=None, **kwargs) -> list:
-        try:  # within the processor's own file, or in one of its own
-            saved, _ = CaptioningImageProcessor.get_image_processor_dict(pretrained_model_name_or_path, **kwargs)
-        except OSError:
-            saved = None
+        saved = (processor_dict or {}).get("image_processor")
+        if saved is None:  # or in a file of its own
+            with contextlib.suppress(OSError):
+                saved, _ = CaptioningImageProcessor.get_image_processor_dict(pretrained_model_name_or_path, **kwargs)
         if saved is not None and saved.get("image_processor_type") != CaptioningImageProcessor.__name__:
             return super()._get_arguments_from_pretrained(pretrained_model_name_or_path, processor_dict, **kwargs)
         tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)

@@ -55,7 +55,7 @@ class PreTrainedModelWithVision(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
         loaded = super().from_pretrained(*args, **kwargs)
-        for vision in parts_with_a_named_backbone(loaded[0] if isinstance(loaded, tuple) else loaded):
+        for vision in left_out_backbones(loaded[0] if isinstance(loaded, tuple) else loaded).values():
             try:
                 vision.load_pretrained_backbone()
             except OSError as error:
@@ -71,14 +71,13 @@ class PreTrainedModelWithVision(PreTrainedModel):
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
         left_out = set()
-        for path, part in self.named_modules():
-            if isinstance(part, VisionModel) and not part.config.save_frozen_weights:
-                left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in part.backbone.state_dict()}
-                if is_main_process:
-                    logger.warning(
-                        "The weights of the frozen backbone are left out of the saved model; loading takes them from "
-                        f"{part.config.pretrained}."
-                    )
+        for path, vision in left_out_backbones(self).items():
+            left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
+            if is_main_process:
+                logger.warning(
+                    "The weights of the frozen backbone are left out of the saved model; loading takes them from "
+                    f"{vision.config.pretrained}."
+                )
         always = self._keys_to_ignore_on_save
         self._keys_to_ignore_on_save = left_out.union(always or ())
         try:
@@ -88,7 +87,9 @@ class PreTrainedModelWithVision(PreTrainedModel):
 
     def set_attn_implementation(self, *args, **kwargs):
         """Choose the attention of all but backbones of transformers, many of which have one kind or none."""
-        parts = [part for part in vision_parts(self) if part.config.backbone_config.model_type not in OWN_MODELS]
+        parts = [
+            part for part in vision_parts(self).values() if part.config.backbone_config.model_type not in OWN_MODELS
+        ]
         backbones = [part._modules.pop("backbone") for part in parts]
         try:
             super().set_attn_implementation(*args, **kwargs)
@@ -97,12 +98,14 @@ class PreTrainedModelWithVision(PreTrainedModel):
                 part.backbone = backbone
 
 
-def vision_parts(model: nn.Module) -> list["VisionModel"]:
-    return [module for module in model.modules() if isinstance(module, VisionModel)]
+def vision_parts(model: nn.Module) -> dict[str, "VisionModel"]:
+    """The vision parts of a model, or itself, by their names in it."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, VisionModel)}
 
 
-def parts_with_a_named_backbone(model: nn.Module) -> list["VisionModel"]:
-    return [part for part in vision_parts(model) if not part.config.save_frozen_weights]
+def left_out_backbones(model: nn.Module) -> dict[str, "VisionModel"]:
+    """The vision parts whose backbone is not saved with the model, by their names in it."""
+    return {name: part for name, part in vision_parts(model).items() if not part.config.save_frozen_weights}
 
 
 class VisionModel(PreTrainedModelWithVision):
