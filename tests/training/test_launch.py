@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,8 +15,8 @@ if sys.argv[1] == "fails" and rank == 1:
 if sys.argv[1] == "killed" and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[1] != "done":
-    print("waiting", flush=True)
     try:
+        os.write(1, b"waiting\\n")  # at once, lest the lines of two processes mix
         time.sleep(100)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -55,8 +54,7 @@ def test_what_processes_say_is_all_that_is_said(start, how, code, message):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_processes_that_are_stopped_end_quietly(start, name):
     process = start("waits")
-    assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.5)
+    assert [process.stdout.readline() for _ in range(2)] == ["waiting\n"] * 2
     process.send_signal(signal.Signals[name])
     _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (128 + signal.Signals[name], "")
