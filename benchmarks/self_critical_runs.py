@@ -16,8 +16,8 @@ from pathlib import Path
 
 from coco_layout_runs import call, spread
 
+from hf_ngsan.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
-from hf_ngsan.training.files import write_text_atomically
 
 CONFIG = Path(__file__).parents[1] / "examples" / "configs" / "ngsan" / "coco_layout_self_critical.yaml"
 GAIN, MOST_BAD_ENDINGS = 0.05, 0.01

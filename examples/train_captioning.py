@@ -12,8 +12,8 @@ import json
 import logging
 import sys
 
+from hf_ngsan.launching import launch_processes, make_accelerator
 from hf_ngsan.training import evaluate_captioner, load_captioner, load_recipe, train
-from hf_ngsan.training.launch import launch_processes, make_accelerator
 from hf_ngsan.training.rows import is_scenes, load_rows
 
 

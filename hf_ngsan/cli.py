@@ -62,7 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def launch(options: argparse.Namespace, arguments: list[str]):
-    from .training.launch import launch_processes
+    from .launching import launch_processes
 
     launch_processes(["-m", "hf_ngsan.cli", *arguments], options.num_processes, lambda: options.check(options))
 
@@ -232,7 +232,7 @@ def run_train(options):
 
 
 def check_evaluate(options):
-    from .training.captioners import load_config
+    from .loading import load_config
 
     if options.output:
         check_output_file(options.output)
@@ -294,8 +294,8 @@ def check_caption_options(options):
 
 def caption_images(options):
     from .captioning_files import caption_files
+    from .launching import make_accelerator
     from .training import load_captioner
-    from .training.launch import make_accelerator
 
     model, processor = load_captioner(options.model)
     results = caption_files(
@@ -328,10 +328,9 @@ def caption_rows(options):
 
 def load_for_captioning(options, with_captions: bool = True):
     """Model on its device, processor, rows and accelerator of the commands that caption a split."""
+    from .launching import make_accelerator
     from .training import load_captioner
-    from .training.captioners import rows_for
-    from .training.launch import make_accelerator
-    from .training.rows import load_rows
+    from .training.rows import load_rows, rows_for
 
     accelerator = make_accelerator()
     model, processor = load_captioner(options.model)

@@ -1,8 +1,22 @@
 """How commands and scripts tell errors."""
 
+import re
+
 
 def sentence(error: Exception) -> str:
     """What an error says, in one line; for one of the operating system the file and the reason."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     return " ".join(str(error).split())
+
+
+def one_sentence(error: Exception) -> str:
+    """What an error says, in one line and without its full stop."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, AttributeError | LookupError | TypeError):  # what they say is not meant for users
+        return f"{type(error).__name__}: {lines[0]}".rstrip(".")
+    if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
+        return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
+    return lines[0].rstrip(".")

@@ -9,9 +9,9 @@ from PIL import Image
 from hf_ngsan import captioning_files
 from hf_ngsan.captioning_files import caption_files, figure_paths
 from hf_ngsan.cli import main
+from hf_ngsan.loading import save_captioner
 from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
-from hf_ngsan.training.captioners import save_captioner
 from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ..data import draw_scene
 from ..data.scenes import Statement
+from ..files import replace_folder_contents, write_text_atomically
 from ..hub import save_for_hub
 from ..training import Recipe, load_captioner
-from ..training.files import replace_folder_contents, write_text_atomically
 from ..training.rows import load_rows
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
 from .recipes import FROM_PIXELS, IN_BRIEF, folder_name, scenes_recipe

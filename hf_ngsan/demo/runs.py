@@ -11,12 +11,11 @@ from multiprocessing import get_context
 
 from tqdm.auto import tqdm
 
+from ..files import write_text_atomically
 from ..training import Recipe, RecipeError, evaluate_captioner, load_captioner, load_recipe, train
-from ..training.captioners import rows_for
-from ..training.files import write_text_atomically
 from ..training.output_folder import RECIPE_FILE
 from ..training.recipe import changes_that_break_resuming
-from ..training.rows import load_rows
+from ..training.rows import load_rows, rows_for
 
 CHANCE = 0.5
 """Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""

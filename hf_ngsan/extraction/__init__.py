@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..training.vision_identity import vision_difference, vision_identity
+    from ..provenance import provenance_difference, vision_provenance
     from .errors import ExtractionError
     from .extract import ExtractionResult, extract_features
     from .feature_folder import read_extraction
@@ -23,6 +23,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "feature_folder": ["read_extraction"],
         "image_list": ["ImageList", "list_images"],
         "vision": ["load_vision"],
-        ".training.vision_identity": ["vision_difference", "vision_identity"],
+        ".provenance": ["provenance_difference", "vision_provenance"],
     },
 )

@@ -14,8 +14,8 @@ from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
 from ..data.contract import caption_features, check_row
-from ..training.files import TEMPORARY_PREFIX
-from ..training.vision_identity import vision_identity
+from ..files import TEMPORARY_PREFIX
+from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
 from .image_list import ImageList, list_images
@@ -134,7 +134,7 @@ def describe(model, image_processor, images: ImageList, name: str, split, dtype:
     return {
         "format": FORMAT,
         "backbone": str(name),
-        **vision_identity(model, image_processor),
+        **vision_provenance(model, image_processor),
         "dtype": dtype,
         "columns": columns,
         "images_per_shard": images_per_shard,

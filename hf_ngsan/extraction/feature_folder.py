@@ -21,9 +21,8 @@ import datasets
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from ..training.features_identity import description_of
-from ..training.files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
-from ..training.vision_identity import vision_difference
+from ..files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
+from ..provenance import description_of, provenance_difference
 from .errors import ExtractionError
 
 FORMAT = 1
@@ -42,7 +41,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
-        `checksums` (see [`vision_identity`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, and
+        `checksums` (see [`vision_provenance`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, and
         `format`.
 
     Raises:
@@ -51,7 +50,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     file = Path(directory) / METADATA
     try:
         metadata = json.loads(file.read_text(encoding="utf-8"))
-        vision_difference(metadata, metadata)
+        provenance_difference(metadata, metadata)
         complete = {"format", "backbone", "kind", "feature_size", "dtype", "columns", "images_per_shard"} <= set(
             metadata
         )
@@ -259,7 +258,7 @@ def without_progress_bars():
 
 def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):
     """Raise an ExtractionError if features described by `current` do not belong into a folder."""
-    difference = vision_difference(recorded, current)
+    difference = provenance_difference(recorded, current)
     if difference:
         raise ExtractionError(
             f"{folder} was begun with {recorded['backbone']}, but {current['backbone']} has {difference} now; features "

@@ -9,7 +9,7 @@ from typing import TypeVar
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
-from ..training.launch import make_accelerator
+from ..launching import make_accelerator
 from .errors import ExtractionError
 
 LONGEST_WAIT = timedelta(days=30)

@@ -6,10 +6,11 @@ from pathlib import Path
 from transformers import PreTrainedConfig
 
 from ..auto import CAPTIONERS
+from ..loading import find_model_folder, load_captioner, quiet_loading
+from ..messages import one_sentence
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.visual import VisionModel, kind_of_source
-from ..training.captioners import find_model_folder, load_captioner, one_sentence, quiet_loading
-from ..training.preprocessing import load_image_processor, of_whole_images
+from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
 GRID_FIELDS = ("grid_size",)

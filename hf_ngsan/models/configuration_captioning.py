@@ -35,7 +35,7 @@ class CaptionerConfig(HubConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     tie_word_embeddings: bool = False
-    features_identity: dict | None = None
+    features_provenance: dict | None = None
 
     def __post_init__(self, **kwargs):
         self.vision_config = make_vision_config(self.vision_config)

@@ -44,7 +44,7 @@ class NGSANConfig(CaptionerConfig):
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
         vision_config (`dict` or [`VisionConfig`], *optional*): a part that turns pixels into visual features and boxes;
             `None` for a captioner that is given these.
-        features_identity (`dict`, *optional*): what the visual features that the captioner was trained on were made
+        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
             with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
 
     Raises:

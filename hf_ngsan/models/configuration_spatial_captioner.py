@@ -51,7 +51,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix
             (inferred).
-        features_identity (`dict`, *optional*): what the visual features that the captioner was trained on were made
+        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
             with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
 
     Raises:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ..loading import find_model_folder, load_captioner, save_captioner
     from .averaging import WeightAverage
-    from .captioners import find_model_folder, load_captioner, save_captioner
     from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
     from .evaluation import Evaluation, evaluate_captioner
     from .generation import caption_batch, generate_captions
@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "averaging": ["WeightAverage"],
-        "captioners": ["find_model_folder", "load_captioner", "save_captioner"],
+        ".loading": ["find_model_folder", "load_captioner", "save_captioner"],
         "checkpoints": ["CheckpointError", "Checkpoints", "TrainingProgress"],
         "evaluation": ["Evaluation", "evaluate_captioner"],
         "generation": ["caption_batch", "generate_captions"],

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from .averaging import WeightAverage
-from .files import (
+from ..files import (
     TEMPORARY_PREFIX,
     DamagedFolderError,
     check_folder,
@@ -21,6 +20,7 @@ from .files import (
     write_folder_atomically,
     write_text_atomically,
 )
+from .averaging import WeightAverage
 
 logger = logging.getLogger(__name__)
 

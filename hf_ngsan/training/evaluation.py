@@ -10,8 +10,8 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import score_objects
+from ..files import write_text_atomically
 from ..metrics import CaptionMetrics
-from .files import write_text_atomically
 from .generation import generate_captions
 from .relations import relation_accuracy
 

@@ -17,12 +17,12 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
 
 from ..data import EpochSampler
+from ..files import replace_folder_contents, write_folder_atomically, write_text_atomically
+from ..loading import without_progress_bars
 from ..models.configuration_visual import OWN_CONFIGS
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
-from .captioners import without_progress_bars
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
-from .files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from .objective import Objective
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
 from .recipe import Recipe

@@ -9,21 +9,23 @@ from transformers.image_utils import SizeDict
 
 from ..auto import CAPTIONERS, config_class, model_class, processor_class
 from ..data import build_tokenizer
+from ..loading import changed_config, load_captioner, load_config, quiet_loading
+from ..messages import one_sentence
+from ..models.configuration_hub import ConfigurationError
 from ..models.configuration_visual import OWN_CONFIGS, VisionConfig, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.visual import VisionModel, fields_of_source, lasting_name
-from .captioners import changed_config, load_captioner, load_config, one_sentence, quiet_loading
-from .preprocessing import load_image_processor
+from ..preprocessing import load_image_processor
+from ..provenance import backbone_settings
 from .recipe import Recipe, RecipeError, suggestion
 from .settings import EvaluationSettings
-from .vision_identity import backbone_settings
 
 UNKNOWN_WORD_ID = 3
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 BACKBONE_KEYS = {"model_type", "out_features", "out_indices"}
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
-    "features_identity": "the features that are trained on",
+    "features_provenance": "the features that are trained on",
 }
 
 
@@ -48,7 +50,10 @@ def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: 
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
-        model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
+        try:
+            model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
+        except ConfigurationError as error:
+            raise RecipeError(f"section model: {error}") from error
     else:
         tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         if visual_feature_size is not None and not has_vision(fields):

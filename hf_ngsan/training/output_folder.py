@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from .files import TEMPORARY_PREFIX, remove_leftovers
+from ..files import TEMPORARY_PREFIX, remove_leftovers
 from .recipe import Recipe, RecipeError, changes_that_break_resuming, load_recipe, save_recipe
 
 RECIPE_FILE = "recipe.yaml"

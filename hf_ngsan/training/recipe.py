@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from .files import write_text_atomically
+from ..files import write_text_atomically
 from .settings import DataSettings, EvaluationSettings, SelfCriticalSettings, TrainingSettings
 
 

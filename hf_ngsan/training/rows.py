@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import numpy
 from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
+from ..provenance import check_features
 
 
 def load_rows(spec: str, split: str, with_captions: bool = True) -> Dataset:
@@ -45,3 +47,33 @@ def only_images(rows: Dataset) -> Dataset:
 def is_scenes(spec: str) -> bool:
     """Whether a spec names drawn scenes, whose relations can be scored."""
     return spec.partition(":")[0] == "scenes"
+
+
+def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
+    """The columns of a data set that a captioner reads: images for one that sees, if there are any, or else features.
+
+    Args:
+        model, processor: the captioner.
+        rows: from [`load_rows`].
+        data: what messages call them.
+
+    Raises:
+        DataError: the features are of another width than the model takes.
+        ProvenanceError: they are known to be of another backbone.
+    """
+    if model.config.vision_config is not None and "image" in rows.column_names:
+        return only_images(rows)
+    check_feature_size(model, visual_feature_size(rows), data)
+    check_features(model, processor, rows, data)
+    return only_features(rows)
+
+
+def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
+    """Raise a DataError unless the features of a data set are as wide as the model's input."""
+    expected = model.config.visual_feature_size
+    if expected != visual_feature_size:
+        images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
+        raise DataError(
+            f"The features of {data} are {visual_feature_size} wide, but the model takes visual_feature_size="
+            f"{expected}; use a model or features of the same width{images}."
+        )

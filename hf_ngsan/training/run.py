@@ -13,17 +13,17 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 
 from ..data import CaptionCollator
-from .captioners import rows_for, save_captioner
+from ..launching import make_accelerator
+from ..loading import save_captioner
+from ..provenance import remember_features
 from .checkpoints import TrainingProgress
 from .consensus import consensus_weights
 from .evaluation import caption_metric, evaluate_captioner, score_captions
-from .features_identity import remember_features
-from .launch import make_accelerator
 from .loop import TrainingLoop
 from .new_captioners import new_captioner
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
-from .rows import is_scenes, load_rows, visual_feature_size
+from .rows import is_scenes, load_rows, rows_for, visual_feature_size
 from .stages import make_stages
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         recipe,
         save_model=lambda model, folder: save_captioner(model, processor, folder),
         evaluate=evaluate if validation_rows is not None else None,
-        data_identity=identity_of(train_rows, captions, processor, model.config.features_identity),
+        data_identity=identity_of(train_rows, captions, processor, model.config.features_provenance),
     )
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
@@ -191,15 +191,15 @@ def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingPr
         accelerator.init_trackers("hf-ngsan", config=recipe.to_dict())
 
 
-def identity_of(rows: Sequence, captions: list[str], processor, features_identity: Mapping | None) -> dict:
+def identity_of(rows: Sequence, captions: list[str], processor, features_provenance: Mapping | None) -> dict:
     """What tells the training data from any other, without reading all features."""
     identity = {
         "number of images": len(rows),
         "text of the captions": short_checksum(captions),
         "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
     }
-    if features_identity is not None:
-        identity["backbone or preprocessing of its features"] = short_checksum(features_identity["checksums"])
+    if features_provenance is not None:
+        identity["backbone or preprocessing of its features"] = short_checksum(features_provenance["checksums"])
     return identity
 
 

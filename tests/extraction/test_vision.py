@@ -13,11 +13,11 @@ from transformers import (
     RTDetrImageProcessor,
 )
 
-from hf_ngsan.extraction import load_vision, vision_difference, vision_identity
+from hf_ngsan.extraction import load_vision, provenance_difference, vision_provenance
 from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.preprocessing import PreprocessingError
+from hf_ngsan.provenance import unusual_settings
 from hf_ngsan.training.new_captioners import new_captioner
-from hf_ngsan.training.preprocessing import PreprocessingError
-from hf_ngsan.training.vision_identity import unusual_settings
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.training.tiny import tiny_recipe
@@ -82,7 +82,8 @@ def test_a_vision_part_and_the_captioner_around_it(models):
         assert model(torch.rand(1, 3, 32, 32)).visual_features.shape == (1, 4, 8)
     loaded, processor = load_vision(models / "vision")
     assert (
-        vision_difference(vision_identity(tiny_vision(), tiny_processor()), vision_identity(loaded, processor)) is None
+        provenance_difference(vision_provenance(tiny_vision(), tiny_processor()), vision_provenance(loaded, processor))
+        is None
     )
 
 
@@ -123,9 +124,9 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
     named = {"pretrained": str(models / "detector"), "num_regions": 4}
     captioner, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["word"])
     extracting = load_vision(models / "detector", num_regions=4)
-    identity = vision_identity(captioner.model.vision, processor.image_processor)
+    identity = vision_provenance(captioner.model.vision, processor.image_processor)
     assert identity["kind"] == "regions"
-    assert vision_difference(identity, vision_identity(*extracting)) is None
+    assert provenance_difference(identity, vision_provenance(*extracting)) is None
 
 
 @pytest.mark.parametrize(
@@ -181,11 +182,11 @@ def test_a_processor_that_crops_is_refused(models, tmp_path):
 
 
 def test_identity_depends_on_what_changes_features_and_on_nothing_else():
-    same = vision_identity(tiny_vision(frozen=False, initializer_range=0.1), tiny_processor())
-    base = vision_identity(tiny_vision(), tiny_processor())
-    assert vision_difference(base, same) is None
-    assert vision_difference(base, vision_identity(tiny_vision(seed=1), tiny_processor())) == "other weights"
-    assert vision_difference(base, vision_identity(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
+    same = vision_provenance(tiny_vision(frozen=False, initializer_range=0.1), tiny_processor())
+    base = vision_provenance(tiny_vision(), tiny_processor())
+    assert provenance_difference(base, same) is None
+    assert provenance_difference(base, vision_provenance(tiny_vision(seed=1), tiny_processor())) == "other weights"
+    assert provenance_difference(base, vision_provenance(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
 
 
 def test_a_later_version_with_more_settings_says_the_same():

@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_ngsan.loading import save_captioner
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
 from hf_ngsan.training import RecipeError, load_captioner
-from hf_ngsan.training.captioners import save_captioner
 from hf_ngsan.training.new_captioners import new_captioner
 
 from .tiny import tiny_recipe

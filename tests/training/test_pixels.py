@@ -8,15 +8,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageClassification
 
-from hf_ngsan.data import load_data
+from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.provenance import provenance_difference, vision_provenance
 from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
-from hf_ngsan.training.captioners import rows_for
 from hf_ngsan.training.new_captioners import new_captioner
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
-from hf_ngsan.training.vision_identity import vision_difference, vision_identity
+from hf_ngsan.training.rows import rows_for
 from tests.extraction.test_vision import DETECTOR
 from tests.training.tiny import tiny_recipe
 
@@ -210,8 +210,8 @@ def test_a_classifier_from_the_hub_gives_its_mean_and_size(tmp_path):
     assert dict(processor.image_processor.size) == {"height": 40, "width": 40}
     assert list(processor.image_processor.image_mean) == [0.1] * 3
     extracting = load_vision(tmp_path / "resnet")
-    own = vision_identity(model.model.vision, processor.image_processor)
-    assert vision_difference(vision_identity(*extracting), own) is None
+    own = vision_provenance(model.model.vision, processor.image_processor)
+    assert provenance_difference(vision_provenance(*extracting), own) is None
 
 
 def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monk
     models = [
         new_captioner(pixel_recipe(tmp_path, {"vision_config": one}, data=data), ["word"]) for one in (named, vision)
     ]
-    described, found = (vision_identity(model.model.vision, processor.image_processor) for model, processor in models)
+    described, found = (vision_provenance(model.model.vision, processor.image_processor) for model, processor in models)
     assert found == described
     assert models[1][0].config.vision_config.grid_size == VISION["grid_size"]
     monkeypatch.chdir(tmp_path)
@@ -274,6 +274,6 @@ def test_fine_tuning_can_change_the_size_of_images(trained, tmp_path):
 
 def test_data_without_images_need_features_of_the_right_width(tmp_path):
     recipe = pixel_recipe(tmp_path / "run", data={"spec": "scenes:size=30,seed=3"})
-    with pytest.raises(RecipeError, match=r"features of scenes.* wide, but .*=8; .* or data with images"):
+    with pytest.raises(DataError, match=r"features of scenes.* wide, but .*=8; .* or data with images"):
         train(recipe)
     assert not (tmp_path / "run").exists()

@@ -1,12 +1,17 @@
-"""What features depend on: the backbone's weights and configuration, and the preprocessing, as checksums."""
+"""Provenance of features: the backbone's weights and configuration and the preprocessing, as checksums.
+
+Features of different backbones do not mix.
+"""
 
 import hashlib
 import json
 from collections.abc import Mapping
 
 import torch
-from transformers import PreTrainedModel
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
 
+FIELDS = ("kind", "backbone_type", "checksums")
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
@@ -27,7 +32,11 @@ WITHOUT_EFFECT = {
 """Fields of configurations that do not change what a loaded model computes."""
 
 
-def vision_identity(model: PreTrainedModel, image_processor) -> dict:
+class ProvenanceError(ValueError):
+    """Features that do not fit together or do not fit a model; the message says what differs."""
+
+
+def vision_provenance(model: PreTrainedModel, image_processor) -> dict:
     """What tells features of one model and preprocessing from those of any other.
 
     Args:
@@ -54,7 +63,7 @@ def vision_identity(model: PreTrainedModel, image_processor) -> dict:
     }
 
 
-def vision_difference(recorded: Mapping, current: Mapping) -> str | None:
+def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
     """What the second of two identities has that the first has not, e.g. `"other weights"`; None if they are one."""
     recorded, current = recorded["checksums"], current["checksums"]
     return next((words for key, words in CHECKSUMS.items() if recorded[key] != current[key]), None)
@@ -112,3 +121,93 @@ def with_effect(value):
     if isinstance(value, list | tuple):
         return [with_effect(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def description_of(identity: Mapping) -> str:
+    """Returns the description of a dataset that tells its features' provenance; [`features_provenance`] reads it.
+
+    It goes where the rows go: through `select`, `map`, `save_to_disk` and into a `DatasetDict`.
+    """
+    return json.dumps({name: identity[name] for name in FIELDS})
+
+
+def features_provenance(rows: Dataset, data: str) -> dict | None:
+    """What the features of a data set were made with.
+
+    Args:
+        rows: any rows, with or without such a description.
+        data: what messages call them.
+
+    Returns:
+        `kind`, `backbone_type` and `checksums` of a [`vision_provenance`]; None where it is not known.
+
+    Raises:
+        ProvenanceError: features of several backbones were put together.
+    """
+    found = []
+    for part in (rows.info.description or "").split("\n\n"):  # as `concatenate_datasets` joins them
+        identity = parse(part)
+        if identity is not None and identity not in found:
+            found.append(identity)
+    if len(found) > 1:
+        raise ProvenanceError(
+            f"{data} holds features of {len(found)} backbones or preprocessings, which do not mix; extract all of them "
+            "with one."
+        )
+    return found[0] if found else None
+
+
+def parse(description: str) -> dict | None:
+    try:
+        identity = json.loads(description)
+    except ValueError:
+        return None
+    return {name: identity[name] for name in FIELDS} if is_identity(identity) else None
+
+
+def is_identity(value) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.keys() >= set(FIELDS)
+        and isinstance(value["checksums"], Mapping)
+        and value["checksums"].keys() >= set(CHECKSUMS)
+    )
+
+
+def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str):
+    """Refuse features that another backbone or preprocessing made than those that a captioner knows.
+
+    These are the ones that it was trained on and, where it has a vision part, what that makes of its image processor's
+    pixels. Where one of the two is not known, it is not compared.
+
+    Raises:
+        ProvenanceError: see above; the message says what differs.
+    """
+    identity = features_provenance(rows, data)
+    if identity is None:
+        return
+    refuse_to_mix(model.config.features_provenance, identity, data, "those the model was trained on have")
+    vision, image_processor = model.base_model.vision, processor.image_processor
+    if vision is not None and image_processor is not None:
+        refuse_to_mix(vision_provenance(vision, image_processor), identity, data, "the model's vision part has")
+
+
+def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str):
+    difference = provenance_difference(own, identity) if is_identity(own) else None
+    if difference:
+        raise ProvenanceError(
+            f"The features of {data} ({identity['backbone_type']}) were made with {difference} than {whose} "
+            f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
+            "and its preprocessing, or train a model on these."
+        )
+
+
+def remember_features(model: PreTrainedModel, rows: Dataset, data: str):
+    """Let the configuration of a captioner that is to be trained say what its features are made with.
+
+    Trained on images, it knows no features but those of its own vision part.
+    """
+    if "visual_features" not in rows.column_names:
+        model.config.features_provenance = None
+    else:
+        model.config.features_provenance = features_provenance(rows, data) or model.config.features_provenance

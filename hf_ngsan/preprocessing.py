@@ -5,7 +5,7 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
+from .models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ if sys.argv[1] != "done":
 @pytest.fixture
 def start(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
-    launch = [sys.executable, "-m", "hf_ngsan.training.launch", "--standalone", "--nproc-per-node", "2"]
+    launch = [sys.executable, "-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", "2"]
 
     def start(how):
         command = [*launch, str(tmp_path / "worker.py"), how]

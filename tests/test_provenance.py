@@ -10,14 +10,14 @@ from hf_ngsan.auto import config_class
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.hub import save_for_hub
+from hf_ngsan.provenance import ProvenanceError, description_of, features_provenance
 from hf_ngsan.training import RecipeError, load_captioner, train
-from hf_ngsan.training.captioners import rows_for
 from hf_ngsan.training.checkpoints import CheckpointError
-from hf_ngsan.training.features_identity import description_of, features_identity
 from hf_ngsan.training.new_captioners import new_captioner
+from hf_ngsan.training.rows import rows_for
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 
-from .tiny import tiny_recipe
+from .training.tiny import tiny_recipe
 
 SPLITS = ("train", "validation", "test")
 
@@ -68,9 +68,9 @@ def trained(features, tmp_path_factory):
 
 def test_a_saved_captioner_remembers(trained, tmp_path):
     model, processor = load_captioner(trained)
-    assert model.config.features_identity == identity("A")
+    assert model.config.features_provenance == identity("A")
     save_for_hub(model, processor, tmp_path / "hub")
-    assert json.loads((tmp_path / "hub/config.json").read_text())["features_identity"] == identity("A")
+    assert json.loads((tmp_path / "hub/config.json").read_text())["features_provenance"] == identity("A")
 
 
 def evaluate(model, spec) -> int:
@@ -95,30 +95,30 @@ def test_features_of_another_backbone_are_refused_in_one_sentence(command, train
 def test_a_configuration_of_an_earlier_version_takes_any(trained, features, tmp_path):
     model, processor = load_captioner(trained)
     fields = model.config.to_dict()
-    del fields["features_identity"]
+    del fields["features_provenance"]
     model.config = config_class("ngsan").from_dict(fields)
     assert len(rows_for(model, processor, load_data(features["others"], "test"), "others")) == 6
 
 
 @pytest.mark.parametrize("damaged", [{}, {"checksums": 3}, {"kind": "grid", "backbone_type": "x", "checksums": {}}])
 def test_a_damaged_memory_is_none(damaged, trained, features):
-    model, processor = load_captioner(trained, features_identity=damaged)
+    model, processor = load_captioner(trained, features_provenance=damaged)
     rows_for(model, processor, load_data(features["others"], "test"), "others")
 
 
 def test_training_and_validation_rows_do_not_mix(features, tmp_path):
-    with pytest.raises(RecipeError, match="other weights than those the model was trained on"):
+    with pytest.raises(ProvenanceError, match="other weights than those the model was trained on"):
         train(recipe_on(features["mixed"], tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_fine_tuning_needs_the_same_features(trained, features, tmp_path):
-    with pytest.raises(RecipeError, match="features of different backbones do not mix"):
+    with pytest.raises(ProvenanceError, match="features of different backbones do not mix"):
         train(tuning(features["others"], trained, tmp_path / "others"))
     assert not (tmp_path / "others").exists()
     for name in ("ours", "unknown"):
         result = train(tuning(features[name], trained, tmp_path / name))
-        assert load_captioner(result.best_dir)[0].config.features_identity == identity("A")
+        assert load_captioner(result.best_dir)[0].config.features_provenance == identity("A")
 
 
 def describe_anew(folder, weights: str):
@@ -138,22 +138,22 @@ def test_a_run_resumes_on_the_same_features(tmp_path):
 
 
 def test_a_recipe_cannot_claim_an_identity(features, tmp_path):
-    with pytest.raises(RecipeError, match="features_identity follows from the features"):
-        train(recipe_on(features["ours"], tmp_path, model={"features_identity": identity("B")}))
+    with pytest.raises(RecipeError, match="features_provenance follows from the features"):
+        train(recipe_on(features["ours"], tmp_path, model={"features_provenance": identity("B")}))
 
 
 @pytest.mark.parametrize("description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', None])
 def test_other_descriptions_say_nothing(description):
     rows = load_data("scenes:size=30,seed=3", "test")
     rows.info.description = description
-    assert features_identity(rows, "scenes") is None
+    assert features_provenance(rows, "scenes") is None
 
 
 def test_rows_of_two_backbones_put_together_are_refused(features):
     ours, others = (load_data(features[name], "test") for name in ("ours", "others"))
-    with pytest.raises(RecipeError, match="holds features of 2 backbones"):
-        features_identity(concatenate_datasets([ours, others]), "both")
-    assert features_identity(concatenate_datasets([ours, ours]).shuffle(0).select(range(3)), "ours") == identity("A")
+    with pytest.raises(ProvenanceError, match="holds features of 2 backbones"):
+        features_provenance(concatenate_datasets([ours, others]), "both")
+    assert features_provenance(concatenate_datasets([ours, ours]).shuffle(0).select(range(3)), "ours") == identity("A")
 
 
 VISION = {"backbone_config": BACKBONE, "grid_size": [2, 2]}
@@ -177,21 +177,22 @@ def test_features_must_be_those_of_the_vision_part(seen, tmp_path):
     named = {**VISION, "pretrained": str(seen / "backbone")}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["noise"])
     assert len(rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")) == 3
-    with pytest.raises(RecipeError, match=r"others .* with other weights than the model's vision part has"):
+    with pytest.raises(ProvenanceError, match=r"others .* with other weights than the model's vision part has"):
         rows_for(model, processor, load_data(f"features:{seen / 'others'}", "test"), "others")
     processor.image_processor.image_mean = [0.0, 0.0, 0.0]
-    with pytest.raises(RecipeError, match="with another preprocessing than"):
+    with pytest.raises(ProvenanceError, match="with another preprocessing than"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
     larger = {**named, "grid_size": [3, 3]}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": larger}), ["noise"])
-    with pytest.raises(RecipeError, match="with another configuration than"):
+    with pytest.raises(ProvenanceError, match="with another configuration than"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
 
 
 def test_the_description_is_that_of_the_extraction(seen):
     rows = load_from_disk(str(seen / "ours"))
     metadata = json.loads((seen / "ours" / "extraction.json").read_text())
-    assert features_identity(rows, "ours") == {name: metadata[name] for name in ("kind", "backbone_type", "checksums")}
+    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums")}
+    assert features_provenance(rows, "ours") == recorded
 
 
 def test_a_captioner_of_features_gets_eyes(seen, tmp_path):

@@ -1,4 +1,4 @@
-"""Captioners loaded from a folder or the Hub, and saved; what of a data set they read."""
+"""Captioners loaded from a folder or the Hub, and saved."""
 
 import os
 import re
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
@@ -19,11 +18,10 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from ..auto import CAPTIONERS
-from ..models.visual import MissingBackboneError, VisionModel
-from .features_identity import check_features
-from .recipe import RecipeError
-from .rows import only_features, only_images, visual_feature_size
+from .auto import CAPTIONERS
+from .messages import one_sentence
+from .models.configuration_hub import ConfigurationError
+from .models.visual import MissingBackboneError, VisionModel
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -31,35 +29,6 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 class ModelFolderError(ValueError):
     """A folder that holds no complete captioner; the message names it and says what is missing."""
-
-
-def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
-    """The columns of a data set that a captioner reads: images for one that sees, if there are any, or else features.
-
-    Args:
-        model, processor: the captioner.
-        rows: from [`load_rows`].
-        data: what messages call them.
-
-    Raises:
-        RecipeError: the features are of another width than the model takes, or known to be of another backbone.
-    """
-    if model.config.vision_config is not None and "image" in rows.column_names:
-        return only_images(rows)
-    check_feature_size(model, visual_feature_size(rows), data)
-    check_features(model, processor, rows, data)
-    return only_features(rows)
-
-
-def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
-    """Raise a RecipeError unless the features of a data set are as wide as the model's input."""
-    expected = model.config.visual_feature_size
-    if expected != visual_feature_size:
-        images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
-        raise RecipeError(
-            f"The features of {data} are {visual_feature_size} wide, but the model takes visual_feature_size="
-            f"{expected}; use a model or features of the same width{images}."
-        )
 
 
 def save_captioner(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
@@ -131,7 +100,7 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
         FileNotFoundError: no such folder.
         ModelFolderError: the folder is no captioner or was not written completely.
         MissingBackboneError: the folder of a backbone that was left out of the model is not there.
-        RecipeError: the changes are no values of their fields.
+        ConfigurationError: the changes are no values of their fields.
     """
     folder, saved = find_model_folder(name), load_config(name)
     config = changed_config(saved, config_changes)
@@ -159,11 +128,15 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping):
-    """The configuration with other values in some fields, checked as a new one is."""
+    """The configuration with other values in some fields, checked as a new one is.
+
+    Raises:
+        ConfigurationError: a value that its field cannot have.
+    """
     try:
         return type(config).from_dict({**config.to_dict(), **changes}) if changes else config
     except (ValueError, TypeError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
+        raise ConfigurationError(one_sentence(error)) from error
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None):
@@ -229,13 +202,3 @@ def quiet_loading():
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)
-
-
-def one_sentence(error: Exception) -> str:
-    """What an error says, in one line and without its full stop."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if isinstance(error, AttributeError | LookupError | TypeError):  # what they say is not meant for users
-        return f"{type(error).__name__}: {lines[0]}".rstrip(".")
-    if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
-        return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
-    return lines[0].rstrip(".")

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from hf_ngsan.training.files import (
+from hf_ngsan.files import (
     MANIFEST,
     DamagedFolderError,
     check_folder,

@@ -25,7 +25,7 @@ def launch_processes(command: list[str], num_processes: int | None = None, check
     if num_processes > 1 and "WORLD_SIZE" not in os.environ:
         if check is not None:
             check()
-        torchrun = ["-m", "hf_ngsan.training.launch", "--standalone", "--nproc-per-node", str(num_processes)]
+        torchrun = ["-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *torchrun, *command])
