@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .contract import check_row as check_row
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
+    from .readers import ExtraScores as ExtraScores
+    from .readers import Reader as Reader
+    from .readers import describe_readers as describe_readers
+    from .readers import extra_scores_of as extra_scores_of
+    from .readers import register_reader as register_reader
     from .sampler import EpochSampler as EpochSampler
     from .scenes import draw_scene as draw_scene
     from .scenes import load_scenes as load_scenes
@@ -31,6 +36,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "errors": ["DataError"],
         "contract": ["caption_features", "check_dataset", "check_row", "clamp_boxes"],
+        "readers": ["ExtraScores", "Reader", "describe_readers", "extra_scores_of", "register_reader"],
         "specs": ["load_data"],
         "coco": ["load_coco_layout"],
         "scenes": [

@@ -1,25 +1,28 @@
-"""One short string names a data set everywhere: in Python, in configuration files and on the command line."""
+"""Specs: one short string names a dataset everywhere - in Python, in training configs and on the command line."""
 
 import os
-from inspect import signature
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .errors import DataError
+from .readers import Reader, find_reader
 
-_SPECS = "scenes, scenes:size=2000,seed=1, coco-layout:DIR, features:DIR"
-_ALIASES = {"val": "validation"}
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+SPLIT_ALIASES = {"val": "validation"}
 
 
-def load_data(spec, split):
-    """Load one split of the data set that a spec names.
+def load_data(spec: str, split: str) -> "Dataset":
+    """Loads one split of the dataset that a spec names.
 
-    - `scenes`, `scenes:KEY=VALUE,…`: synthetic scenes; keys are the arguments of `load_scenes`, e.g.
-      `scenes:size=2000,seed=1`.
-    - `coco-layout:DIR`: `instances_NAME.json` and `captions_NAME.json`; see `load_coco_layout`.
-    - `features:DIR`: a folder written by `datasets`' `save_to_disk`, either a `DatasetDict` of splits or a `Dataset`
-      with a column `split`; checked against the contract at the first loading.
+    [`describe_readers`] lists the specs. A spec is the name of a reader, then, behind a colon, what the reader takes: a
+    source, such as a folder, and `KEY=VALUE` with commas between. A source that exists under the whole text is taken
+    as it stands, so that its name may hold commas and equals signs.
 
     Args:
-        spec: the data set.
+        spec: names the dataset.
         split: `train`, `validation` (or `val`), `test`, or any other that exists.
 
     Returns:
@@ -29,52 +32,51 @@ def load_data(spec, split):
     Raises:
         DataError: an unknown spec, key or split, or data that cannot be used.
     """
-    if not isinstance(spec, str):
-        raise DataError(f"The data spec is {spec!r}; it must be text, one of {_SPECS}.")
-    kind, _, argument = spec.partition(":")
-    split = _ALIASES.get(split, split)
-    if kind == "scenes":
-        from .scenes import load_scenes
-
-        return load_scenes(split, **_parse_keys(spec, argument, load_scenes))
-    if kind in ("coco-layout", "features"):
-        if not argument:
-            raise DataError(f"The data spec {spec!r} names no folder; write {kind}:DIR.")
-        directory = os.path.expanduser(argument)
-        if kind == "coco-layout":
-            from .coco import load_coco_layout
-
-            return load_coco_layout(directory, split)
-        from .saved import load_saved
-
-        return load_saved(directory, split)
-    raise DataError(f"Unknown data spec {spec!r}; a spec is one of {_SPECS}.")
+    reader = find_reader(spec)
+    source, values = parse_spec(spec, reader)
+    return reader.load(source, SPLIT_ALIASES.get(split, split), values)
 
 
-def _parse_keys(spec, text, function):
-    """The keyword arguments of `function` from `key=value,key=value`."""
-    known = {name: parameter for name, parameter in signature(function).parameters.items() if name != "split"}
+def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
+    """Splits a spec into its source (empty where the reader takes none) and the values of its keys.
+
+    Raises:
+        DataError: no source, an unknown key, or a value of the wrong type.
+    """
+    text = spec.partition(":")[2]
+    if not reader.source:
+        return "", parse_keys(spec, [part.strip() for part in text.split(",") if part], reader.keys)
+    parts = [text]
+    if reader.keys and not os.path.lexists(os.path.expanduser(text)):
+        parts = re.split(r",(?=\s*\w+\s*=)", text)
+    if not parts[0]:
+        raise DataError(f"The dataset {spec!r} names no {reader.source}; write {reader.usage}.")
+    return os.path.expanduser(parts[0]), parse_keys(spec, parts[1:], reader.keys)
+
+
+def parse_keys(spec: str, parts: list[str], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Reads values from texts `key=value`."""
     values = {}
-    for part in filter(None, text.split(",")):
+    for part in parts:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise DataError(f"In the data spec {spec!r}, {part!r} is not KEY=VALUE; keys are {', '.join(known)}.")
-        if key not in known:
-            raise DataError(f"In the data spec {spec!r}, {key!r} is not a key; there are {', '.join(known)}.")
+            raise DataError(f"In the dataset {spec!r}, {part!r} is not KEY=VALUE; keys are {', '.join(kinds)}.")
+        if key not in kinds:
+            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; there are {', '.join(kinds)}.")
         if key in values:
-            raise DataError(f"In the data spec {spec!r}, {key!r} is given twice; give it once.")
-        values[key] = _parse_flag(spec, key, value) if known[key].default is False else _parse_integer(spec, key, value)
+            raise DataError(f"In the dataset {spec!r}, {key!r} is given twice; give it once.")
+        values[key] = parse_value(spec, key, value, kinds[key])
     return values
 
 
-def _parse_flag(spec, key, value):
-    if value.lower() not in ("true", "false"):
-        raise DataError(f"In the data spec {spec!r}, {key} is {value!r}; it must be true or false.")
-    return value.lower() == "true"
-
-
-def _parse_integer(spec, key, value):
+def parse_value(spec: str, key: str, value: str, kind: type) -> int | bool | str:
+    if kind is bool:
+        if value.lower() not in ("true", "false"):
+            raise DataError(f"In the dataset {spec!r}, {key} is {value!r}; it must be true or false.")
+        return value.lower() == "true"
+    if not value:
+        raise DataError(f"In the dataset {spec!r}, {key} has no value; write {key}=VALUE.")
     try:
-        return int(value)
+        return kind(value)
     except ValueError:
-        raise DataError(f"In the data spec {spec!r}, {key} is {value!r}; it must be a whole number.") from None
+        raise DataError(f"In the dataset {spec!r}, {key} is {value!r}; it must be a whole number.") from None

@@ -57,28 +57,30 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "facts"),
     [
-        ("coco", "Unknown data spec 'coco'; a spec is one of scenes, .*features:DIR"),
-        ("", "Unknown data spec ''"),
-        (None, "The data spec is None; it must be text, one of scenes"),
-        ("scenes:sise=3", r"'sise' is not a key; there are size, validation, test, seed, images, image_size"),
-        ("scenes:size", "'size' is not KEY=VALUE"),
-        ("scenes:size=many", "size is 'many'; it must be a whole number"),
-        ("scenes:size=3,size=4", "'size' is given twice"),
-        ("scenes:size=0", "size is 0"),
-        ("scenes:validation=-1", "validation is -1"),
-        ("scenes:seed=-1", "seed is -1"),
-        ("scenes:images=yes", "images is 'yes'; it must be true or false"),
-        ("scenes:images=true,image_size=2", "image_size is 2; give a number of pixels between 8 and 4096"),
-        ("coco-layout:", "names no folder; write coco-layout:DIR"),
-        ("features", "names no folder; write features:DIR"),
-        ("features:no/such/folder", "no/such/folder is not a folder"),
+        ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
+        ("", ["''", "scenes"]),
+        (None, ["None", "scenes"]),
+        ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
+        ("scenes:size", ["'size'", "KEY=VALUE"]),
+        ("scenes:size=many", ["size", "'many'", "whole number"]),
+        ("scenes:size=", ["size", "size=VALUE"]),
+        ("scenes:size=3,size=4", ["'size'", "twice"]),
+        ("scenes:size=0", ["size", "0"]),
+        ("scenes:validation=-1", ["validation", "-1"]),
+        ("scenes:seed=-1", ["seed", "-1"]),
+        ("scenes:images=yes", ["images", "'yes'", "true", "false"]),
+        ("scenes:images=true,image_size=2", ["image_size", "2", "8", "4096"]),
+        ("coco-layout:", ["coco-layout:DIR"]),
+        ("features", ["features:DIR"]),
+        ("features:no/such/folder", ["no/such/folder"]),
     ],
 )
-def test_a_wrong_spec_is_one_sentence(spec, message):
-    with pytest.raises(DataError, match=message) as error:
+def test_a_wrong_spec_is_one_sentence(spec, facts):
+    with pytest.raises(DataError) as error:
         load_data(spec, "train")
+    assert all(fact in str(error.value) for fact in facts)
     assert "\n" not in str(error.value)
 
 

@@ -1,0 +1,179 @@
+"""The registry of readers: each reads the datasets that one kind of spec names.
+
+A module of the user's adds its own with [`register_reader`]; the command line imports it with `--import MODULE`.
+"""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class ExtraScores(Protocol):
+    """Scores of captions that only one kind of dataset knows how to compute.
+
+    Attributes:
+        names: of the scores, in the order in which they are reported.
+        completion_tokens: new tokens that an answer of `complete` may have, at most.
+    """
+
+    names: Sequence[str]
+    completion_tokens: int
+
+    def compute(
+        self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
+    ) -> dict[str, float]:
+        """Computes the scores.
+
+        Args:
+            rows: the rows that were captioned.
+            captions: one for each row.
+            complete: given row indices and as many beginnings of captions, returns the captions that the captioner
+                makes of them greedily.
+
+        Returns:
+            The scores by name; those that cannot be computed are absent.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of dataset.
+
+    Attributes:
+        name: what its specs begin with.
+        loader: reads one split, as `loader(split, **keys)` or, where specs name a source, as
+            `loader(source, split, **keys)`; a function, or the `"module:function"` of one, imported when first used. It
+            raises [`DataError`] for data that cannot be used.
+        summary: what the datasets are, in one line.
+        columns: what their rows hold, beyond `image_id`, as far as it is the same for all.
+        source: a word for what stands behind `name:`, such as `DIR`; empty where nothing does.
+        keys: the type, `int`, `bool` or `str`, of each value that `KEY=VALUE` can set; they are keyword arguments of
+            the loader.
+        usage: how a spec is written; made of the above if empty.
+        extra_scores: an [`ExtraScores`], or the `"module:name"` of one; `None` without.
+    """
+
+    name: str
+    loader: str | Callable[..., "Dataset"]
+    summary: str
+    columns: Sequence[str]
+    source: str = ""
+    keys: Mapping[str, type] = field(default_factory=dict)
+    usage: str = ""
+    extra_scores: str | ExtraScores | None = None
+
+    def __post_init__(self):
+        if not self.usage:
+            first = f":{self.source}" if self.source else ""
+            object.__setattr__(self, "usage", self.name + first + ("[,KEY=VALUE,…]" if self.keys else ""))
+
+    def load(self, source: str, split: str, values: Mapping[str, Any]) -> "Dataset":
+        """Loads one split."""
+        loader = resolve_name(self.loader) if isinstance(self.loader, str) else self.loader
+        return loader(*([source] if self.source else []), split, **values)
+
+
+READERS: dict[str, Reader] = {}
+
+
+def register_reader(reader: Reader):
+    """Adds a reader, whose specs every function and command understands from then on.
+
+    Raises:
+        DataError: there is another reader of that name, or its name or keys cannot be written in a spec.
+    """
+    if READERS.get(reader.name, reader) != reader:
+        raise DataError(f"There is a reader {reader.name!r} already; give this one another name.")
+    if not reader.name or set(reader.name) & set(":,= "):
+        raise DataError(f"The reader's name is {reader.name!r}; it must not be empty or hold one of ':,= '.")
+    for key, kind in reader.keys.items():
+        if not key.isidentifier() or kind not in (int, bool, str):
+            raise DataError(
+                f"The key {key!r} of the reader {reader.name!r} is of type {kind!r}; a key is a Python name, its type"
+                " int, bool or str."
+            )
+    READERS[reader.name] = reader
+
+
+def find_reader(spec: str) -> Reader:
+    """Returns the reader of a spec.
+
+    Raises:
+        DataError: there is none, or the spec is not text.
+    """
+    if not isinstance(spec, str):
+        raise DataError(f"The dataset is {spec!r}; it must be text, one of {list_usages()}.")
+    name = spec.partition(":")[0]
+    if name not in READERS:
+        raise DataError(f"Unknown dataset {spec!r}; write one of {list_usages()}.")
+    return READERS[name]
+
+
+def extra_scores_of(spec: str) -> ExtraScores | None:
+    """Returns the scores that a dataset has beside those of every dataset, or None.
+
+    Raises:
+        DataError: the spec has no reader.
+    """
+    scores = find_reader(spec).extra_scores
+    return resolve_name(scores) if isinstance(scores, str) else scores
+
+
+def list_usages() -> str:
+    """Returns how specs are written, in one line."""
+    return ", ".join(reader.usage for reader in READERS.values())
+
+
+def describe_readers(width: int = 100) -> str:
+    """Returns a description of every reader, for the help text of a command: usage, summary and keys."""
+    blocks = []
+    for reader in READERS.values():
+        keys = f"; keys: {', '.join(reader.keys)}" if reader.keys else ""
+        text = textwrap.fill(reader.summary.replace("`", "") + keys, width - 6, break_on_hyphens=False)
+        blocks.append(f"  {reader.usage}\n{textwrap.indent(text, ' ' * 6)}")
+    return "\n".join(blocks)
+
+
+def readers_table() -> str:
+    """Returns a Markdown table of the readers."""
+    lines = ["| dataset | what it is | columns beside `image_id` |", "| --- | --- | --- |"]
+    for reader in READERS.values():
+        columns = ", ".join(f"`{column}`" for column in reader.columns)
+        lines.append(f"| `{reader.usage}` | {reader.summary} | {columns} |")
+    return "\n".join(lines)
+
+
+for built_in in (
+    Reader(
+        name="scenes",
+        loader="hf_ngsan.data.scenes.rows:load_scenes",
+        usage="scenes[:KEY=VALUE,…]",
+        summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
+        columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
+        keys={"size": int, "validation": int, "test": int, "seed": int, "images": bool, "image_size": int},
+        extra_scores="hf_ngsan.data.scenes.extra_scores:SCENE_SCORES",
+    ),
+    Reader(
+        name="coco-layout",
+        loader="hf_ngsan.data.coco:load_coco_layout",
+        source="DIR",
+        summary="`instances_SPLIT.json` and `captions_SPLIT.json`; the feature of a region is its one-hot category",
+        columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
+    ),
+    Reader(
+        name="features",
+        loader="hf_ngsan.data.saved:load_saved",
+        source="DIR",
+        summary="a folder of features that `hf-ngsan extract` or `save_to_disk` of the datasets library wrote",
+        columns=("visual_features", "visual_boxes", "captions"),
+    ),
+):
+    register_reader(built_in)

@@ -1,0 +1,116 @@
+import re
+import subprocess
+import sys
+from inspect import signature
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from hf_ngsan.data import DataError, Reader, describe_readers, extra_scores_of, load_data, register_reader
+from hf_ngsan.data.readers import READERS, readers_table
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A registry that forgets what a test adds."""
+    copy = dict(READERS)
+    monkeypatch.setattr("hf_ngsan.data.readers.READERS", copy)
+    return copy
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+def test_an_entry_says_what_its_loader_takes(reader):
+    parameters = list(signature(resolve_name(reader.loader)).parameters)
+    assert parameters[parameters.index("split") + 1 :] == list(reader.keys)
+    assert parameters.index("split") == (1 if reader.source else 0)
+    for scores in filter(None, [extra_scores_of(reader.name)]):
+        assert scores.names and scores.completion_tokens > 0
+
+
+def test_the_help_text_and_the_readme_have_every_reader():
+    for reader in READERS.values():
+        assert reader.usage in describe_readers()
+        assert all(key in describe_readers() for key in reader.keys)
+    assert readers_table() in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_help_text_keeps_to_its_width(width):
+    assert max(map(len, describe_readers(width).splitlines())) <= width
+
+
+def test_a_reader_of_the_users_is_one_of_them(registry):
+    def load(source, split, *, number=1, fast=False, name="none"):
+        return [source, split, number, fast, name]
+
+    keys = {"number": int, "fast": bool, "name": str}
+    register_reader(Reader("mine", load, "my data", ["captions"], source="FILE", keys=keys, extra_scores="scores"))
+    assert registry["mine"].usage == "mine:FILE[,KEY=VALUE,…]"
+    assert load_data("mine:a.txt", "val") == ["a.txt", "validation", 1, False, "none"]
+    assert load_data("mine:c:d.txt,number=-2, fast=True,name=x+y,z", "dev") == ["c:d.txt", "dev", -2, True, "x+y,z"]
+    assert "mine:FILE" in describe_readers()
+    with pytest.raises(DataError, match="mine:FILE"):
+        load_data("yours:a.txt", "train")
+
+
+def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(registry, tmp_path, monkeypatch):
+    register_reader(
+        Reader("mine", lambda source, split, key=None: (source, key), "", [], source="DIR", keys={"key": str})
+    )
+    folder = tmp_path / "a,key=b"
+    assert load_data(f"mine:{folder}", "train") == (str(tmp_path / "a"), "b")
+    folder.mkdir()
+    assert load_data(f"mine:{folder}", "train") == (str(folder), None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_data("mine:~/a,key=b", "train") == (str(folder), None)
+
+
+def test_the_same_reader_may_be_registered_again_but_no_other_of_its_name(registry):
+    reader = Reader("mine", "a:b", "my data", [])
+    register_reader(reader)
+    register_reader(reader)
+    with pytest.raises(DataError, match="'mine'"):
+        register_reader(Reader("mine", "a:c", "my data", []))
+    with pytest.raises(DataError, match="'scenes'"):
+        register_reader(Reader("scenes", "a:c", "my data", []))
+
+
+@pytest.mark.parametrize(
+    ("reader", "fact"),
+    [
+        (Reader("", "a:b", "", []), "''"),
+        (Reader("my data", "a:b", "", []), "'my data'"),
+        (Reader("a:b", "a:b", "", []), "'a:b'"),
+        (Reader("mine", "a:b", "", [], keys={"size": float}), "float"),
+        (Reader("mine", "a:b", "", [], keys={"a key": int}), "'a key'"),
+    ],
+)
+def test_a_reader_that_cannot_be_named_is_refused(registry, reader, fact):
+    with pytest.raises(DataError, match=re.escape(fact)):
+        register_reader(reader)
+    assert list(registry) == list(READERS) or "mine" not in registry
+
+
+def test_extra_scores_come_with_the_reader(registry):
+    assert extra_scores_of("scenes:size=3").names == ("objects", "symmetric", "directional")
+    assert extra_scores_of("features:anywhere") is extra_scores_of("coco-layout:anywhere") is None
+    scores = object()
+    register_reader(Reader("mine", "a:b", "", [], extra_scores=scores))
+    assert extra_scores_of("mine") is scores
+    with pytest.raises(DataError, match="'unknown'"):
+        extra_scores_of("unknown")
+
+
+def test_the_registry_imports_no_reader():
+    code = (
+        "import sys\n"
+        "from hf_ngsan.data import describe_readers, extra_scores_of, register_reader\n"
+        "describe_readers(), extra_scores_of('features:x')\n"
+        "print([name for name in sys.modules if name.startswith('hf_ngsan.data.')])\n"
+        "assert not {'torch', 'datasets', 'numpy', 'transformers', 'PIL'} & set(sys.modules), 'heavy'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True)
+    assert done.stdout.strip() == "['hf_ngsan.data.errors', 'hf_ngsan.data.readers']"
