@@ -11,13 +11,12 @@ import numpy as np
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from .errors import DataError
+from ..boxes import as_numbers, check_boxes
+from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 SMALLEST_SIDE = 1e-3
 """The width or height, as a share of the image's, that a box without area is given."""
-
-_ROUNDING = 1e-4
 
 
 def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, size=False, split=False, objects=False):
@@ -95,7 +94,8 @@ def check_row(row, *, where, feature_size=None):
     if is_missing(row.get("visual_boxes")):
         checked.pop("visual_boxes", None)
     else:
-        boxes = _check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
+        with as_data_error():
+            boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
         checked["visual_boxes"], _ = clamp_boxes(boxes)
     if "captions" in row:
         _check_captions(row["captions"], where)
@@ -198,7 +198,8 @@ def _rows(dataset, name):
 def _check_features(features, where, feature_size):
     if is_missing(features):
         raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
-    features = _as_array(features, "visual_features", where)
+    with as_data_error():
+        features = as_numbers(features, "visual_features", where)
     if features.shape[:1] == (0,):
         raise DataError(f"{where}: visual_features has no regions; leave the row out.")
     if features.ndim != 2 or features.shape[1] == 0:
@@ -218,27 +219,6 @@ def _check_features(features, where, feature_size):
     return features
 
 
-def _check_boxes(boxes, regions, where):
-    boxes = _as_array(boxes, "visual_boxes", where).astype(np.float32, copy=False)
-    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
-    if len(boxes) != regions:
-        raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {regions} regions of visual_features.")
-    for wrong, fault in (
-        (~np.isfinite(boxes).all(axis=1), "not finite; leave the box or the row out"),
-        (
-            ((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING)).any(axis=1),
-            "not within [0, 1]; divide x by the width and y by the height of the image",
-        ),
-        ((boxes[:, 2:] < boxes[:, :2]).any(axis=1), "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
-    ):
-        if wrong.any():
-            first = int(wrong.argmax())
-            values = ", ".join(f"{side:g}" for side in boxes[first])
-            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
-    return boxes
-
-
 def _check_captions(captions, where):
     if isinstance(captions, str | int | float) and not is_missing(captions):
         raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
@@ -247,13 +227,3 @@ def _check_captions(captions, where):
     for index, caption in enumerate(captions):
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"{where}: captions[{index}] is {caption!r}; a caption is a string with at least one word.")
-
-
-def _as_array(values, field, where):
-    try:
-        array = np.asarray(values)
-        if array.size and array.dtype.kind not in "fiu":
-            raise ValueError
-        return array
-    except ValueError:
-        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None

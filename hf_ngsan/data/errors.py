@@ -1,5 +1,17 @@
-"""The one exception of the data pillar."""
+"""The one exception of the package `data`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class DataError(ValueError):
     """Data that cannot be used: the message names the file, row and field, and says what to do."""
+
+
+@contextmanager
+def as_data_error() -> Iterator[None]:
+    """Turns the ValueErrors of checks on the ground floor, inside the `with` block, into DataErrors."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(str(error)) from None

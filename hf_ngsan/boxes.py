@@ -1,0 +1,59 @@
+"""The check of boxes: one for files and rows; models, whose code travels alone, have the same in `visual_inputs.py`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+BOX_TOLERANCE = 1e-3
+"""How far a box may reach beyond its image, as a share of the image's side: rounding to whole pixels does so."""
+
+
+def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
+    """Checks the boxes of one image.
+
+    Args:
+        boxes: `(num_regions, 4)`, `x1, y1, x2, y2` as shares of the image's width and height.
+        num_regions: regions of the image.
+        where: what to call the image or row in an error.
+
+    Returns:
+        The boxes, float32.
+
+    Raises:
+        ValueError: no such array of numbers, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
+            [0, 1], or with x2 < x1 or y2 < y1.
+    """
+    boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
+    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise ValueError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    if len(boxes) != num_regions:
+        raise ValueError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
+    boxes = boxes.reshape(-1, 4)
+    for wrong, fault in (
+        (~np.isfinite(boxes).all(axis=1), "not finite; leave the box or the row out"),
+        (
+            ((boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)).any(axis=1),
+            "not within [0, 1]; divide x by the width and y by the height of the image",
+        ),
+        ((boxes[:, 2:] < boxes[:, :2]).any(axis=1), "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
+    ):
+        if wrong.any():
+            first = int(wrong.argmax())
+            values = ", ".join(f"{side:g}" for side in boxes[first])
+            raise ValueError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+    return boxes
+
+
+def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndarray:
+    """Returns a field as an array of numbers.
+
+    Raises:
+        ValueError: it holds something else, or rows of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+        if array.size and array.dtype.kind not in "fiu":
+            raise ValueError
+        return array
+    except ValueError:
+        raise ValueError(f"{where}: {field} is not an array of numbers with rows of one length.") from None
