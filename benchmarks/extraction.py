@@ -48,9 +48,9 @@ def work(options: argparse.Namespace):
     from hf_ngsan.extraction import extract_features, list_images
     from hf_ngsan.extraction.image_list import ImageList
     from hf_ngsan.extraction.together import extraction_accelerator
-    from hf_ngsan.models.configuration_visual import VisionConfig
+    from hf_ngsan.models.configuration_vision import VisionConfig
     from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-    from hf_ngsan.models.visual import VisionModel
+    from hf_ngsan.models.modeling_vision import VisionModel
 
     torch.manual_seed(0)
     model = VisionModel(VisionConfig(backbone_config={"model_type": "ngsan_vgg"}, grid_size=[7, 7]))

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from .models.configuration_resnext import NGSANResNeXtConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
-    from .models.configuration_visual import VisionConfig
+    from .models.configuration_vision import VisionConfig
     from .models.image_processing_captioning import CaptioningImageProcessor
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone
+    from .models.modeling_vision import VisionModel
     from .models.pipeline_image_to_text import ImageToTextPipeline
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
-    from .models.visual import VisionModel
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.configuration_resnext": ["NGSANResNeXtConfig"],
         "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
         "models.configuration_vgg": ["NGSANVGGConfig"],
-        "models.configuration_visual": ["VisionConfig"],
+        "models.configuration_vision": ["VisionConfig"],
         "models.image_processing_captioning": ["CaptioningImageProcessor"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
         "models.modeling_resnext": ["NGSANResNeXtBackbone"],
@@ -44,7 +44,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
         "models.processing_ngsan": ["NGSANProcessor"],
         "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
-        "models.visual": ["VisionModel"],
+        "models.modeling_vision": ["VisionModel"],
     },
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 CAPTIONERS = ("ngsan", "spatial_captioner")
 CONFIGURATION_FILES = {
     **{name: f"configuration_{name}" for name in CAPTIONERS},
-    "ngsan_vision": "configuration_visual",
+    "ngsan_vision": "configuration_vision",
     "ngsan_vgg": "configuration_vgg",
     "ngsan_resnext": "configuration_resnext",
 }

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 from .auto import CAPTIONERS
 from .messages import one_sentence
 from .models.configuration_hub import ConfigurationError
-from .models.visual import MissingBackboneError, VisionModel
+from .models.modeling_vision import MissingBackboneError, VisionModel
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")

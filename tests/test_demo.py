@@ -102,7 +102,7 @@ def test_a_drawing_goes_through_the_pipeline(demo):
     folder, printed = demo
     with Image.open(folder / "scene.png") as drawing:
         assert drawing.size == (256, 256)
-    for file in ("modeling_spatial_captioner.py", "visual.py", "image_processing_captioning.py"):
+    for file in ("modeling_spatial_captioner.py", "modeling_vision.py", "image_processing_captioning.py"):
         assert (folder / "pixel-model" / file).is_file()
     [answer] = pipeline("image-to-text", model=str(folder / "pixel-model"))(str(folder / "scene.png"))
     lines = printed.splitlines()

@@ -29,7 +29,7 @@ CODE = {
     "configuration_ngsan.py",
     "configuration_resnext.py",
     "configuration_vgg.py",
-    "configuration_visual.py",
+    "configuration_vision.py",
     "convolutional_backbone.py",
     "geometry.py",
     "image_processing_captioning.py",
@@ -41,7 +41,7 @@ CODE = {
     "pipeline_items.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "visual.py",
+    "modeling_vision.py",
     "visual_inputs.py",
 }
 

@@ -9,7 +9,7 @@ from ..auto import CAPTIONERS
 from ..loading import find_model_folder, load_captioner, quiet_loading
 from ..messages import one_sentence
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.visual import VisionModel, kind_of_source
+from ..models.modeling_vision import VisionModel, kind_of_source
 from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 

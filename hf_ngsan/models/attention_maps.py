@@ -41,7 +41,7 @@ class WordAttentionMixin:
         sequences = sequences.to(self.device)
         with eager_attention(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
-                visual = self.model.look_at(**visual)
+                visual = self.model.get_image_features(**visual)
             outputs = self(
                 **visual,
                 decoder_input_ids=sequences[:, :-1],

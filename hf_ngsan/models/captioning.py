@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import ChannelAffine, MultiHeadAttention
 from .attention_maps import WordAttentionMixin
 from .geometry import sinusoids
-from .visual import PreTrainedModelWithVision, VisionModel
+from .modeling_vision import PreTrainedModelWithVision, VisionModel, VisionOutput
 
 
 class FeedForward(nn.Module):
@@ -292,18 +292,24 @@ class CaptioningModel(CaptioningPreTrainedModel):
             self.vision = VisionModel(config.vision_config)
             self.main_input_name = "pixel_values"
 
-    def look_at(
+    def get_image_features(
         self,
         pixel_values: torch.FloatTensor,
         pixel_mask: torch.LongTensor | None = None,
         visual_features: torch.FloatTensor | None = None,
         visual_boxes: torch.FloatTensor | None = None,
         attention_mask: torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor]:
-        """The model's visual inputs, `visual_features`, `visual_boxes` and `attention_mask`, from pixels.
+    ) -> VisionOutput:
+        """Encodes images into the model's visual inputs: `visual_features`, `visual_boxes` and `attention_mask`.
+
+        Args:
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
+            visual_features: not allowed beside pixels; it is here to be refused.
+            visual_boxes, attention_mask: regions to encode and which of them are real, see [`VisionModel`].
 
         Raises:
-            ValueError: the model has no vision part, or there are visual features as well.
+            ValueError: the model has no vision encoder, or there are visual features as well.
         """
         if self.vision is None:
             raise ValueError(
@@ -311,7 +317,7 @@ class CaptioningModel(CaptioningPreTrainedModel):
             )
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")
-        return dict(self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask))
+        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
@@ -356,8 +362,9 @@ class CaptioningModel(CaptioningPreTrainedModel):
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
         """
         if pixel_values is not None:
-            visual_inputs = self.look_at(pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask)
-            visual_features, visual_boxes, attention_mask = visual_inputs.values()
+            visual_features, visual_boxes, attention_mask = self.get_image_features(
+                pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
+            ).to_tuple()
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 visual_features, visual_boxes=visual_boxes, attention_mask=attention_mask, **kwargs
@@ -416,7 +423,7 @@ class CaptioningForConditionalGeneration(CaptioningPreTrainedModel, WordAttentio
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:
             given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
-            kwargs |= self.model.look_at(**{name: kwargs.pop(name, None) for name in given})
+            kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:

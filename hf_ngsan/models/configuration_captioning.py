@@ -3,7 +3,7 @@
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 
 from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_positive, check_rate
-from .configuration_visual import VisionConfig, make_vision_config
+from .configuration_vision import VisionConfig, make_vision_config
 
 
 class CaptionerConfig(HubConfig):

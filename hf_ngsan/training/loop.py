@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from ..data import EpochSampler
 from ..files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
-from ..models.configuration_visual import OWN_CONFIGS
+from ..models.configuration_vision import OWN_CONFIGS
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint

@@ -12,9 +12,9 @@ from ..data import build_tokenizer
 from ..loading import changed_config, load_captioner, load_config, quiet_loading
 from ..messages import one_sentence
 from ..models.configuration_hub import ConfigurationError
-from ..models.configuration_visual import OWN_CONFIGS, VisionConfig, make_backbone_config
+from ..models.configuration_vision import OWN_CONFIGS, VisionConfig, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.visual import VisionModel, fields_of_source, lasting_name
+from ..models.modeling_vision import VisionModel, fields_of_source, lasting_name
 from ..preprocessing import load_image_processor
 from ..provenance import backbone_settings
 from .recipe import Recipe, RecipeError, suggestion

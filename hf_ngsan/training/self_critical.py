@@ -63,7 +63,7 @@ class SelfCritical(Objective):
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
-        tokens = model.base_model.look_at(**visual) if "pixel_values" in visual else visual
+        tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
         encoded, mask = model.get_encoder()(**tokens), tokens.get("attention_mask")
         samples = self.draw_captions(model, encoded, mask, rows, draw)
         greedy = None

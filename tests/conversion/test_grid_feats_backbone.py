@@ -10,7 +10,7 @@ from state_dicts import ConversionError, save
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.models.modeling_vision import VisionModel
 from tests.conversion.layouts import DEPTHS, HEADS, detectron2_map, detectron2_state_dict
 
 TINY = {"depths": (2, 1, 2, 2), "groups": 2, "width": 2}

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision, provenance_difference, vision_provenance
-from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.preprocessing import PreprocessingError
 from hf_ngsan.provenance import unusual_settings
 from hf_ngsan.training.new_captioners import new_captioner

@@ -9,9 +9,9 @@ from datasets import load_from_disk
 from PIL import Image
 
 from hf_ngsan.extraction import extract_features
-from hf_ngsan.models.configuration_visual import VisionConfig
+from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.models.modeling_vision import VisionModel
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
 SIDE = 32

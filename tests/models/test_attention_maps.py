@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.models.attention_maps import attention_maps, grid_edges
-from hf_ngsan.models.configuration_visual import VisionConfig
-from hf_ngsan.models.visual import cell_boxes
+from hf_ngsan.models.configuration_vision import VisionConfig
+from hf_ngsan.models.modeling_vision import cell_boxes
 from tests.models.tiny import tiny_captioner, tiny_tokenizer
 
 RANDOM = np.random.default_rng(3)
@@ -82,7 +82,7 @@ def test_pixels_give_the_attention_of_their_visual_tokens():
     pixels = {"pixel_values": torch.rand(2, 3, 32, 40), "pixel_mask": torch.ones(2, 32, 40, dtype=torch.long)}
     pixels["pixel_mask"][1, 16:] = 0
     sequences = model.generate(**pixels, max_new_tokens=4)
-    tokens = model.model.look_at(**pixels)
+    tokens = model.model.get_image_features(**pixels)
     for found, expected in zip(
         model.word_attention(tokenizer, pixels, sequences),
         model.word_attention(tokenizer, tokens, sequences),

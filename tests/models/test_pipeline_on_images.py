@@ -22,7 +22,7 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.images import ImageError
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
-from tests.models.test_visual import detector_config
+from tests.models.test_modeling_vision import detector_config
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, photo, pixel_captioner, pixel_processor
 
@@ -161,7 +161,7 @@ def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
     for image, answers in zip(PHOTOS, pipe(PHOTOS, batch_size=3, **options), strict=True):
         batch = pipe.processor(image)
         sequences = pipe.model.generate(**batch, num_beams=3, num_return_sequences=2, min_new_tokens=2)
-        tokens = pipe.model.model.look_at(**{name: batch[name] for name in ("pixel_values",)})
+        tokens = pipe.model.model.get_image_features(**{name: batch[name] for name in ("pixel_values",)})
         expected = pipe.model.word_attention(pipe.processor.tokenizer, tokens, sequences)
         assert len(answers) == 2
         for answer, (words, weights) in zip(answers, expected, strict=True):
@@ -408,14 +408,14 @@ def test_images_too_thin_for_the_vision_part_are_named(backbone, shortest, longe
 
 
 def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
-    look_at = pipe.model.model.look_at
+    get_image_features = pipe.model.model.get_image_features
 
     def small_memory(**visual):
         if len(visual["pixel_values"]) > 1:
             raise error
-        return look_at(**visual)
+        return get_image_features(**visual)
 
-    monkeypatch.setattr(pipe.model.model, "look_at", small_memory)
+    monkeypatch.setattr(pipe.model.model, "get_image_features", small_memory)
     for error in (RuntimeError("no workspace"), torch.OutOfMemoryError("out of memory")):
         with pytest.raises(type(error), match=str(error)):
             pipe(PHOTOS, batch_size=5, on_error="skip")

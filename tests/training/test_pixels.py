@@ -11,7 +11,7 @@ from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageCla
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.visual import VisionModel
+from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.provenance import provenance_difference, vision_provenance
 from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
 from hf_ngsan.training.new_captioners import new_captioner

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTDetrResNetConfig, YolosConfig
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
-from hf_ngsan.models.visual import class_scores, corner_boxes, not_suppressed, region_features
+from hf_ngsan.models.modeling_vision import class_scores, corner_boxes, not_suppressed, region_features
 from tests.models.tiny import random_boxes
 
 VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}

@@ -43,8 +43,8 @@ class VisionConfig(HubConfig):
 
     model_type = "ngsan_vision"
     remote_classes = {
-        "AutoConfig": "configuration_visual.VisionConfig",
-        "AutoModel": "visual.VisionModel",
+        "AutoConfig": "configuration_vision.VisionConfig",
+        "AutoModel": "modeling_vision.VisionModel",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
 

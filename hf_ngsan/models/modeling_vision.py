@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
 
-from .configuration_visual import VisionConfig, make_transformers_backbone
+from .configuration_vision import VisionConfig, make_transformers_backbone
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
 

@@ -20,8 +20,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
-from hf_ngsan.models.visual import MissingBackboneError, fields_of_source
-from tests.models.test_visual import VGG, detector_config, make_vision
+from hf_ngsan.models.modeling_vision import MissingBackboneError, fields_of_source
+from tests.models.test_modeling_vision import VGG, detector_config, make_vision
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
