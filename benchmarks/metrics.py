@@ -17,8 +17,8 @@ import time
 
 import numpy as np
 
+from hf_ngsan.coco_files import read_references
 from hf_ngsan.metrics import CaptionMetrics
-from hf_ngsan.metrics.coco_files import read_references
 
 REQUIRED_RATIO, REQUIRED_DIFFERENCE = 10, 1e-9
 

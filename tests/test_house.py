@@ -16,7 +16,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 # What stands on the pillars, from the ground up: a room imports the pillars and the rooms named before it.
-GROUND = ["lazy", "messages", "files", "boxes", "launching"]
+GROUND = ["lazy", "messages", "files", "boxes", "coco_files", "launching"]
 STOREYS = [
     *GROUND,
     "auto",

@@ -1,16 +1,15 @@
 """The COCO layout: `instances_NAME.json` and `captions_NAME.json`."""
 
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
+from ..coco_files import CocoFileError, captions_in_order, images_by_id, read_object, records_of, tidy_caption
 from .errors import DataError
 
 _ALIASES = {"validation": "val", "val": "validation"}
-_LARGEST_INTEGER = 2**63 - 1
 _ROUNDING = 1.0  # pixels by which COCO's own boxes may reach beyond their image
 
 
@@ -61,11 +60,14 @@ def _read_layout(instances_path, captions_path, split):
     from .contract import caption_features, clamp_boxes, widening_note
     from .prepared import Rows
 
-    instances, captions_file = _load_json(instances_path), _load_json(captions_path)
-    sizes = _read_sizes(instances, instances_path)
-    labels, indices = _read_categories(instances, instances_path)
-    boxes, categories, clipped = _read_regions(instances, instances_path, sizes, indices)
-    captions, blank = _read_captions(captions_file, captions_path, sizes)
+    try:
+        instances, captions_file = read_object(instances_path), read_object(captions_path)
+        sizes = _read_sizes(instances, instances_path)
+        labels, indices = _read_categories(instances, instances_path)
+        boxes, categories, clipped = _read_regions(instances, instances_path, sizes, indices)
+        captions, blank = _read_captions(captions_file, captions_path, sizes)
+    except CocoFileError as error:
+        raise DataError(str(error)) from None
     image_ids = sorted(boxes.keys() & captions.keys())
     if not image_ids:
         raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
@@ -110,25 +112,22 @@ def _read_layout(instances_path, captions_path, split):
 def _read_sizes(content, path):
     """Width and height in pixels by image id."""
     sizes = {}
-    for where, image in _records(content, "images", path):
-        image_id = _integer(image, "id", where)
-        if image_id in sizes:
-            raise DataError(f"{where}: image id {image_id} is there twice; image ids must be unique.")
-        sizes[image_id] = _integer(image, "width", where), _integer(image, "height", where)
+    for image_id, image in images_by_id(content, path).items():
+        sizes[image_id] = image.integer("width"), image.integer("height")
         if not all(1 <= side < 2**31 for side in sizes[image_id]):
-            raise DataError(f"{where}: width and height are {sizes[image_id]}; they must be numbers of pixels.")
+            raise DataError(f"{image.where}: width and height are {sizes[image_id]}; they must be numbers of pixels.")
     return sizes
 
 
 def _read_categories(content, path):
     """Names of the categories in the file's order, and the place of each category id in it."""
     labels, indices = [], {}
-    for where, category in _records(content, "categories", path):
-        category_id = _integer(category, "id", where)
+    for category in records_of(content, "categories", path):
+        category_id = category.integer("id")
         if category_id in indices:
-            raise DataError(f"{where}: category id {category_id} is there twice; category ids must be unique.")
+            raise DataError(f"{category.where}: category id {category_id} is there twice; category ids must be unique.")
         indices[category_id] = len(labels)
-        labels.append(str(category.get("name", category_id)))
+        labels.append(str(category.fields.get("name", category_id)))
     if not labels:
         raise DataError(f"{path}: 'categories' is empty; it must list the categories of the boxes.")
     return labels, indices
@@ -137,12 +136,14 @@ def _read_categories(content, path):
 def _read_regions(content, path, sizes, indices):
     """By image id: boxes `(N, 4)` as shares of the image, category places `(N,)`; and how many boxes were clipped."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
-    for where, annotation in _records(content, "annotations", path):
-        image_id, category_id = (_integer(annotation, field, where) for field in ("image_id", "category_id"))
-        _check_image(image_id, sizes, where)
+    for annotation in records_of(content, "annotations", path):
+        image_id, category_id = annotation.integer("image_id"), annotation.integer("category_id")
+        _check_image(image_id, sizes, annotation.where)
         if category_id not in indices:
-            raise DataError(f"{where}: category_id {category_id} is not in 'categories'; add it or remove the box.")
-        box, beyond = _corners(annotation, sizes[image_id], where)
+            raise DataError(
+                f"{annotation.where}: category_id {category_id} is not in 'categories'; add it or remove the box."
+            )
+        box, beyond = _corners(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
         clipped += beyond
         boxes[image_id].append(box)
         categories[image_id].append(indices[category_id])
@@ -153,9 +154,8 @@ def _read_regions(content, path, sizes, indices):
     )
 
 
-def _corners(annotation, size, where):
+def _corners(box, size, where):
     """The box as shares of the image, clipped to it, and whether more than rounding was clipped."""
-    box = annotation.get("bbox")
     if not (isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)):
         raise DataError(f"{where}: bbox is {box!r}; it must be four numbers x, y, width, height in pixels.")
     if not all(abs(side) <= sys.float_info.max for side in box):
@@ -176,62 +176,14 @@ def _corners(annotation, size, where):
 def _read_captions(content, path, sizes):
     """Captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
-    for where, annotation in _records(content, "annotations", path):
-        image_id, caption_id = (_integer(annotation, field, where) for field in ("image_id", "id"))
-        _check_image(image_id, sizes, where)
-        caption = annotation.get("caption")
-        if not isinstance(caption, str):
-            raise DataError(f"{where}: caption is {caption!r}; it must be a string.")
-        caption = " ".join(caption.split())
-        if any("\ud800" <= character <= "\udfff" for character in caption):
-            raise DataError(f"{where}: caption is {caption!r}, which holds half of a character; correct it.")
-        if caption:
-            captions[image_id].append((caption_id, caption))
+    for caption in captions_in_order(records_of(content, "annotations", path)):
+        _check_image(caption.image_id, sizes, caption.where)
+        text = tidy_caption(caption)
+        if text:
+            captions[caption.image_id].append(text)
         else:
             blank += 1
-    in_order = {
-        image_id: [text for _, text in sorted(pairs, key=lambda pair: pair[0])] for image_id, pairs in captions.items()
-    }
-    return in_order, blank
-
-
-def _load_json(path):
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); it must be a COCO annotation file.") from None
-    except RecursionError:
-        raise DataError(f"{path} holds lists within lists without end; it must be a COCO annotation file.") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg});"
-            " it may have been cut, get it again."
-        ) from None
-    if not isinstance(content, dict):
-        kind = "null" if content is None else f"a JSON {type(content).__name__}"
-        raise DataError(f"{path} holds {kind}; a COCO annotation file is one object with lists in it.")
-    return content
-
-
-def _records(content, key, path):
-    """The objects of a list in a COCO file, each with a name for error messages."""
-    if not isinstance(content.get(key), list):
-        raise DataError(f"{path} has no list {key!r}; a COCO annotation file must have it.")
-    for index, record in enumerate(content[key]):
-        where = f"{path}, {key}[{index}]"
-        if not isinstance(record, dict):
-            raise DataError(f"{where} is {record!r}; it must be an object.")
-        yield where, record
-
-
-def _integer(record, field, where):
-    value = record.get(field)
-    if isinstance(value, bool) or not isinstance(value, int):
-        problem = f"is {value!r}" if field in record else "is missing"
-        raise DataError(f"{where}: {field} {problem}; it must be an integer.")
-    if not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
-        raise DataError(f"{where}: {field} is {value}, which is beyond 64 bits; give a smaller one.")
-    return value
+    return captions, blank
 
 
 def _check_image(image_id, sizes, where):

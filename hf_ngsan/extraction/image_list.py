@@ -4,15 +4,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..metrics.coco_files import read_references
+from ..coco_files import CocoFileError, captions_in_order, images_by_id, read_object, records_of, tidy_caption
 from .errors import ExtractionError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | Non
         raise ExtractionError(f"{source} does not exist; give a folder of images or a COCO JSON file.")
     if source.suffix.lower() != ".json":
         raise ExtractionError(f"{source} is neither a folder nor a .json file; give a folder or a COCO JSON file.")
-    return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
+    try:
+        return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
+    except CocoFileError as error:
+        raise ExtractionError(str(error)) from None
 
 
 def images_of_folder(folder: Path) -> ImageList:
@@ -121,19 +124,13 @@ def number_at_the_end(name: str) -> int | None:
 
 
 def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
-    content = read_coco_file(file)
+    content = read_object(file)
     images = {}
-    for index, record in enumerate(content["images"]):
-        where = f"{file}, images[{index}]"
-        image_id, name = (record.get(key) for key in ("id", "file_name")) if isinstance(record, dict) else (None, None)
-        if not isinstance(image_id, int) or isinstance(image_id, bool) or abs(image_id) > LARGEST_ID:
-            raise ExtractionError(f"{where}: id is {image_id!r}; it must be a whole number.")
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise ExtractionError(f"{where}: file_name is {name!r}; it must be the name of an image file.")
-        check_text(name, f"{where}: file_name {name!r}")
-        if image_id in images:
-            raise ExtractionError(f"{where}: image id {image_id} is there twice; image ids must be unique.")
-        images[image_id] = name
+    for image_id, record in images_by_id(content, file).items():
+        images[image_id] = name = record.string("file_name")
+        if not name or "\0" in name:
+            raise ExtractionError(f"{record.where}: file_name is {name!r}; it must be the name of an image file.")
+        check_text(name, f"{record.where}: file_name {name!r}")
     if not images:
         raise ExtractionError(f"{file} lists no images.")
     folder = image_folder_of(file, image_folder, list(images.values()))
@@ -156,17 +153,6 @@ def check_text(text: str, what: str):
         raise ExtractionError(f"{what} is not UTF-8 text; rename or correct it.") from None
 
 
-def read_coco_file(file: Path) -> dict:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ExtractionError(f"{file} is not valid JSON ({reason}); it may have been cut, get it again.") from None
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise ExtractionError(f"{file} has no list 'images'; a COCO file such as captions_val2017.json has one.")
-    return content
-
-
 def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
     """The folder that holds the files: the one given, else whichever candidate has the first file that either has."""
     if given is not None:
@@ -184,15 +170,14 @@ def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
     )
 
 
-def captions_of_coco_file(file: Path, content: Mapping) -> dict[int, tuple[str, ...]] | None:
+def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
     """Captions by image id, in the order of their annotations' ids; None where the annotations are no captions."""
     annotations = content.get("annotations")
     if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
         return None
-    captions = {}
-    for image_id, texts in read_references(file).items():
-        texts = [" ".join(text.split()) for text in texts]
-        for text in texts:
-            check_text(text, f"{file}: the caption {text!r} of image {image_id}")
-        captions[image_id] = tuple(filter(None, texts))
-    return {image_id: texts for image_id, texts in captions.items() if texts}
+    captions = defaultdict(list)
+    for caption in captions_in_order(records_of(content, "annotations", file)):
+        text = tidy_caption(caption)
+        if text:
+            captions[caption.image_id].append(text)
+    return {image_id: tuple(texts) for image_id, texts in captions.items()}

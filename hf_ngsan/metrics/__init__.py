@@ -14,5 +14,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "reward": ["CiderDReward"],
         "tokenization": ["PTBTokenizer"],
     },
-    submodules=("coco_files", "command", "diagnostics", "retrieval"),
+    submodules=("command", "diagnostics", "results", "retrieval"),
 )

@@ -1,13 +1,7 @@
 """The command `hf-ngsan score`: metrics of a COCO result file."""
 
-from .coco_files import (
-    check_server_format,
-    match_results,
-    read_image_ids,
-    read_references,
-    read_results,
-    write_json,
-)
+from ..coco_files import read_references, read_results
+from .results import check_server_format, match_results, read_image_ids, write_json
 
 _CHOICES = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 _DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")

@@ -150,7 +150,7 @@ def test_a_wrong_file_is_one_sentence(coco_folder, change, message):
     ("content", "message"),
     [
         (b'{"images": [', "is not valid JSON .*line 1"),
-        (b"", "is not valid JSON"),
+        (b"", "is empty"),
         (b"[]", "holds a JSON list"),
         (b"null", "holds null"),
         (b"[" * 100_000, "holds lists within lists"),

@@ -1,0 +1,285 @@
+"""COCO files: captions, instances and results; captions and results may be JSON lines too."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+LARGEST_INTEGER = 2**63 - 1
+BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+class CocoFileError(ValueError):
+    """A COCO file that cannot be used: the message names the file, the record and the field."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """An object in a COCO file.
+
+    Attributes:
+        where: its place, for messages: the file, the list and the index in it.
+        fields: what it holds.
+    """
+
+    where: str
+    fields: dict
+
+    def integer(self, field: str) -> int:
+        """Returns a field that must be an integer of 64 bits; a CocoFileError says if it is not."""
+        value = self.fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(field, "must be an integer")
+        if abs(value) > LARGEST_INTEGER:
+            raise CocoFileError(f"{self.where}: {field} is {value}, which is beyond 64 bits; give a smaller one.")
+        return value
+
+    def string(self, field: str) -> str:
+        """Returns a field that must be a string; a CocoFileError says if it is not."""
+        value = self.fields.get(field)
+        if not isinstance(value, str):
+            raise self.error(field, "must be a string")
+        return value
+
+    def identifier(self, field: str) -> int | str:
+        """Returns a field that must be an integer or a string; a CocoFileError says if it is not."""
+        value = self.fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.error(field, "must be an integer or a string")
+        return value
+
+    def error(self, field: str, demand: str) -> CocoFileError:
+        found = f"is {self.fields[field]!r:.60}" if field in self.fields else "is missing"
+        return CocoFileError(f"{self.where}: {field} {found}; it {demand}.")
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption, the image it belongs to, and its place in the file."""
+
+    where: str
+    image_id: int | str
+    text: str
+
+
+def read_results(path: str | os.PathLike) -> dict[int | str, str]:
+    """Reads the results of captioning.
+
+    Args:
+        path: a COCO result file, which is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with
+            such an object each. Image ids are integers or strings; `7` and `"7"` name the same image.
+
+    Returns:
+        The caption of each image id, in the order of the file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: the path names no file.
+        CocoFileError: the content is something else, or an image occurs twice.
+    """
+    document, lines = read_json_or_lines(path)
+    return captions_of_results(result_records(document, path) if lines is None else lines, path)
+
+
+def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
+    """Reads the reference captions of images.
+
+    Args:
+        path: a COCO captions file, which is a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON
+            lines with an annotation each. Image ids are integers or strings; `7` and `"7"` name the same image.
+
+    Returns:
+        The captions of each image id: images in [`id_order`], captions in the order of annotation ids.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: the path names no file.
+        CocoFileError: the content is something else.
+    """
+    document, lines = read_json_or_lines(path)
+    annotations = records_of(checked_object(document, path), "annotations", path) if lines is None else lines
+    names, references = {}, {}
+    for caption in captions_in_order(annotations, string_image_ids=True):
+        image_id = names.setdefault(str(caption.image_id), caption.image_id)
+        references.setdefault(image_id, []).append(caption.text)
+    if not references:
+        raise CocoFileError(f"{path} holds no captions.")
+    return {image_id: references[image_id] for image_id in sorted(references, key=id_order)}
+
+
+def id_order(image_id: int | str) -> tuple[bool, int, str]:
+    """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
+    text = str(image_id)
+    is_integer = re.fullmatch("-?[0-9]{1,400}", text) is not None
+    return not is_integer, int(text) if is_integer else 0, text
+
+
+def read_object(path: str | os.PathLike) -> dict:
+    """Reads a COCO file that is one JSON object.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: the path names no file.
+        CocoFileError: the content is something else.
+    """
+    return checked_object(read_json(path), path)
+
+
+def records_of(content: dict, key: str, path: str | os.PathLike) -> list[Record]:
+    """Returns the objects of the list `key` of a COCO file; a CocoFileError says if there is no such list."""
+    if not isinstance(content.get(key), list):
+        raise CocoFileError(f"{path} has no list {key!r}; a COCO annotation file must have it.")
+    return [checked_record(f"{path}, {key}[{index}]", item) for index, item in enumerate(content[key])]
+
+
+def images_by_id(content: dict, path: str | os.PathLike) -> dict[int, Record]:
+    """Returns the objects of the list `images` of a COCO file by their ids, in the order of the file.
+
+    Raises:
+        CocoFileError: there is no such list, or an `id` is missing, no integer or not unique.
+    """
+    images = {}
+    for image in records_of(content, "images", path):
+        image_id = image.integer("id")
+        if image_id in images:
+            raise CocoFileError(f"{image.where}: image id {image_id} is there twice; image ids must be unique.")
+        images[image_id] = image
+    return images
+
+
+def captions_in_order(annotations: Iterable[Record], string_image_ids: bool = False) -> list[Caption]:
+    """Returns captions in the order of their ids, or in the order given where none has an id.
+
+    Args:
+        annotations: objects with `image_id`, `caption` and, all or none of them, `id`.
+        string_image_ids: whether strings may be image ids.
+
+    Raises:
+        CocoFileError: a field is missing or of the wrong type.
+    """
+    annotations = list(annotations)
+    captions = [
+        Caption(
+            annotation.where,
+            annotation.identifier("image_id") if string_image_ids else annotation.integer("image_id"),
+            annotation.string("caption"),
+        )
+        for annotation in annotations
+    ]
+    if not any("id" in annotation.fields for annotation in annotations):
+        return captions
+    ids = [annotation.integer("id") for annotation in annotations]
+    return [captions[index] for index in sorted(range(len(ids)), key=ids.__getitem__)]
+
+
+def tidy_caption(caption: Caption) -> str:
+    """Returns the text of a caption with single blanks between words and without line breaks.
+
+    Raises:
+        CocoFileError: the text holds half of a surrogate pair, which no file can store.
+    """
+    text = " ".join(caption.text.split())
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise CocoFileError(
+            f"{caption.where}: caption is {text!r:.60}, which holds half of a character and is not UTF-8 text; "
+            "correct it."
+        )
+    return text
+
+
+def result_records(document: object, path: str | os.PathLike) -> list[Record]:
+    """Returns the objects of a result file; a CocoFileError says if it is no list of objects."""
+    if not isinstance(document, list):
+        raise CocoFileError(
+            f'{path} holds {kind_of(document)}; results are a JSON list of objects with "image_id" and "caption", or '
+            "one such object a line."
+        )
+    return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
+
+
+def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
+    """Returns the caption of each image id; a CocoFileError names a field that is wrong, or an image that is twice."""
+    captions, places = {}, {}
+    for record in records:
+        image_id, caption = record.identifier("image_id"), record.string("caption")
+        if str(image_id) in places:
+            first = places[str(image_id)].removeprefix(f"{path}, ")
+            raise CocoFileError(f"{record.where}: image {image_id} has a caption already, in {first}; give it one.")
+        captions[image_id], places[str(image_id)] = caption, record.where
+    if not captions:
+        raise CocoFileError(f"{path} holds no results.")
+    return captions
+
+
+def read_json(path: str | os.PathLike) -> object:
+    """Reads a JSON file, device or pipe.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: the path names no file.
+        CocoFileError: the content is empty or not valid JSON.
+    """
+    values = parse_values(read_text(path), path)
+    if len(values) > 1:
+        raise CocoFileError(f"{path} is not valid JSON (line {values[1][0]}: there is more after the end).")
+    return values[0][1]
+
+
+def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | None]:
+    """Reads JSON, as `(document, None)`, or JSON lines of objects with an image id, as `(None, records)`.
+
+    Raises: as [`read_json`].
+    """
+    values = parse_values(read_text(path), path)
+    document = values[0][1]
+    if len(values) == 1 and not (isinstance(document, dict) and "image_id" in document):
+        return document, None
+    return None, [checked_record(f"{path}, line {line}", value) for line, value in values]
+
+
+def read_text(path: str | os.PathLike) -> str:
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a JSON file.")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    content = path.read_bytes()
+    try:
+        text = content.decode(json.detect_encoding(content), "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CocoFileError(f"{path} is not UTF-8 text (byte {error.start}); it must be a COCO file.") from None
+    if not text or text.isspace():
+        raise CocoFileError(f"{path} is empty; it must be a COCO file.")
+    return text
+
+
+def parse_values(text: str, path: str | os.PathLike) -> list[tuple[int, object]]:
+    """Parses one or more JSON values, one after another, each with the line where it begins."""
+    decoder, values = json.JSONDecoder(), []
+    line, position = 1, 0
+    try:
+        while (start := BLANKS.match(text, position).end()) < len(text):
+            line += text.count("\n", position, start)
+            value, position = decoder.raw_decode(text, start)
+            values.append((line, value))
+            line += text.count("\n", start, position)
+    except RecursionError:
+        raise CocoFileError(f"{path} is not valid JSON: it holds lists within lists without end.") from None
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise CocoFileError(f"{path} is not valid JSON ({reason}); it may have been cut, get it again.") from None
+    return values
+
+
+def checked_object(document: object, path: str | os.PathLike) -> dict:
+    if not isinstance(document, dict):
+        raise CocoFileError(f"{path} holds {kind_of(document)}; a COCO annotation file is one object with lists in it.")
+    return document
+
+
+def checked_record(where: str, value: object) -> Record:
+    if not isinstance(value, dict):
+        raise CocoFileError(f"{where} is {value!r:.60}; it must be an object.")
+    return Record(where, value)
+
+
+def kind_of(document: object) -> str:
+    return "null" if document is None else f"a JSON {type(document).__name__}"
