@@ -16,6 +16,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from hf_ngsan.files import write_text_atomically
+
 CONFIG = Path(__file__).parents[1] / "examples" / "configs" / "ngsan" / "coco_layout.yaml"
 VARIANTS = {
     "SAN": ["model.query_norm=null", "model.geometric_bias=[]"],
@@ -55,8 +57,7 @@ def score(options: argparse.Namespace, variant: str, seed: int) -> dict[str, flo
         call(run, "train", "--config", options.config, *settings, "--resume")
         captions = run / "test_captions.json"
         output = call(run, "evaluate", "--model", run, "--data", data, "--num-beams", 3, "--output", captions)
-        scores.with_suffix(".tmp").write_text(output)
-        scores.with_suffix(".tmp").rename(scores)
+        write_text_atomically(scores, output)
     result = json.loads(scores.read_text())
     print(f"{variant} seed {seed}: CIDEr-D {result['cider_d']:.4f}", file=sys.stderr, flush=True)
     return result

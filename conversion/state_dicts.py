@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from hf_ngsan.files import TEMPORARY_PREFIX, replace_folder_contents
+from hf_ngsan.files import replace_folder_contents
 from hf_ngsan.loading import without_progress_bars
 from hf_ngsan.messages import sentence
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -170,11 +169,7 @@ def save(conversion: Conversion, output: str | Path):
 
     check_is_new(output)
     output = Path(output).absolute()
-    try:
-        replace_folder_contents(output, write)
-    except BaseException:
-        shutil.rmtree(output.with_name(f"{TEMPORARY_PREFIX}{output.name}"), ignore_errors=True)
-        raise
+    replace_folder_contents(output, write)
 
 
 def check_is_new(output: str | Path):

@@ -1,11 +1,15 @@
 """COCO files: captions, instances and results; captions and results may be JSON lines too."""
 
 import json
+import operator
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import SupportsIndex
+
+from .files import write_file_atomically
 
 LARGEST_INTEGER = 2**63 - 1
 BLANKS = re.compile(r"[ \t\n\r]*")
@@ -107,6 +111,57 @@ def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
     return {image_id: references[image_id] for image_id in sorted(references, key=id_order)}
 
 
+def write_caption_file(
+    path: str | os.PathLike, image_ids: Iterable[int | str], captions: Iterable[Iterable[str]]
+) -> int:
+    """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references.
+
+    Args:
+        path: the file; missing parent folders are made.
+        image_ids: integers or strings, each once.
+        captions: for each image its captions, one or more.
+
+    Returns:
+        The number of captions.
+
+    Raises:
+        ValueError: there are no images or other numbers of ids and captions, an image id is no integer or string or is
+            there twice, an image has no captions, or a caption is no text; nothing is written.
+    """
+    image_ids, captions = list(image_ids), list(captions)
+    if len(image_ids) != len(captions):
+        raise ValueError(f"There are {len(image_ids)} image ids, but captions of {len(captions)} images.")
+    images, annotations, places = [], [], {}
+    for row, (image_id, texts) in enumerate(zip(image_ids, captions, strict=True)):
+        image_id = plain_id(image_id, row)
+        first = places.setdefault(str(image_id), row)
+        if first != row:
+            raise ValueError(f"Image id {image_id} is in rows {first} and {row}; image ids must be unique.")
+        texts = texts if isinstance(texts, str) else list(texts)
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"The captions of image {image_id} are {texts!r:.60}; they must be one string or more.")
+        images.append({"id": image_id})
+        for text in texts:
+            check_encodable(text, f"row {row} (image {image_id})")
+            annotations.append({"image_id": image_id, "id": len(annotations) + 1, "caption": text})
+    if not images:
+        raise ValueError(f"There are no images to write to {path}.")
+    # coco-caption fails without the first three
+    content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
+    text = json.dumps(content, ensure_ascii=False)
+    write_file_atomically(path, lambda file: file.write(text.encode()))
+    return len(annotations)
+
+
+def plain_id(image_id: object, row: int) -> int | str:
+    """Returns an image id, which may be an integer of numpy or torch; a ValueError names the row of anything else."""
+    if isinstance(image_id, str):
+        return image_id
+    if isinstance(image_id, bool) or not isinstance(image_id, SupportsIndex):
+        raise ValueError(f"The image id of row {row} is {image_id!r:.60}; it must be an integer or a string.")
+    return operator.index(image_id)
+
+
 def id_order(image_id: int | str) -> tuple[bool, int, str]:
     """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
     text = str(image_id)
@@ -178,12 +233,16 @@ def tidy_caption(caption: Caption) -> str:
         CocoFileError: the text holds half of a surrogate pair, which no file can store.
     """
     text = " ".join(caption.text.split())
+    check_encodable(text, caption.where)
+    return text
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Raises a CocoFileError for a caption that no file can store."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise CocoFileError(
-            f"{caption.where}: caption is {text!r:.60}, which holds half of a character and is not UTF-8 text; "
-            "correct it."
+            f"{where}: caption is {text!r:.60}, which holds half of a character and is not UTF-8 text; correct it."
         )
-    return text
 
 
 def result_records(document: object, path: str | os.PathLike) -> list[Record]:

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 MANIFEST = "manifest.json"
 TEMPORARY_PREFIX = ".incomplete-"
@@ -15,31 +17,56 @@ class DamagedFolderError(ValueError):
     """A folder whose files are not those that were written; the message names the file and what is wrong with it."""
 
 
-def write_text_atomically(path: str | os.PathLike, text: str):
-    """Write a UTF-8 text file, whole or not at all; missing parent folders are made."""
+def write_text_atomically(path: str | os.PathLike, text: str) -> None:
+    """Writes a UTF-8 text file, whole or not at all; missing parent folders are made.
+
+    One process may write the file at a time; what it leaves if it is killed, the next one overwrites.
+    """
     path = Path(path)
+    write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
+
+
+def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file with `write(opened file)`, whole or not at all; missing parent folders are made.
+
+    Several processes may write the file at once: the last to finish wins.
+    """
+    path = Path(path)
+    write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
+
+
+def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], object]) -> None:
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is written to, not replaced
+        with open(path, "wb") as file:
+            write(file)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    flush_to_disk(path.parent)
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        rename_durably(temporary, path)
+    except (Exception, KeyboardInterrupt):
+        temporary.unlink(missing_ok=True)
+        raise
 
 
-def write_folder_atomically(target: Path, write: Callable[[Path], None]):
-    """Make a new folder: `write(temporary)` fills it, a manifest of sizes and checksums is added, a rename shows it.
+def write_folder_atomically(target: Path, write: Callable[[Path], None], manifest: bool = True) -> None:
+    """Makes a new folder: `write(temporary)` fills it, a rename shows it. A folder of that name is replaced.
 
-    A folder of that name is replaced.
+    Args:
+        target: the folder.
+        write: gets an empty folder to fill with files.
+        manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
     """
     temporary = fill_temporary_folder(target, write)
-    manifest = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)}
-    write_text_atomically(temporary / MANIFEST, json.dumps(manifest, indent=2))
+    if manifest:
+        sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)}
+        write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
     flush_files_to_disk(temporary)
     shutil.rmtree(target, ignore_errors=True)
-    os.rename(temporary, target)
-    flush_to_disk(target.parent)
+    rename_durably(temporary, target)
 
 
 def replace_folder_contents(target: Path, write: Callable[[Path], None]):
@@ -51,12 +78,12 @@ def replace_folder_contents(target: Path, write: Callable[[Path], None]):
     temporary = fill_temporary_folder(target, write)
     flush_files_to_disk(temporary)
     if not target.exists():
-        os.rename(temporary, target)
+        rename_durably(temporary, target)
     else:
         for file in list_files(temporary):
             os.replace(file, target / file.name)
         shutil.rmtree(temporary)
-    flush_to_disk(target.parent)
+        flush_to_disk(target.parent)
 
 
 def check_folder(folder: Path):
@@ -93,11 +120,26 @@ def remove_leftovers(folder: Path):
 
 
 def fill_temporary_folder(target: Path, write: Callable[[Path], None]) -> Path:
-    temporary = target.with_name(f"{TEMPORARY_PREFIX}{target.name}")
+    temporary = temporary_path(target)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    write(temporary)
+    try:
+        write(temporary)
+    except (Exception, KeyboardInterrupt):
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     return temporary
+
+
+def temporary_path(path: Path) -> Path:
+    """Returns the name beside a file or folder under which it is written."""
+    return path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
+
+
+def rename_durably(temporary: Path, path: Path) -> None:
+    """Gives a file or folder that is on the disk its name, and flushes that to the disk too."""
+    os.replace(temporary, path)
+    flush_to_disk(path.parent)
 
 
 def list_files(folder: Path) -> list[Path]:

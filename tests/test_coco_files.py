@@ -2,9 +2,19 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from hf_ngsan.coco_files import CocoFileError, id_order, read_json, read_references, read_results
+from hf_ngsan.coco_files import (
+    CocoFileError,
+    id_order,
+    images_by_id,
+    read_json,
+    read_object,
+    read_references,
+    read_results,
+    write_caption_file,
+)
 
 
 def write(path, content, encoding="utf-8"):
@@ -43,3 +53,48 @@ def test_any_encoding_of_json_is_read(tmp_path, encoding):
 def test_a_document_is_one_json_value(tmp_path, content):
     with pytest.raises(CocoFileError, match="is not valid JSON"):
         read_json(write(tmp_path / "d.json", content))
+
+
+ROWS = {7: ["A dog.", "Ein Mädchen\nläuft"], 3: ["a bird"], "val/1.jpg": ["a cat"]}
+
+
+def test_written_references_are_read_back(tmp_path):
+    path = tmp_path / "new" / "references.json"
+    ids = [np.int64(7), 3, "val/1.jpg"]
+    assert write_caption_file(path, ids, (iter(texts) for texts in ROWS.values())) == 4
+    assert read_references(path) == ROWS
+    assert list(read_references(path)) == [3, 7, "val/1.jpg"]
+    assert [path.name for path in path.parent.iterdir()] == ["references.json"]
+    write_caption_file(path, [7], [["a"]])
+    assert list(images_by_id(read_object(path), path)) == [7]
+
+
+def test_pycocotools_loads_written_references(tmp_path):
+    coco = pytest.importorskip("pycocotools.coco")
+    write_caption_file(tmp_path / "references.json", list(ROWS)[:2], list(ROWS.values())[:2])
+    write(tmp_path / "results.json", [{"image_id": 3, "caption": "a"}])
+    references = coco.COCO(str(tmp_path / "references.json"))
+    results = references.loadRes(str(tmp_path / "results.json"))
+    assert results.getImgIds() == [3]
+    assert [row["caption"] for row in references.loadAnns(references.getAnnIds([7]))] == ROWS[7]
+
+
+@pytest.mark.parametrize(
+    ("image_ids", "captions", "facts"),
+    [
+        ([], [], ["no images"]),
+        ([1, 2], [["a"]], ["2 image ids", "1 images"]),
+        ([1, 5, "1"], [["a"]] * 3, ["1", "rows 0 and 2"]),
+        ([1, 2.0], [["a"]] * 2, ["row 1", "2.0"]),
+        ([True], [["a"]], ["row 0", "True"]),
+        ([4], [[]], ["image 4", "[]"]),
+        ([4], ["a cat"], ["image 4", "a cat"]),
+        ([4], [["a", None]], ["image 4", "None"]),
+        ([4], [["half \udfff"]], ["image 4", "UTF-8"]),
+    ],
+)
+def test_references_that_cannot_be_written_are_explained(tmp_path, image_ids, captions, facts):
+    with pytest.raises(ValueError) as error:
+        write_caption_file(tmp_path / "references.json", image_ids, captions)
+    assert not [fact for fact in facts if fact not in str(error.value)], str(error.value)
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from ..files import write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
@@ -65,25 +65,21 @@ def prepare(kind, key, split, make):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{directory}.lock"):
             if not directory.exists():
-                _write(directory, make(), f"preparing {kind} {split}")
+                content = make()
+                write_folder_atomically(
+                    directory, lambda folder: _write(folder, content, f"preparing {kind} {split}"), manifest=False
+                )
     for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
         warnings.warn(note, stacklevel=4)
     return with_arrays(Dataset.from_file(str(directory / "data.arrow"), split=split))
 
 
-def _write(directory, content, description):
-    incomplete = Path(f"{directory}.incomplete")
-    shutil.rmtree(incomplete, ignore_errors=True)
-    incomplete.mkdir()
-    try:
-        with ArrowWriter(path=str(incomplete / "data.arrow"), features=content.features) as writer:
-            for row in tqdm(content.rows, total=content.number, desc=description, delay=2, leave=False, disable=None):
-                writer.write(row)
-            writer.finalize()
-        (incomplete / "notes.json").write_text(json.dumps(list(content.notes)), encoding="utf-8")
-        incomplete.rename(directory)
-    finally:
-        shutil.rmtree(incomplete, ignore_errors=True)
+def _write(folder, content, description):
+    with ArrowWriter(path=str(folder / "data.arrow"), features=content.features) as writer:
+        for row in tqdm(content.rows, total=content.number, desc=description, delay=2, leave=False, disable=None):
+            writer.write(row)
+        writer.finalize()
+    (folder / "notes.json").write_text(json.dumps(list(content.notes)), encoding="utf-8")
 
 
 def _file_digest(path):

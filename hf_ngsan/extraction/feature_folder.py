@@ -21,7 +21,14 @@ import datasets
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from ..files import TEMPORARY_PREFIX, flush_to_disk, sha256, write_text_atomically
+from ..files import (
+    TEMPORARY_PREFIX,
+    flush_to_disk,
+    rename_durably,
+    sha256,
+    temporary_path,
+    write_text_atomically,
+)
 from ..provenance import description_of, provenance_difference
 from .errors import ExtractionError
 
@@ -227,7 +234,7 @@ class FeatureFolder:
         """The two JSON files of a saved data set, as `datasets` writes them for one row, but with all shards."""
         sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
         sample.info.description = description_of(metadata)
-        temporary = self.path / f"{TEMPORARY_PREFIX}sample"
+        temporary = temporary_path(self.path / "sample")
         shutil.rmtree(temporary, ignore_errors=True)
         with without_progress_bars():
             sample.save_to_disk(str(temporary))
@@ -289,7 +296,8 @@ class ShardWriter:
         self.folder = folder.path
         self.generation, self.chunk, self.image_list = generation, chunk, image_list
         name = f"{shard_name(generation, chunk)}.arrow"
-        self.file, self.temporary = self.folder / name, self.folder / f"{TEMPORARY_PREFIX}{name}"
+        self.file = self.folder / name
+        self.temporary = temporary_path(self.file)
         self.writer = ArrowWriter(path=str(self.temporary), features=features, writer_batch_size=ROWS_PER_RECORD_BATCH)
         self.num_rows = 0
 
@@ -304,8 +312,7 @@ class ShardWriter:
             self.writer.finalize()
             flush_to_disk(self.temporary)
             num_bytes, checksum = self.temporary.stat().st_size, sha256(self.temporary)
-            os.replace(self.temporary, self.file)
-            flush_to_disk(self.folder)
+            rename_durably(self.temporary, self.file)
         else:
             self.discard()
         record = Record(self.generation, self.chunk, self.image_list, self.num_rows, num_bytes, checksum, skipped)

@@ -1,7 +1,12 @@
 """The command `hf-ngsan score`: metrics of a COCO result file."""
 
+import json
+import os
+from pathlib import Path
+
 from ..coco_files import read_references, read_results
-from .results import check_server_format, match_results, read_image_ids, write_json
+from ..files import write_file_atomically
+from .results import check_server_format, match_results, read_image_ids
 
 _CHOICES = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 _DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
@@ -76,6 +81,17 @@ def run_score(args):
     note = f"; {left_out} image(s) of {args.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
     return 0
+
+
+def write_json(path: str | os.PathLike, content: object) -> None:
+    """Writes a JSON file, whole or not at all, into a folder that exists."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the file to write.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
 def _check(args):

@@ -1,12 +1,11 @@
 """How many images each n-gram was used for: the rarity weights of CIDEr and CIDEr-D."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from ..files import write_file_atomically
 from .ngrams import ORDER, NGramTable, count_ngrams, starts_of_runs
 from .text import encode_words, tokenize
 from .token_ids import cut_sequences
@@ -124,7 +123,6 @@ class DocumentFrequency:
 
     def save(self, path):
         """Writes one `.npz` file without pickled objects; an existing file is replaced only when all is written."""
-        path = Path(path)
         header = {
             "format": _FORMAT,
             "num_documents": self.num_documents,
@@ -137,15 +135,7 @@ class DocumentFrequency:
             arrays[f"parents_{n + 1}"] = self._table.parents[n]
             arrays[f"words_{n + 1}"] = self._table.words[n]
             arrays[f"counts_{n + 1}"] = self._counts[n]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, **arrays)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_file_atomically(path, lambda file: np.savez_compressed(file, **arrays))
 
     @classmethod
     def load(cls, path):
@@ -156,7 +146,7 @@ class DocumentFrequency:
             ValueError: the file is not a document-frequency file, or is damaged.
         """
         path = Path(path)
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"There is no document-frequency file at {path}.")
         try:
             return cls._read(path)

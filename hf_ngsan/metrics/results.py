@@ -1,9 +1,7 @@
 """Results of captioning: matched with their references, and checked for the COCO evaluation server."""
 
-import json
 import os
 import re
-import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -91,20 +89,3 @@ def read_image_ids(path: str | os.PathLike) -> list[int]:
         ValueError: the file is no such file.
     """
     return list(images_by_id(read_object(path), path))
-
-
-def write_json(path: str | os.PathLike, data: object) -> None:
-    """Writes JSON under a temporary name first, so that no half-written file can be left behind."""
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name the file to write.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False, indent=1)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from ..files import write_file_atomically
+
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
 
@@ -32,13 +34,7 @@ def new_figure(width: float, height: float):
 
 
 def save_figure(figure, path: str | os.PathLike) -> Path:
-    """Write a figure, whole or not at all, in the format of the file's suffix; its folder is made if absent."""
+    """Writes a figure, whole or not at all, in the format of the file's suffix; its folder is made if absent."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        figure.savefig(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file_atomically(path, lambda file: figure.savefig(file, format=path.suffix.removeprefix(".") or None))
     return path

@@ -9,6 +9,7 @@ import pytest
 from datasets import Array2D, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.files import temporary_path
 
 
 def make_dataset(rows=3, first=0, **changes):
@@ -194,7 +195,7 @@ def test_a_prepared_data_set_is_written_once(cache):
 def test_what_a_killed_process_left_is_not_taken_for_a_data_set(cache):
     load_data("scenes:size=20", "train")
     (file,) = cache.rglob("data.arrow")
-    incomplete = file.parent.with_name(f"{file.parent.name}.incomplete")
+    incomplete = temporary_path(file.parent)
     file.parent.rename(incomplete)
     file = incomplete / "data.arrow"
     file.write_bytes(file.read_bytes()[:100])

@@ -44,7 +44,7 @@ def test_saved_and_loaded(tmp_path):
         assert loaded.to_dict() == frequency.to_dict()
         for name in ("num_documents", "vocabulary", "eos_token_id", "ignored_token_ids"):
             assert getattr(loaded, name) == getattr(frequency, name)
-        assert [file.name for file in path.parent.glob("*.tmp")] == []
+        assert [file.name for file in path.parent.iterdir() if file.suffix != ".npz"] == []
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):

@@ -83,8 +83,8 @@ def test_a_failed_save_leaves_the_old_file(attention, tmp_path, monkeypatch):
     before = path.read_bytes()
     figure = plot_words(IMAGE, BOXES, attention)
 
-    def break_off(file):
-        file.write_bytes(b"half")
+    def break_off(file, **options):
+        file.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(figure, "savefig", break_off)
