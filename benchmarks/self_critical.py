@@ -19,10 +19,10 @@ from torch.nn import functional
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.data import build_tokenizer
-from hf_ngsan.training import CaptionRewards, Policy, SelfCritical
-from hf_ngsan.training.policy import image_uniforms, labels_of, sample_captions
-from hf_ngsan.training.settings import SelfCriticalSettings
-from hf_ngsan.training.teacher_forcing import IGNORED_LABEL
+from hf_ngsan.training.objectives import CaptionRewards, Policy, SelfCritical, Update
+from hf_ngsan.training.objectives.self_critical_policy import image_uniforms, labels_of, sample_captions
+from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
+from hf_ngsan.training.objectives.teacher_forcing import IGNORED_LABEL
 
 REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3
 TRAINING_IMAGES, REFERENCES, WORDS = 2000, 5, 10
@@ -80,7 +80,7 @@ class SelfCriticalStep:
         }
 
     def whole(self, draw: int) -> dict[str, torch.Tensor]:
-        inputs = self.objective.prepare(self.model, self.batch, (0, draw))
+        inputs = self.objective.prepare_batch(self.model, self.batch, Update(0, draw))
         loss, counts = self.objective.loss(self.model, inputs)
         self.update(loss / self.objective.weight(inputs))
         return counts

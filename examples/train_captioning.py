@@ -12,9 +12,11 @@ import json
 import logging
 import sys
 
+from hf_ngsan.data import extra_scores_of
 from hf_ngsan.launching import launch_processes, make_accelerator
-from hf_ngsan.training import evaluate_captioner, load_captioner, load_recipe, train
-from hf_ngsan.training.rows import is_scenes, load_rows
+from hf_ngsan.loading import load_captioner
+from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
+from hf_ngsan.tasks.caption_rows import load_rows
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -39,7 +41,7 @@ def main():
     model, processor = load_captioner(result.best_dir)
     rows = load_rows(recipe.data.spec, options.test_split)
     evaluation = evaluate_captioner(
-        model.to(accelerator.device), processor, rows, accelerator, relations=is_scenes(recipe.data.spec)
+        model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(recipe.data.spec)
     )
     if accelerator.is_main_process:
         evaluation.save(result.output_dir / f"captions_{options.test_split}.json")

@@ -10,14 +10,31 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
-CAPTIONERS = ("ngsan", "spatial_captioner")
-CONFIGURATION_FILES = {
-    **{name: f"configuration_{name}" for name in CAPTIONERS},
-    "ngsan_vision": "configuration_vision",
-    "ngsan_vgg": "configuration_vgg",
-    "ngsan_resnext": "configuration_resnext",
+
+@dataclass(frozen=True)
+class ModelType:
+    """An architecture of this package.
+
+    Attributes:
+        configuration: file of `models/` that has its configuration class.
+        task: what its models are trained for, a name of `hf_ngsan.tasks`; `None` for parts of models.
+    """
+
+    configuration: str
+    task: str | None = None
+
+
+MODEL_TYPES = {
+    "ngsan": ModelType("configuration_ngsan", task="captioning"),
+    "spatial_captioner": ModelType("configuration_spatial_captioner", task="captioning"),
+    "ngsan_vision": ModelType("configuration_vision"),
+    "ngsan_vgg": ModelType("configuration_vgg"),
+    "ngsan_resnext": ModelType("configuration_resnext"),
 }
+CAPTIONERS = tuple(name for name, entry in MODEL_TYPES.items() if entry.task == "captioning")
+CONFIGURATION_FILES = {name: entry.configuration for name, entry in MODEL_TYPES.items()}
 AUTO = "transformers.models.auto"
 
 

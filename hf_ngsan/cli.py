@@ -214,14 +214,14 @@ def check_train(options):
 
 
 def recipe_of(options):
-    from .training import load_recipe
+    from .tasks import load_recipe
 
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]
     return load_recipe(options.config, [*options.overrides, *stage])
 
 
 def run_train(options):
-    from .training import train
+    from .tasks import train
 
     recipe = recipe_of(options)
     result = train(recipe, resume=options.resume, overwrite=options.overwrite)
@@ -240,8 +240,8 @@ def check_evaluate(options):
 
 
 def run_evaluate(options):
-    from .training import evaluate_captioner
-    from .training.rows import is_scenes
+    from .data import extra_scores_of
+    from .tasks import evaluate_captioner
 
     if options.output:
         check_output_file(options.output)
@@ -252,7 +252,7 @@ def run_evaluate(options):
         rows,
         accelerator,
         metrics=options.metrics,
-        relations=is_scenes(options.data),
+        extra_scores=extra_scores_of(options.data),
         batch_size=options.batch_size,
         **generation_options(options),
     )
@@ -295,7 +295,7 @@ def check_caption_options(options):
 def caption_images(options):
     from .captioning_files import caption_files
     from .launching import make_accelerator
-    from .training import load_captioner
+    from .loading import load_captioner
 
     model, processor = load_captioner(options.model)
     results = caption_files(
@@ -315,7 +315,7 @@ def caption_images(options):
 
 
 def caption_rows(options):
-    from .training import caption_batch
+    from .tasks import caption_batch
 
     model, processor, rows, _ = load_for_captioning(options, with_captions=False)
     num_rows = min(len(rows), options.limit or len(rows))
@@ -329,8 +329,8 @@ def caption_rows(options):
 def load_for_captioning(options, with_captions: bool = True):
     """Model on its device, processor, rows and accelerator of the commands that caption a split."""
     from .launching import make_accelerator
-    from .training import load_captioner
-    from .training.rows import load_rows, rows_for
+    from .loading import load_captioner
+    from .tasks.caption_rows import load_rows, rows_for
 
     accelerator = make_accelerator()
     model, processor = load_captioner(options.model)

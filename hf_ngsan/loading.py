@@ -31,7 +31,7 @@ class ModelFolderError(ValueError):
     """A folder that holds no complete captioner; the message names it and says what is missing."""
 
 
-def save_captioner(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
+def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
     """Save both into one folder that the Auto classes load."""
     with without_progress_bars():
         model.save_pretrained(folder)
@@ -60,6 +60,19 @@ def find_model_folder(name: str | os.PathLike) -> str:
     raise ModelFolderError(
         f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
     )
+
+
+def read_model_type(name: str | os.PathLike) -> str | None:
+    """Returns the model type of a model in a folder, a training run's folder or on the Hub; `None` if it has none.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
+    """
+    folder = find_model_folder(name)
+    try:
+        return PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
 
 def load_config(name: str | os.PathLike):

@@ -9,7 +9,7 @@ from PIL import Image
 from hf_ngsan import captioning_files
 from hf_ngsan.captioning_files import caption_files, figure_paths
 from hf_ngsan.cli import main
-from hf_ngsan.loading import save_captioner
+from hf_ngsan.loading import save_model
 from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
 from hf_ngsan.visualization import plot_word_maps
@@ -21,7 +21,7 @@ from tests.test_cli import fails
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("captioner")
-    save_captioner(pixel_captioner(), pixel_processor(), folder)
+    save_model(pixel_captioner(), pixel_processor(), folder)
     return folder
 
 
@@ -122,6 +122,6 @@ def test_what_does_not_go_together(capsys, model, photos, tmp_path):
     assert "--save-attention is for image files" in fails(
         capsys, "caption", "--model", model, "--data", "scenes", "--save-attention", tmp_path
     )
-    save_captioner(tiny_captioner(), tiny_processor(), tmp_path / "blind")
+    save_model(tiny_captioner(), tiny_processor(), tmp_path / "blind")
     assert "no vision part" in fails(capsys, "caption", "--model", tmp_path / "blind", photos[0])
     assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])

@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan.cli import main
-from tests.training.tiny import DATA, tiny_sections
+from tests.tasks.tiny import DATA, tiny_sections
 
 SPEC = DATA["spec"]
 

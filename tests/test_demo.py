@@ -14,7 +14,8 @@ from transformers.utils import logging as transformers_logging
 from hf_ngsan.cli import main as command
 from hf_ngsan.demo import COMPARED, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, SCENES, VARIANTS, scenes_recipe
-from hf_ngsan.training import Recipe, RecipeError, load_recipe
+from hf_ngsan.tasks import load_recipe
+from hf_ngsan.training import Recipe, RecipeError
 
 CONFIGS = Path(__file__).parents[1] / "examples" / "configs"
 TINY = {

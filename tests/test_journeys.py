@@ -14,8 +14,8 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.tasks.tiny import DATA, tiny_sections
 from tests.training.test_loop import same_weights, scores
-from tests.training.tiny import DATA, tiny_sections
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "train_captioning.py"

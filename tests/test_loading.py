@@ -4,13 +4,14 @@ import shutil
 import pytest
 import torch
 
-from hf_ngsan.loading import ModelFolderError
+from hf_ngsan.loading import ModelFolderError, find_model_folder, load_captioner
 from hf_ngsan.models.configuration_hub import ConfigurationError
-from hf_ngsan.training import RecipeError, find_model_folder, load_captioner, train
-from hf_ngsan.training.new_captioners import build_config
-from hf_ngsan.training.rows import load_rows
+from hf_ngsan.tasks import train
+from hf_ngsan.tasks.caption_rows import load_rows
+from hf_ngsan.tasks.new_captioners import build_config
+from hf_ngsan.training import RecipeError
 
-from .training.tiny import DATA, MODEL, tiny_recipe
+from .tasks.tiny import DATA, MODEL, tiny_recipe
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,16 @@ from hf_ngsan.auto import config_class
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.hub import save_for_hub
+from hf_ngsan.loading import load_captioner
 from hf_ngsan.provenance import ProvenanceError, description_of, features_provenance
-from hf_ngsan.training import RecipeError, load_captioner, train
+from hf_ngsan.tasks import train
+from hf_ngsan.tasks.caption_rows import rows_for
+from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.training import RecipeError
 from hf_ngsan.training.checkpoints import CheckpointError
-from hf_ngsan.training.new_captioners import new_captioner
-from hf_ngsan.training.rows import rows_for
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 
-from .training.tiny import tiny_recipe
+from .tasks.tiny import tiny_recipe
 
 SPLITS = ("train", "validation", "test")
 

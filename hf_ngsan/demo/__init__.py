@@ -8,8 +8,9 @@ from ..data import draw_scene
 from ..data.scenes import Statement
 from ..files import replace_folder_contents, write_text_atomically
 from ..hub import save_for_hub
-from ..training import Recipe, load_captioner
-from ..training.rows import load_rows
+from ..loading import load_captioner
+from ..tasks.caption_rows import load_rows
+from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
 from .recipes import FROM_PIXELS, IN_BRIEF, folder_name, scenes_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare

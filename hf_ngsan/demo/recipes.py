@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..training import Recipe
+from ..tasks import CaptioningRecipe
 
 SCENES = {
     "model": {
@@ -29,7 +29,7 @@ SCENES = {
     },
     "evaluation": {"every_epochs": 8, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
 }
-"""The recipe of NG-SAN on the regions of drawn scenes: what differs from the defaults of `Recipe`."""
+"""The recipe of NG-SAN on the regions of drawn scenes: what differs from the defaults of `CaptioningRecipe`."""
 
 VARIANTS = {
     "SAN": {"query_norm": None, "geometric_bias": []},
@@ -81,7 +81,7 @@ PIXELS = {
     },
     "evaluation": {"every_epochs": 10, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
 }
-"""The recipe of the spatial captioner on the pixels of drawn scenes: what differs from the defaults of `Recipe`."""
+"""The spatial captioner on the pixels of synthetic scenes: what differs from the defaults of `CaptioningRecipe`."""
 
 IN_BRIEF = {
     "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
@@ -93,7 +93,7 @@ IN_BRIEF = {
 
 def scenes_recipe(
     variant: str, output_dir: Path, seed: int = 0, changes: Mapping[str, Mapping] | None = None
-) -> Recipe:
+) -> CaptioningRecipe:
     """The recipe of a captioner of drawn scenes; `seed` is that of the scenes and of the weights.
 
     Args:
@@ -107,7 +107,7 @@ def scenes_recipe(
     sections["model"] |= VARIANTS.get(variant, {})
     sections["data"]["spec"] += f",seed={seed}"
     sections["training"] |= {"seed": seed, "output_dir": str(output_dir)}
-    return Recipe.from_dict(sections)
+    return CaptioningRecipe.from_dict(sections)
 
 
 def folder_name(variant: str) -> str:

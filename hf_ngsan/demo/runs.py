@@ -11,11 +11,13 @@ from multiprocessing import get_context
 
 from tqdm.auto import tqdm
 
+from ..data import extra_scores_of
 from ..files import write_text_atomically
-from ..training import Recipe, RecipeError, evaluate_captioner, load_captioner, load_recipe, train
+from ..loading import load_captioner
+from ..tasks import evaluate_captioner, load_recipe, train
+from ..tasks.caption_rows import load_rows, rows_for
+from ..training import Recipe, RecipeError
 from ..training.output_folder import RECIPE_FILE
-from ..training.recipe import changes_that_break_resuming
-from ..training.rows import load_rows, rows_for
 
 CHANCE = 0.5
 """Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
@@ -24,7 +26,7 @@ CHANCE = 0.5
 def check_earlier_run(recipe: Recipe, retrain: bool):
     """Raise a RecipeError if the folder of a run holds one of another recipe, unless that is to be replaced."""
     earlier = recipe.output_dir / RECIPE_FILE
-    if not retrain and earlier.is_file() and changes_that_break_resuming(load_recipe(earlier), recipe):
+    if not retrain and earlier.is_file() and load_recipe(earlier).changes_that_break_resuming(recipe):
         raise RecipeError(
             f"{recipe.output_dir.parent} holds a demo with another seed or recipe; add --retrain to replace it, or "
             "choose another folder with --output."
@@ -80,7 +82,7 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
         model,
         processor,
         rows_for(model, processor, load_rows(recipe.data.spec, "test"), recipe.data.spec),
-        relations=True,
+        extra_scores=extra_scores_of(recipe.data.spec),
         batch_size=recipe.evaluation.batch_size,
     )
     evaluation.save(recipe.output_dir / "captions.json")

@@ -1,13 +1,11 @@
 """From an epoch's order of rows to the batches that one process works through."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-
-from .rows import take
 
 
 class MicroBatch(NamedTuple):
@@ -15,12 +13,21 @@ class MicroBatch(NamedTuple):
 
     Attributes:
         inputs: collated tensors.
-        num_images: images in it; 0 marks a filler, which a process without a share computes, with weight 0, because
+        num_rows: rows in it; 0 marks a filler, which a process without a share computes, with weight 0, because
             processes exchange gradients together.
     """
 
     inputs: dict
-    num_images: int
+    num_rows: int
+
+    def to(self, device: torch.device) -> "MicroBatch":
+        return MicroBatch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.num_rows)
+
+
+def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
+    """Returns rows by their indices, read together where the dataset can."""
+    indices = list(indices)
+    return rows.__getitems__(indices) if hasattr(rows, "__getitems__") else [rows[index] for index in indices]
 
 
 class UpdateBatches(Dataset):
@@ -45,12 +52,12 @@ class UpdateBatches(Dataset):
     def __getitem__(self, update: int) -> list[MicroBatch]:
         parts = split_evenly(self.shares[update], self.num_parts)
         if not parts:
-            return [MicroBatch(self.collate([self.rows[0]]), num_images=0)]
+            return [MicroBatch(self.collate([self.rows[0]]), num_rows=0)]
         return [MicroBatch(self.collate(take(self.rows, part)), len(part)) for part in parts]
 
 
 def split_evenly(items: list, num_parts: int) -> list[list]:
-    """Cut a list into at most `num_parts` consecutive parts that differ by one item at most; no part is empty."""
+    """Cuts a list into at most `num_parts` consecutive parts that differ by one item at most; no part is empty."""
     num_parts = min(num_parts, len(items))
     bounds = [len(items) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
     return [items[start:end] for start, end in pairwise(bounds)]

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -20,14 +21,16 @@ from ..data import EpochSampler
 from ..files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
+from ..models.modeling_vision import vision_parts
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
-from .objective import Objective
+from .gathering import gather_rows
+from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
-from .recipe import Recipe
+from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
-from .stages import STAGE_NAMES, Stage
+from .stages import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +53,16 @@ class TrainingLoop:
         stages: what to train with, one after the other. A later stage begins with the best weights so far and a new
             optimizer.
         rows: the training rows.
-        collator: makes a batch from a list of rows; `set_epoch` is called before each epoch.
+        collator: makes a batch from a list of rows; `set_epoch`, if it has that, is called before each epoch.
         recipe: the run's recipe; sections `data` (num_workers), `training` and `evaluation` are used.
-        evaluate: called with the bare model in evaluation mode, in every process; returns scores, equal in all.
         save_model: writes the bare model into a folder that `from_pretrained` reads.
+        evaluate: called with the bare model in evaluation mode, in every process; returns scores, equal in all.
+        greater_is_better: whether the better of two models has the higher `evaluation.metric`.
+        unit: what a row is called in the log, in the plural.
         data_identity: JSON values that tell the training data from any other, checked when resuming.
+
+    Raises:
+        RecipeError: an epoch has no batch.
     """
 
     def __init__(
@@ -67,6 +75,8 @@ class TrainingLoop:
         recipe: Recipe,
         save_model: Callable[[torch.nn.Module, Path], None],
         evaluate: Callable[[torch.nn.Module], dict[str, float]] | None = None,
+        greater_is_better: bool = True,
+        unit: str = "rows",
         data_identity: dict | None = None,
     ):
         self.accelerator = accelerator
@@ -77,12 +87,18 @@ class TrainingLoop:
         self.settings = recipe.training
         self.save_model = save_model
         self.evaluate = evaluate
+        self.greater_is_better = greater_is_better
+        self.unit = unit
         self.data_identity = data_identity or {}
         self.output_dir = recipe.output_dir
         self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
         self.progress = TrainingProgress()
-        self.steps_per_epoch = math.ceil(len(rows) / self.settings.batch_size)
-
+        self.steps_per_epoch = self.sampler().batches_per_epoch
+        if not self.steps_per_epoch:
+            raise RecipeError(
+                f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {unit}, and "
+                "training.drop_last leaves out a batch that is not full; lower the batch size."
+            )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
         if may_leave_weights_unused(model):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
@@ -118,7 +134,7 @@ class TrainingLoop:
         return self.progress
 
     def evaluate_start(self):
-        """Keep a trained captioner that is trained further as the best one until another is better."""
+        """Keeps a trained model that is trained further as the best one until another is better."""
         self.model.eval()
         entry = {"epoch": 0, **self.evaluate(self.bare_model)}
         self.keep_if_best(entry)
@@ -146,7 +162,7 @@ class TrainingLoop:
     def begin_next_stage(self):
         """Go back to the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
-        logger.info("The self-critical stage begins with the model in %s.", start)
+        logger.info("The stage %s begins with the model in %s.", self.stages[progress.stage + 1].name, start)
         with without_progress_bars():
             self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(start).state_dict())
         self.optimizer.state.clear()
@@ -173,17 +189,10 @@ class TrainingLoop:
     def train_epoch(self):
         """Make the updates of the epoch under way that have not been made yet."""
         progress, settings = self.progress, self.settings
-        shares = EpochSampler(
-            len(self.rows),
-            settings.batch_size,
-            seed=settings.seed,
-            epoch=progress.epoch,
-            num_processes=self.accelerator.num_processes,
-            process_index=self.accelerator.process_index,
-            shuffle=True,
-        )
-        self.collator.set_epoch(progress.epoch)
-        batches = UpdateBatches(self.rows, self.collator, list(shares), settings.gradient_accumulation_steps)
+        if hasattr(self.collator, "set_epoch"):
+            self.collator.set_epoch(progress.epoch)
+        shares = list(self.sampler(progress.epoch))
+        batches = UpdateBatches(self.rows, self.collator, shares, settings.gradient_accumulation_steps)
         self.model.train(self.objective.training_mode)
         with self.progress_bar() as bar:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
@@ -193,9 +202,22 @@ class TrainingLoop:
                 if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
                     self.log_training()
                     bar.set_postfix_str(f"{self.objective.describe(self.training_summary())}, {self.time_left()} left")
-                bar.update(min(progress.step_in_epoch * settings.batch_size, len(self.rows)) - bar.n)
+                bar.update(self.rows_done() - bar.n)
                 if self.time_to_save():
                     self.save_checkpoint()
+
+    def sampler(self, epoch: int = 0) -> EpochSampler:
+        """Returns this process's share of every batch of an epoch."""
+        return EpochSampler(
+            len(self.rows),
+            self.settings.batch_size,
+            seed=self.settings.seed,
+            epoch=epoch,
+            num_processes=self.accelerator.num_processes,
+            process_index=self.accelerator.process_index,
+            shuffle=True,
+            drop_last=self.settings.drop_last,
+        )
 
     def update(self, micro_batches: list[MicroBatch]):
         """One step of the optimizer on this process's share of a global batch."""
@@ -203,23 +225,24 @@ class TrainingLoop:
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         set_learning_rate(self.optimizer, self.learning_rate())
 
-        prepared, weight = [], torch.zeros((), device=accelerator.device)
-        for inputs, num_images in micro_batches:
-            inputs = {name: tensor.to(accelerator.device) for name, tensor in inputs.items()}
-            prepared.append(self.objective.prepare(self.bare_model, inputs, (self.settings.seed, progress.step)))
-            if num_images:
-                weight = weight + self.objective.weight(prepared[-1])
+        batches = [batch.to(accelerator.device) for batch in micro_batches]
+        update = Update(self.settings.seed, progress.step, partial(gather_rows, accelerator))
+        prepared = self.objective.prepare(self.bare_model, batches, update)
+        weight = torch.zeros((), device=accelerator.device)
+        for inputs, batch in zip(prepared, batches, strict=True):
+            if batch.num_rows:
+                weight = weight + self.objective.weight(inputs)
         prepared_at = time.perf_counter()
         # gradients are averaged over processes, hence the factor
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
 
         for index, inputs in enumerate(prepared):
-            is_last, is_filler = index == len(prepared) - 1, micro_batches[index].num_images == 0
+            is_last, is_filler = index == len(prepared) - 1, batches[index].num_rows == 0
             with nullcontext() if is_last else accelerator.no_sync(self.model):
                 loss, statistics = self.objective.loss(self.model, inputs)
                 accelerator.backward(loss * (0.0 if is_filler else scale))
             if not is_filler:
-                self.count(images=torch.tensor(micro_batches[index].num_images), **statistics)
+                self.count(rows=torch.tensor(batches[index].num_rows), **statistics)
         if self.settings.max_grad_norm is not None:
             norm = accelerator.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
             if accelerator.is_main_process:
@@ -270,7 +293,7 @@ class TrainingLoop:
     def finish_epoch(self, seconds: float):
         """Evaluate and save the epoch's model, write the epoch's line, save a checkpoint."""
         progress = self.progress
-        num_images = progress.sums["images"]
+        num_rows = progress.sums["rows"]
         entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
         entry |= self.training_summary()
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
@@ -280,7 +303,7 @@ class TrainingLoop:
                 entry.update(self.evaluate(self.bare_model))
                 self.keep_if_best(entry)
             self.save_model_as("last")
-        entry |= {"seconds": round(seconds, 2), "images_per_second": round(num_images / seconds, 1)}
+        entry |= {"seconds": round(seconds, 2), f"{self.unit}_per_second": round(num_rows / seconds, 1)}
         progress.history.append(entry)
         progress.epoch += 1
         progress.stage_epoch += 1
@@ -297,9 +320,12 @@ class TrainingLoop:
     def keep_if_best(self, entry: dict):
         progress, score = self.progress, entry[self.recipe.evaluation.metric]
         progress.evaluations_since_best += 1
-        if progress.best_score is None or score > progress.best_score:
+        if self.is_better(score, progress.best_score):
             progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, entry["epoch"], 0
             self.save_model_as("best")
+
+    def is_better(self, score: float, best: float | None) -> bool:
+        return best is None or (score > best if self.greater_is_better else score < best)
 
     def report(self, entry: dict):
         progress, metric = self.progress, self.recipe.evaluation.metric
@@ -307,7 +333,7 @@ class TrainingLoop:
         if metric in entry:
             is_best = progress.best_epoch == entry["epoch"]
             parts.append(f"{metric} {entry[metric]:.4f}{' (best)' if is_best else ''}")
-        parts += [f"lr {entry['learning_rate']:.2e}", f"{entry['images_per_second']:.0f} images/s"]
+        parts += [f"lr {entry['learning_rate']:.2e}", f"{entry[f'{self.unit}_per_second']:.0f} {self.unit}/s"]
         parts += [tqdm.format_interval(entry["seconds"]), f"{self.time_left()} left"]
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
@@ -353,14 +379,18 @@ class TrainingLoop:
         return tqdm(
             desc=self.name_of_epoch(self.progress.stage_epoch + 1),
             total=len(self.rows),
-            initial=min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows)),
-            unit=" images",
+            initial=self.rows_done(),
+            unit=f" {self.unit}",
             leave=False,
             disable=None if self.accelerator.is_main_process else True,
         )
 
+    def rows_done(self) -> int:
+        """Returns the rows of the epoch under way that have been trained on."""
+        return min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows))
+
     def name_of_epoch(self, number: int) -> str:
-        return f"{STAGE_NAMES[self.stage.name]} {number}/{self.stage.settings.epochs}"
+        return f"{self.stage.epoch_name} {number}/{self.stage.settings.epochs}"
 
     def time_left(self) -> str:
         """Estimate for the rest of the stage, evaluations included, as hours, minutes and seconds."""
@@ -378,9 +408,11 @@ def may_leave_weights_unused(model: torch.nn.Module) -> bool:
     """
     if not trained_weights_of_vision(model):
         return False
-    backbone = model.base_model.vision.config.backbone_config
-    uses_all = backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
-    return not uses_all
+    backbones = [encoder.config.backbone_config for encoder in vision_parts(model).values()]
+    return not all(
+        backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
+        for backbone in backbones
+    )
 
 
 def seed_everything(seed: int, step: int, process_index: int):

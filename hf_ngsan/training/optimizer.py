@@ -2,6 +2,7 @@
 
 import torch
 
+from ..models.modeling_vision import vision_parts
 from .recipe import RecipeError
 from .settings import TrainingSettings
 
@@ -48,6 +49,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float):
 
 
 def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:
-    """The parameters of a captioner's vision part that are not frozen."""
-    vision = getattr(getattr(model, "base_model", None), "vision", None)
-    return set() if vision is None else {one for one in vision.parameters() if one.requires_grad}
+    """Returns the parameters of a model's vision encoders that are not frozen."""
+    encoders = vision_parts(model).values()
+    return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from ..files import TEMPORARY_PREFIX, remove_leftovers
-from .recipe import Recipe, RecipeError, changes_that_break_resuming, load_recipe, save_recipe
+from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -33,11 +33,13 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
             f"{folder} already holds a run; add --resume to go on, --overwrite to delete it and start again, or choose "
             "another training.output_dir."
         )
-    changed = changes_that_break_resuming(load_recipe(recipe_file), recipe)
+    changed = load_recipe(recipe_file, (), lambda model: type(recipe)).changes_that_break_resuming(recipe)
     if changed:
+        of_schedule = any(key.endswith(".epochs") for key in changed)
+        reason = " (the cosine schedule of every update depends on the number of epochs)" if of_schedule else ""
         raise RecipeError(
             f"{folder} cannot be resumed: {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
-            f"{recipe_file}; use the value there, or --overwrite to start again."
+            f"{recipe_file}{reason}; use the value there, or --overwrite to start again."
         )
 
 

@@ -1,85 +1,111 @@
-"""The recipe of a training run: typed sections read from YAML, with `base` files and `key=value` overrides."""
+"""The training config of a run: typed sections read from YAML, with `base` files and `key=value` overrides."""
 
 import dataclasses
 import difflib
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Self
 
 import yaml
 
 from ..files import write_text_atomically
-from .settings import DataSettings, EvaluationSettings, SelfCriticalSettings, TrainingSettings
+from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be used; the message names the file and the key and says what to do."""
+    """A training config that cannot be used; the message names the file and the key and says what to do."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a training run depends on.
+    """Everything that a training run depends on; what YAML files and users call a training config.
+
+    A task subclasses it: with settings classes of its own for the sections, and sections of its own.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
-            configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, training, self_critical, evaluation: the other sections.
+            configuration fields to change in it.
+        data, training, evaluation: the other sections.
     """
 
-    model: dict = field(default_factory=lambda: {"model_type": "ngsan"})
+    default_model_type: ClassVar[str | None] = None
+
+    model: dict = field(default_factory=dict)
     data: DataSettings = field(default_factory=DataSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
-    self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
+    def __post_init__(self):
+        if self.default_model_type is not None and not self.model.keys() & {"init_from", "model_type"}:
+            object.__setattr__(self, "model", {"model_type": self.default_model_type, **self.model})
+
     @classmethod
-    def from_dict(cls, sections: Mapping, where: str = "the recipe") -> "Recipe":
-        """Check nested mappings and turn them into a recipe.
+    def sections(cls) -> dict[str, type]:
+        """The settings classes of all sections but `model`, by the names of the sections."""
+        kinds = typing.get_type_hints(cls)
+        return {entry.name: kinds[entry.name] for entry in dataclasses.fields(cls) if entry.name != "model"}
+
+    @classmethod
+    def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
+        """Checks nested mappings and turns them into a recipe.
 
         Raises:
             RecipeError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
         """
+        kinds = cls.sections()
         for name in sections:
-            if name not in SECTIONS and name != "model":
-                raise RecipeError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *SECTIONS])}")
+            if name not in kinds and name != "model":
+                raise RecipeError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
         for name, values in sections.items():
             if not isinstance(values, Mapping):
                 raise RecipeError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
-        parsed = {name: parse_section(name, sections.get(name, {}), where) for name in SECTIONS}
-        model = dict(sections.get("model", {}))
-        if "init_from" not in model:
-            model = {"model_type": "ngsan", **model}
-        return cls(model=model, **parsed)
+        parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
+        return cls(model=dict(sections.get("model", {})), **parsed)
 
     def to_dict(self) -> dict:
-        return {"model": dict(self.model), **{name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}}
+        settings = {name: dataclasses.asdict(getattr(self, name)) for name in self.sections()}
+        return {"model": dict(self.model), **settings}
 
     @property
     def output_dir(self) -> Path:
-        return Path(self.training.output_dir or "runs/captioner")
+        return Path(self.training.output_dir or "runs/model")
+
+    def changes_that_break_resuming(self, new: "Recipe") -> list[str]:
+        """The keys whose values differ and would make a resumed run another run, as `section.key` texts.
+
+        The number of a stage's epochs may change unless a cosine schedule depends on it.
+        """
+        keys = sorted({*self.model, *new.model})
+        changed = [f"model.{key}" for key in keys if self.model.get(key) != new.model.get(key)]
+        for section, kind in self.sections().items():
+            before, after = getattr(self, section), getattr(new, section)
+            for entry in dataclasses.fields(kind):
+                free = entry.metadata["free_on_resume"]
+                if entry.name == "epochs" and "cosine" in (before.schedule, after.schedule):
+                    free = False
+                if not free and getattr(before, entry.name) != getattr(after, entry.name):
+                    changed.append(f"{section}.{entry.name}")
+        return changed
 
 
-SECTIONS = {
-    "data": DataSettings,
-    "training": TrainingSettings,
-    "self_critical": SelfCriticalSettings,
-    "evaluation": EvaluationSettings,
-}
+RecipeClassOf = Callable[[Mapping], type[Recipe]]
+"""Chooses the recipe class of a task from a recipe's section `model`."""
 
 
-def parse_section(section: str, values: Mapping, where: str):
-    settings = {entry.name: entry for entry in dataclasses.fields(SECTIONS[section])}
-    annotations = typing.get_type_hints(SECTIONS[section])
+def parse_section(section: str, kind: type, values: Mapping, where: str):
+    settings = {entry.name: entry for entry in dataclasses.fields(kind)}
+    annotations = typing.get_type_hints(kind)
     parsed = {}
     for key, value in values.items():
         if key not in settings:
             raise RecipeError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
         parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
-    return SECTIONS[section](**parsed)
+    return kind(**parsed)
 
 
 def check_value(value, annotation, bounds: Mapping, where: str):
@@ -120,14 +146,15 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
     return f"; valid are {', '.join(prefix + name for name in valid)}."
 
 
-def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe.
+def load_recipe(path: str | os.PathLike, overrides: Iterable[str], recipe_class_of: RecipeClassOf) -> Recipe:
+    """Reads a recipe.
 
     Args:
-        path: a YAML file with any of the sections `model`, `data`, `training`, `self_critical`, `evaluation`. A key
-            `base: OTHER.yaml` names a file, relative to this one, whose settings hold wherever this file is silent.
-        overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one section other
-            than `model` and `self_critical` has such a key.
+        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task. A
+            key `base: OTHER.yaml` names a file, relative to this one, whose settings hold wherever this file is silent.
+        overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one of the sections
+            `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
+        recipe_class_of: tells the task's recipe class from the section `model`.
 
     Raises:
         FileNotFoundError: the file or its base does not exist.
@@ -135,11 +162,15 @@ def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recip
     """
     path = Path(path)
     sections = read_with_base(path)
-    Recipe.from_dict(sections, where=str(path))
-    for text in overrides:
-        section, key, value = parse_override(text)
+    model = sections.get("model", {})
+    kind = recipe_class_of(model if isinstance(model, Mapping) else {})
+    kind.from_dict(sections, where=str(path))
+    changes = [parse_override(text) for text in overrides]
+    kind = recipe_class_of({**model, **{key: value for section, key, value in changes if section == "model"}})
+    for section, key, value in changes:
+        section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
-    recipe = Recipe.from_dict(sections, where="the command line" if overrides else str(path))
+    recipe = kind.from_dict(sections, where="the command line" if changes else str(path))
     if recipe.training.output_dir is None:
         training = dataclasses.replace(recipe.training, output_dir=str(Path("runs") / path.stem))
         recipe = dataclasses.replace(recipe, training=training)
@@ -153,9 +184,9 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         sections = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         named_by = f" (named as base by {seen[-1]})" if seen else ""
-        raise FileNotFoundError(f"There is no recipe {path}{named_by}.") from None
+        raise FileNotFoundError(f"There is no training config {path}{named_by}.") from None
     except IsADirectoryError:
-        raise RecipeError(f"{path} is a folder; a recipe is a YAML file.") from None
+        raise RecipeError(f"{path} is a folder; a training config is a YAML file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -163,7 +194,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if sections is None:
         sections = {}
     if not isinstance(sections, dict):
-        raise RecipeError(f"{path}: a recipe is a mapping of sections, not {type(sections).__name__}.")
+        raise RecipeError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
     sections = {name: {} if values is None else values for name, values in sections.items()}
     if base is None:
@@ -178,7 +209,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
 
 
 def parse_override(text: str) -> tuple[str, str, object]:
-    """Split `section.key=value` into section, key and YAML value; a bare key is looked up in the typed sections."""
+    """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise RecipeError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
@@ -187,14 +218,14 @@ def parse_override(text: str) -> tuple[str, str, object]:
     except yaml.YAMLError:
         raise RecipeError(f"{text!r}: the value is not valid YAML.") from None
     section, _, key = name.rpartition(".")
-    return section or section_of(key), key, value
+    return section, key, value
 
 
-def section_of(key: str) -> str:
-    """The one section, other than `model`, that has this key; `self_critical` only if no other has it."""
-    keys = [(section, entry.name) for section, kind in SECTIONS.items() for entry in dataclasses.fields(kind)]
+def section_of(key: str, kind: type[Recipe]) -> str:
+    """The one section, other than `model`, that has this key; one of the task's own only if no other has it."""
+    keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
     owners = [section for section, name in keys if name == key]
-    owners = [section for section in owners if section != "self_critical"] or owners
+    owners = [section for section in owners if section in Recipe.sections()] or owners
     if len(owners) > 1:
         raise RecipeError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
     if not owners:
@@ -206,10 +237,10 @@ def section_of(key: str) -> str:
 
 
 def save_recipe(recipe: Recipe, path: str | os.PathLike):
-    """Write a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
-    lines = ["# The recipe of this run: hf-ngsan train --config THIS-FILE repeats it."]
+    """Writes a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
+    lines = ["# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."]
     lines.append(yaml.safe_dump({"model": recipe.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
-    for section, kind in SECTIONS.items():
+    for section, kind in recipe.sections().items():
         lines += ["", f"{section}:"]
         for entry in dataclasses.fields(kind):
             value = getattr(getattr(recipe, section), entry.name)
@@ -221,24 +252,3 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike):
 def flow_yaml(value) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
     return text.removesuffix("\n").removesuffix("...").strip()
-
-
-def changes_that_break_resuming(old: Recipe, new: Recipe) -> list[str]:
-    """The keys that differ between two recipes and would make a resumed run another run, as `section.key` texts.
-
-    The number of a stage's epochs may change unless a cosine schedule depends on it. A run that had no self-critical
-    stage may get one (`training.stage` from xe to auto), with any settings.
-    """
-    changed = [f"model.{key}" for key in sorted({*old.model, *new.model}) if old.model.get(key) != new.model.get(key)]
-    gets_stage = (old.training.stage, new.training.stage) == ("xe", "auto")
-    for section, kind in SECTIONS.items():
-        if section == "self_critical" and old.training.stage == "xe":
-            continue
-        before, after = getattr(old, section), getattr(new, section)
-        for entry in dataclasses.fields(kind):
-            free = entry.metadata["free_on_resume"] or (entry.name == "stage" and gets_stage)
-            if entry.name == "epochs" and "cosine" in (before.schedule, after.schedule):
-                free = False
-            if not free and getattr(before, entry.name) != getattr(after, entry.name):
-                changed.append(f"{section}.{entry.name}")
-    return changed

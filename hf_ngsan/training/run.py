@@ -1,30 +1,23 @@
-"""One training run from its recipe: data, captioner, loop, and the folder that holds the result."""
+"""One training run: a task's rows, model and objectives through the loop, into the folder that holds the result."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 
-from ..data import CaptionCollator
 from ..launching import make_accelerator
-from ..loading import save_captioner
-from ..provenance import remember_features
 from .checkpoints import TrainingProgress
-from .consensus import consensus_weights
-from .evaluation import caption_metric, evaluate_captioner, score_captions
 from .loop import TrainingLoop
-from .new_captioners import new_captioner
 from .output_folder import check_output_folder, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
-from .rows import is_scenes, load_rows, rows_for, visual_feature_size
-from .stages import make_stages
+from .task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +41,20 @@ class TrainingResult:
     history: list[dict]
 
 
-def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
-    """Train a captioner.
+def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
+    """Trains the model of a task.
 
     Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
 
-    - `recipe.yaml`, the recipe, commented;
-    - `best/` and `last/`, models with processors for `from_pretrained`; with both stages also `xe/`, the best model of
-      the first, with which the second begins;
+    - `recipe.yaml`, the training config, commented;
+    - `best/` and `last/`, models with processors for `from_pretrained`; with several stages also the best model of each
+      stage but the last, in a folder of the stage's name: the next stage begins with it;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
-    - `checkpoints/`, from which `resume` goes on.
+    - `checkpoints/`, from which `resume` continues.
 
     Args:
-        recipe: see [`load_recipe`].
-        resume: go on from the newest intact checkpoint. On the CPU the run ends with the same weights to the bit as one
+        task: with its recipe.
+        resume: continue from the newest intact checkpoint. On the CPU the run ends with bit-exactly the weights of one
             that was never stopped. A run that has no checkpoint yet is begun.
         overwrite: delete an earlier run in the same folder first.
 
@@ -72,7 +65,7 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss became infinite or not a number.
     """
-    settings = recipe.training
+    recipe, settings = task.recipe, task.recipe.training
     check_output_folder(recipe, resume, overwrite)
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
@@ -83,45 +76,36 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
     with accelerator.main_process_first():
-        train_rows = load_rows(recipe.data.spec, recipe.data.train_split)
+        train_rows = task.load_rows(recipe.data.train_split)
         validation_rows = None
         if recipe.data.validation_split is not None:
-            validation_rows = load_rows(recipe.data.spec, recipe.data.validation_split)
-            check_metric(recipe, validation_rows)
+            validation_rows = task.load_rows(recipe.data.validation_split)
+            task.check_metric(validation_rows)
 
     set_seed(settings.seed)
-    captions = [caption for row in train_rows["captions"] for caption in row]
-    if settings.consensus_power:
-        weights = consensus_weights(list(train_rows["captions"]), settings.consensus_power)
-        train_rows = train_rows.add_column("caption_weights", weights)
-    model, processor = new_captioner(recipe, captions, visual_feature_size(train_rows))
-    train_rows = rows_for(model, processor, train_rows, recipe.data.spec)
-    remember_features(model, train_rows, recipe.data.spec)
+    model, processor = task.build(train_rows)
+    train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
-        validation_rows = rows_for(model, processor, validation_rows, recipe.data.spec)
-    stages = make_stages(recipe, model, processor, list(train_rows["captions"]))
-    if any(stage.name == "scst" for stage in stages):
+        validation_rows = task.evaluation_rows(model, processor, validation_rows)
+    stages = task.stages(model, processor, train_rows)
+    if any(stage.objective.needs_row_index for stage in stages):
         train_rows = train_rows.add_column("row_index", list(range(len(train_rows))))
-    collator = CaptionCollator(
-        processor,
-        captions_per_image=recipe.data.captions_per_image,
-        max_caption_length=recipe.data.max_caption_length,
-        seed=settings.seed,
-    )
 
-    def evaluate(model) -> dict[str, float]:
-        return evaluate_split(model, processor, validation_rows, recipe, accelerator)
+    def evaluate(model: torch.nn.Module) -> dict[str, float]:
+        return task.evaluate(model, processor, validation_rows, accelerator)
 
     loop = TrainingLoop(
         accelerator,
         model,
         stages,
         train_rows,
-        collator,
+        task.collator(processor),
         recipe,
-        save_model=lambda model, folder: save_captioner(model, processor, folder),
+        save_model=lambda model, folder: task.save(model, processor, folder),
         evaluate=evaluate if validation_rows is not None else None,
-        data_identity=identity_of(train_rows, captions, processor, model.config.features_provenance),
+        greater_is_better=task.greater_is_better,
+        unit=task.unit,
+        data_identity=task.identity(model, processor, train_rows),
     )
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
@@ -130,9 +114,10 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     accelerator.wait_for_everyone()
     if not is_resumed:
         logger.info(
-            "Training %s parameters on %d images, on %s.",
+            "Training %s parameters on %d %s, on %s.",
             f"{count_parameters(model):,}",
             len(train_rows),
+            task.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
         )
     start_tracker(accelerator, recipe, loop.progress)
@@ -140,37 +125,6 @@ def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> T
     for tracker in accelerator.trackers:
         tracker.finish()
     return result_of(recipe, progress)
-
-
-def evaluate_split(model, processor, rows, recipe: Recipe, accelerator: Accelerator) -> dict[str, float]:
-    """The scores of a split by the recipe's settings; with relation accuracy where the rows are scenes."""
-    settings = recipe.evaluation
-    return evaluate_captioner(
-        model,
-        processor,
-        rows,
-        accelerator,
-        relations=is_scenes(recipe.data.spec),
-        batch_size=settings.batch_size,
-        num_beams=settings.num_beams,
-        max_new_tokens=settings.max_new_tokens,
-        length_penalty=settings.length_penalty if settings.num_beams > 1 else None,
-    ).scores
-
-
-def check_metric(recipe: Recipe, rows: Sequence):
-    """Raise a RecipeError unless the metric that chooses the best model is one that the evaluation computes."""
-    first = rows.select(range(min(2, len(rows))))
-    if len(first) < 2:
-        raise RecipeError(
-            f"{recipe.data.spec}, split {recipe.data.validation_split}, has one image only; CIDEr-D needs two or more."
-        )
-    known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
-    if is_scenes(recipe.data.spec):
-        known += ["objects", "symmetric", "directional"]
-    metric = recipe.evaluation.metric
-    if metric not in known:
-        raise RecipeError(f"evaluation.metric: unknown metric {metric!r}{suggestion(metric, known)}")
 
 
 def check_tracker(name: str | None):
@@ -191,19 +145,7 @@ def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingPr
         accelerator.init_trackers("hf-ngsan", config=recipe.to_dict())
 
 
-def identity_of(rows: Sequence, captions: list[str], processor, features_provenance: Mapping | None) -> dict:
-    """What tells the training data from any other, without reading all features."""
-    identity = {
-        "number of images": len(rows),
-        "text of the captions": short_checksum(captions),
-        "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
-    }
-    if features_provenance is not None:
-        identity["backbone or preprocessing of its features"] = short_checksum(features_provenance["checksums"])
-    return identity
-
-
-def short_checksum(value) -> str:
+def short_checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 

@@ -17,10 +17,10 @@ from hf_ngsan.extraction import load_vision, provenance_difference, vision_prove
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.preprocessing import PreprocessingError
 from hf_ngsan.provenance import unusual_settings
-from hf_ngsan.training.new_captioners import new_captioner
+from hf_ngsan.tasks.new_captioners import new_captioner
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
-from tests.training.tiny import tiny_recipe
+from tests.tasks.tiny import tiny_recipe
 
 from .tiny import BACKBONE, tiny_processor, tiny_vision
 

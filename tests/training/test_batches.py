@@ -25,7 +25,7 @@ def test_a_share_without_rows_is_a_filler_and_loading_leaves_the_random_state_al
     before = torch.get_rng_state()
     loaded = list(update_loader(batches, first=0, num_workers=0))
     assert torch.equal(torch.get_rng_state(), before)
-    values = [[(batch.inputs["rows"].tolist(), batch.num_images) for batch in update] for update in loaded]
+    values = [[(batch.inputs["rows"].tolist(), batch.num_rows) for batch in update] for update in loaded]
     assert values == [[([13], 1), ([11, 12], 2)], [([10], 0)], [([19], 1)]]
 
 

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from hf_ngsan.training import train
+from hf_ngsan.tasks import train
 
+from ..tasks.tiny import tiny_recipe
 from .test_loop import same_weights, scores
-from .tiny import tiny_recipe
 
 SETTINGS = {"epochs": 2, "batch_size": 16, "save_every_steps": 1, "ema_decay": 0.5}
 OPERATIONS = [(os, "open"), (os, "replace"), (os, "rename"), (shutil, "rmtree")]

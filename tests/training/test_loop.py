@@ -7,14 +7,16 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from hf_ngsan.data import CaptionCollator, EpochSampler
-from hf_ngsan.training import TeacherForcing, TrainingDivergedError, TrainingLoop, train
+from hf_ngsan.tasks import train
+from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
+from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything
-from hf_ngsan.training.new_captioners import new_captioner
-from hf_ngsan.training.rows import load_rows, visual_feature_size
+from hf_ngsan.training.objectives import TeacherForcing
 from hf_ngsan.training.stages import Stage
 
-from .tiny import tiny_recipe
+from ..tasks.tiny import tiny_recipe
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
@@ -60,7 +62,7 @@ def test_statistics_are_those_of_all_micro_batches(tmp_path):
         loop.update(micro_batches(loop, 0, parts))
         loop.gather_sums()
         sums.append({name: value for name, value in loop.progress.sums.items() if name != "update_seconds"})
-    assert sums[0]["images"] == 8
+    assert sums[0]["rows"] == 8
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hf_ngsan.training import TeacherForcing
+from hf_ngsan.training.objectives import TeacherForcing, Update
 
 VOCABULARY = 5
 
@@ -42,7 +42,7 @@ def test_loss_is_the_sum_over_target_tokens(smoothing):
     labels = torch.randint(0, VOCABULARY, (3, 4))
     labels[0, 2:] = labels[2] = -100
     model, objective = FixedLogits(logits), TeacherForcing(smoothing)
-    inputs = objective.prepare(model, {"labels": labels, "visual_features": torch.ones(1)})
+    inputs = objective.prepare_batch(model, {"labels": labels, "visual_features": torch.ones(1)}, Update(0, 0))
     assert objective.weight(inputs) == 6
     loss, statistics = objective.loss(model, inputs)
     assert loss.item() == pytest.approx(slow_loss(logits, labels, smoothing), rel=1e-5)
@@ -69,7 +69,7 @@ def test_the_words_of_a_caption_count_as_much_as_its_weight():
     labels[0, 2:] = labels[2] = -100
     model, objective = FixedLogits(logits), TeacherForcing()
     weights = [0.5, 2.0, 0.0]
-    inputs = objective.prepare(model, {"labels": labels, "caption_weights": torch.tensor(weights)})
+    inputs = objective.prepare_batch(model, {"labels": labels, "caption_weights": torch.tensor(weights)}, Update(0, 0))
     assert objective.weight(inputs) == 2 * 0.5 + 4 * 2.0
     loss, statistics = objective.loss(model, inputs)
     expected = sum(

@@ -8,8 +8,8 @@ import torch
 import yaml
 
 from hf_ngsan.auto import model_class
-from hf_ngsan.training import load_recipe
-from hf_ngsan.training.new_captioners import build_config
+from hf_ngsan.tasks import load_recipe
+from hf_ngsan.tasks.new_captioners import build_config
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency
-from hf_ngsan.training.rewards import CaptionRewards, RewardError, load_document_frequency, load_reward_function
+from hf_ngsan.training.objectives.self_critical_rewards import (
+    CaptionRewards,
+    RewardError,
+    load_document_frequency,
+    load_reward_function,
+)
 
 REFERENCES = [
     ["a cat sits on a red mat", "the cat sleeps on a mat"],

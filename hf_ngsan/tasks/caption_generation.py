@@ -1,16 +1,15 @@
 """Captions for rows of the feature contract, on one process or several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.collator import visual_arguments
-from .rows import take
+from ..training.batches import take
+from ..training.gathering import map_sharded
 
 
 def generate_captions(
@@ -37,7 +36,44 @@ def generate_captions(
     def caption(indices: range) -> list[str]:
         return caption_batch(model, processor, take(rows, indices), accelerator, **generate_arguments)
 
-    return share_out(caption, len(rows), batch_size, accelerator)
+    return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
+
+
+def complete_captions(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Sequence,
+    beginnings: Sequence[tuple[int, str]],
+    accelerator: Accelerator | None = None,
+    batch_size: int = 64,
+    max_new_tokens: int = 20,
+) -> list[str]:
+    """Finishes captions greedily.
+
+    Args:
+        model, processor, rows, accelerator: see [`generate_captions`].
+        beginnings: index of a row and what its caption begins with, any number for each row.
+        batch_size: captions finished together in one process.
+        max_new_tokens: tokens added to a beginning at most.
+
+    Returns:
+        The whole captions, in the order of the beginnings.
+    """
+
+    def complete(positions: range) -> list[str]:
+        indices, prefixes = zip(*(beginnings[position] for position in positions), strict=True)
+        return caption_batch(
+            model,
+            processor,
+            take(rows, indices),
+            accelerator,
+            prefixes=prefixes,
+            num_beams=1,
+            length_penalty=None,
+            max_new_tokens=max_new_tokens,
+        )
+
+    return map_sharded(complete, len(beginnings), batch_size, accelerator, description="captioning")
 
 
 def caption_batch(
@@ -60,30 +96,3 @@ def caption_batch(
     with torch.inference_mode(), accelerator.autocast() if accelerator else nullcontext():
         ids = model.generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)
-
-
-def share_out(
-    work: Callable[[range], list], num_items: int, batch_size: int, accelerator: Accelerator | None = None
-) -> list:
-    """Map items to results in batches that processes take in turn.
-
-    The batches, and so the results, are the same for any number of processes.
-
-    Args:
-        work: returns one result for each index of a range.
-        num_items: items there are.
-        batch_size: length of a range; the last may be shorter.
-        accelerator: whose processes share the work.
-
-    Returns:
-        All results in the order of the items, in every process.
-    """
-    num_processes = accelerator.num_processes if accelerator else 1
-    process_index = accelerator.process_index if accelerator else 0
-    starts = range(0, num_items, batch_size)[process_index::num_processes]
-    own = []
-    for start in tqdm(starts, desc="captioning", unit=" batches", leave=False, disable=process_index > 0 or None):
-        indices = range(start, min(start + batch_size, num_items))
-        own += zip(indices, work(indices), strict=True)
-    shared = gather_object(own) if accelerator else own
-    return [result for _, result in sorted(shared, key=lambda item: item[0])]

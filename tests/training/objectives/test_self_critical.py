@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from hf_ngsan.training.self_critical import SelfCritical
-from hf_ngsan.training.settings import SelfCriticalSettings
+from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.objectives.self_critical import SelfCritical
+from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
 
 from .toy_policy import (
     END,
@@ -49,7 +50,7 @@ def estimates(model, objective, groups: int = GROUPS) -> torch.Tensor:
     image = toy_image(IMAGES)
     found = []
     for group in range(groups):
-        prepared = objective.prepare(model, {**image, "row_index": torch.arange(IMAGES)}, draw=(3, group))
+        prepared = objective.prepare_batch(model, {**image, "row_index": torch.arange(IMAGES)}, Update(3, group))
         loss, _ = objective.loss(model, prepared)
         found.append(flat_gradient(model, loss / objective.weight(prepared)))
     return torch.stack(found)
@@ -107,7 +108,7 @@ def test_baselines_are_those_of_the_definitions():
     batch = {**toy_image(4), "row_index": torch.arange(4)}
     rewards = ToyRewards()
     for baseline in ("greedy", "mean", "leave_one_out"):
-        prepared = self_critical(baseline=baseline).prepare(model, batch)
+        prepared = self_critical(baseline=baseline).prepare_batch(model, batch, Update(0, 0))
         worth = [rewards.of([word for word in ids if word >= 0]) for ids in prepared["labels"].tolist()]
         for row in range(12):
             image = worth[row // 3 * 3 : row // 3 * 3 + 3]
@@ -152,7 +153,7 @@ def test_a_two_armed_bandit_finds_the_better_arm(baseline):
 
     assert probability() < 0.5
     for step in range(80):
-        prepared = objective.prepare(model, batch, draw=(0, step))
+        prepared = objective.prepare_batch(model, batch, Update(0, step))
         loss, _ = objective.loss(model, prepared)
         optimizer.zero_grad()
         (loss / objective.weight(prepared)).backward()
@@ -166,7 +167,7 @@ def test_statistics_are_sums_over_slow_loops():
     settings = SelfCriticalSettings(samples_per_image=3, max_new_tokens=LONGEST, baseline="mean")
     objective = SelfCritical(ToyRewards(), settings, toy_policy(), bad)
     batch = {**toy_image(50), "row_index": torch.arange(50)}
-    prepared = objective.prepare(model, batch, draw=(1, 2))
+    prepared = objective.prepare_batch(model, batch, Update(1, 2))
     captions = [[word for word in row if word != -100] for row in prepared["labels"].tolist()]
     texts = [[word for word in caption if word != END] for caption in captions]
     rewards = [ToyRewards().of(caption) for caption in captions]
@@ -193,7 +194,7 @@ def test_statistics_are_sums_over_slow_loops():
 def test_the_share_of_greedy_samples_is_that_of_captions_equal_to_the_greedy_one():
     model = toy_captioner()
     objective = self_critical(policy={"temperature": 0.5})
-    prepared = objective.prepare(model, {**toy_image(100), "row_index": torch.arange(100)})
+    prepared = objective.prepare_batch(model, {**toy_image(100), "row_index": torch.arange(100)}, Update(0, 0))
     _, sums = objective.loss(model, prepared)
     (greedy,) = log_greedy(model)
     captions = [tuple(word for word in row if word != -100) for row in prepared["labels"].tolist()]
@@ -206,7 +207,8 @@ def test_likelihood_of_the_references_is_that_of_each_images_first_caption():
     first, second = (WORDS[0], WORDS[1], END), (WORDS[2], END)
     labels = torch.tensor([[*first], [*second, -100]] * 4)
     objective = self_critical()
-    prepared = objective.prepare(model, {**toy_image(4), "row_index": torch.arange(4), "labels": labels})
+    batch = {**toy_image(4), "row_index": torch.arange(4), "labels": labels}
+    prepared = objective.prepare_batch(model, batch, Update(0, 0))
     ids = torch.tensor([[START, *first[:-1]]])
     with torch.no_grad():
         log_p = model(**toy_image(), decoder_input_ids=ids).logits[0].log_softmax(-1)
@@ -216,7 +218,8 @@ def test_likelihood_of_the_references_is_that_of_each_images_first_caption():
 
 
 def test_no_graph_is_kept_through_decoding():
-    prepared = self_critical().prepare(toy_captioner(), {**toy_image(2), "row_index": torch.arange(2)})
+    batch = {**toy_image(2), "row_index": torch.arange(2)}
+    prepared = self_critical().prepare_batch(toy_captioner(), batch, Update(0, 0))
     assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..metrics import CiderDReward, DocumentFrequency
-from ..metrics.bleu import bleu_scores
-from ..metrics.groups import ScoredGroups
-from ..metrics.ngrams import WordSequences, count_ngrams, expand_ranges
-from ..metrics.reward import PreparedReferences
-from ..metrics.token_ids import cut_sequences
+from ...metrics import CiderDReward, DocumentFrequency
+from ...metrics.bleu import bleu_scores
+from ...metrics.groups import ScoredGroups
+from ...metrics.ngrams import WordSequences, count_ngrams, expand_ranges
+from ...metrics.reward import PreparedReferences
+from ...metrics.token_ids import cut_sequences
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 
@@ -59,7 +59,7 @@ class CaptionRewards:
     ```python
     >>> import torch
     >>> from hf_ngsan.data import build_tokenizer
-    >>> from hf_ngsan.training.rewards import CaptionRewards
+    >>> from hf_ngsan.training.objectives import CaptionRewards
     >>> references = [["a cat on a mat"], ["two dogs run"]]
     >>> tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
     >>> rewards = CaptionRewards(references, tokenizer, {"cider_d": 1.0})

@@ -17,11 +17,11 @@ import time
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from .objective import Objective
-from .policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
-from .rewards import CaptionRewards
+from .objective import Objective, Update
+from .self_critical_policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
 from .self_critical_report import describe, find_warnings, summarize
-from .settings import SelfCriticalSettings
+from .self_critical_rewards import CaptionRewards
+from .self_critical_settings import SelfCriticalSettings
 from .teacher_forcing import IGNORED_LABEL
 
 
@@ -43,6 +43,7 @@ class SelfCritical(Objective):
     """
 
     training_mode = False
+    needs_row_index = True
 
     def __init__(
         self,
@@ -57,15 +58,15 @@ class SelfCritical(Objective):
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
     @torch.no_grad()
-    def prepare(self, model: torch.nn.Module, inputs: dict, draw: tuple[int, ...] = (0, 0)) -> dict:
-        """Draw and reward captions; `draw` and the number of a row decide about the row's captions."""
+    def prepare_batch(self, model: torch.nn.Module, inputs: dict, update: Update) -> dict:
+        """Draws and rewards captions; those of a row are a function of the update and the row's number."""
         visual = dict(inputs)
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
         tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
         encoded, mask = model.get_encoder()(**tokens), tokens.get("attention_mask")
-        samples = self.draw_captions(model, encoded, mask, rows, draw)
+        samples = self.draw_captions(model, encoded, mask, rows, update)
         greedy = None
         if self.settings.baseline == "greedy":
             greedy = search(model, self.policy, encoded, mask)
@@ -88,12 +89,14 @@ class SelfCritical(Objective):
             "statistics": statistics,
         }
 
-    def draw_captions(self, model, encoded: BaseModelOutput, mask, rows: torch.Tensor, draw) -> torch.LongTensor:
+    def draw_captions(
+        self, model, encoded: BaseModelOutput, mask, rows: torch.Tensor, update: Update
+    ) -> torch.LongTensor:
         """Token ids `(B * k, T)` of k captions an image, without the start token."""
         number = self.settings.samples_per_image
         if self.settings.decoding == "beam":
             return search(model, self.policy, encoded, mask, num_beams=number)
-        keys = [(*draw, row) for row in rows.tolist()]
+        keys = [(update.seed, update.step, row) for row in rows.tolist()]
         uniforms = image_uniforms(keys, number, self.policy.max_new_tokens)
         return sample_captions(model, self.policy, encoded, mask, uniforms)
 

@@ -9,11 +9,10 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data import score_objects
+from ..data.readers import ExtraScores
 from ..files import write_text_atomically
 from ..metrics import CaptionMetrics
-from .generation import generate_captions
-from .relations import relation_accuracy
+from .caption_generation import complete_captions, generate_captions
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def evaluate_captioner(
     accelerator: Accelerator | None = None,
     *,
     metrics: Sequence[str] | None = None,
-    relations: bool = False,
+    extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
     **generate_arguments,
 ) -> Evaluation:
@@ -55,8 +54,7 @@ def evaluate_captioner(
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: what [`CaptionMetrics`] computes; its default otherwise.
-        relations: also measure [`relation_accuracy`], and `objects`, the share of captions that name two objects of
-            their image; the rows must be drawn scenes.
+        extra_scores: what the rows' dataset measures besides, see [`~hf_ngsan.data.extra_scores_of`].
     """
     metric = caption_metric(metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
@@ -65,9 +63,14 @@ def evaluate_captioner(
         scores = [score_captions(captions, rows, metric)]
     if accelerator is not None:
         broadcast_object_list(scores)
-    if relations:
-        scores[0]["objects"] = score_objects(captions, rows.select_columns("objects"))
-        scores[0] |= relation_accuracy(model, processor, rows, accelerator, batch_size=batch_size)
+    if extra_scores is not None:
+
+        def complete(indices: Sequence[int], prefixes: Sequence[str]) -> list[str]:
+            beginnings = list(zip(indices, prefixes, strict=True))
+            longest = extra_scores.completion_tokens
+            return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
+
+        scores[0] |= extra_scores.compute(rows, captions, complete)
     return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores[0])
 
 

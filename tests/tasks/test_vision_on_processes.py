@@ -9,7 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from hf_ngsan.training import load_recipe, train
+from hf_ngsan.tasks import load_recipe, train
 from tests.extraction.test_vision import DETECTOR
 
 from .tiny import tiny_sections

@@ -1,7 +1,5 @@
 """The rows that a captioner is trained on or evaluated with."""
 
-from collections.abc import Sequence
-
 import numpy
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
@@ -11,26 +9,24 @@ from ..data.contract import ARRAY_COLUMNS
 from ..provenance import check_features
 
 
-def load_rows(spec: str, split: str, with_captions: bool = True) -> Dataset:
-    """One split of a data set.
+def load_rows(spec: str, split: str, with_captions: bool = True, limit: int | None = None) -> Dataset:
+    """Returns one split of a dataset, or its first `limit` rows.
 
     Raises:
         DataError: the data cannot be used, or has no captions though they are asked for.
     """
     rows = load_data(spec, split)
+    if limit is not None and limit < len(rows):
+        rows = rows.select(range(limit))
     if with_captions and "captions" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no captions; training and evaluation need them.")
     return rows
 
 
-def take(rows: Sequence, indices: Sequence[int]) -> list[dict]:
-    """Rows by their indices, read together where the data set can."""
-    indices = list(indices)
-    return rows.__getitems__(indices) if hasattr(rows, "__getitems__") else [rows[index] for index in indices]
-
-
-def visual_feature_size(rows: Dataset) -> int:
-    """Width D of the features of a data set."""
+def visual_feature_size(rows: Dataset) -> int | None:
+    """Returns the dimension D of the features of a dataset; `None` if it has images only."""
+    if "visual_features" not in rows.column_names:
+        return None
     return numpy.asarray(rows.select_columns("visual_features")[0]["visual_features"]).shape[-1]
 
 
@@ -42,11 +38,6 @@ def only_features(rows: Dataset) -> Dataset:
 def only_images(rows: Dataset) -> Dataset:
     """The rows without visual features and their boxes, which a model that sees images makes itself."""
     return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
-
-
-def is_scenes(spec: str) -> bool:
-    """Whether a spec names drawn scenes, whose relations can be scored."""
-    return spec.partition(":")[0] == "scenes"
 
 
 def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.loading import save_captioner
+from hf_ngsan.loading import load_captioner, save_model
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-from hf_ngsan.training import RecipeError, load_captioner
-from hf_ngsan.training.new_captioners import new_captioner
+from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.training import RecipeError
 
 from .tiny import tiny_recipe
 
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
                     parameter.add_(0.1)
         if processor.image_processor is not None:
             processor.image_processor.image_mean = [0.1, 0.2, 0.3]
-        save_captioner(captioner, processor, folder / name)
+        save_model(captioner, processor, folder / name)
     return folder
 
 
@@ -106,7 +106,7 @@ def test_a_recipe_with_a_relative_path_makes_a_captioner_for_every_directory(fol
     vision = {"pretrained": "first", "grid_size": [2, 2], "save_frozen_weights": False}
     monkeypatch.chdir(folder)
     for fields in (vision, {**vision, "backbone_config": DESCRIBED}):
-        save_captioner(*new_captioner(tiny_recipe(folder, {"vision_config": fields}), ["a red circle"]), tmp_path)
+        save_model(*new_captioner(tiny_recipe(folder, {"vision_config": fields}), ["a red circle"]), tmp_path)
         monkeypatch.chdir("/")
         assert load_captioner(tmp_path)[0].config.vision_config.pretrained == str(folder / "first")
         monkeypatch.chdir(folder)
@@ -145,7 +145,7 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
     for is_kept in (True, False):
         model, processor = tuned(folder, name, vision_config={**vision, "save_frozen_weights": is_kept})
         assert "MISSING" not in caplog.text
-        save_captioner(model, processor, tmp_path / str(is_kept))
+        save_model(model, processor, tmp_path / str(is_kept))
         saved = load_file(tmp_path / str(is_kept) / "model.safetensors")
         assert any("vision" in weight for weight in saved) == is_kept
         if is_kept or (name, source) != ("seeing", "first"):  # whose weights are no longer those of the source

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from .objective import Objective
+from .objective import Objective, Update
 
 IGNORED_LABEL = -100
 
@@ -21,7 +21,7 @@ class TeacherForcing(Objective):
     def __init__(self, label_smoothing: float = 0.0):
         self.label_smoothing = label_smoothing
 
-    def prepare(self, model: torch.nn.Module, inputs: dict, draw: tuple[int, ...] = (0, 0)) -> dict:
+    def prepare_batch(self, model: torch.nn.Module, inputs: dict, update: Update) -> dict:
         inputs = {name: tensor for name, tensor in inputs.items() if name != "row_index"}
         return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
 

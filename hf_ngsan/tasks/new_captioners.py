@@ -17,8 +17,8 @@ from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel, fields_of_source, lasting_name
 from ..preprocessing import load_image_processor
 from ..provenance import backbone_settings
-from .recipe import Recipe, RecipeError, suggestion
-from .settings import EvaluationSettings
+from ..training.recipe import RecipeError, suggestion
+from .captioning_recipe import CaptioningEvaluationSettings, CaptioningRecipe
 
 UNKNOWN_WORD_ID = 3
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
@@ -29,7 +29,7 @@ FOLLOWS_FROM_DATA = {
 }
 
 
-def new_captioner(recipe: Recipe, captions: Iterable[str], visual_feature_size: int | None = None):
+def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feature_size: int | None = None):
     """Make the model and processor that a recipe describes, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
@@ -271,7 +271,7 @@ def config_fields(kind: type) -> set[str]:
     return names & {field.name for field in dataclasses.fields(kind)}
 
 
-def set_generation_defaults(model: PreTrainedModel, settings: EvaluationSettings):
+def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings):
     """Make `generate()` without arguments do what the evaluation does, in the saved model too."""
     defaults = model.generation_config
     defaults.num_beams = settings.num_beams

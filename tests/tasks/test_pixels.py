@@ -9,16 +9,19 @@ from safetensors.torch import load_file
 from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data.scenes.extra_scores import SCENE_SCORES
 from hf_ngsan.extraction import load_vision
+from hf_ngsan.loading import load_captioner
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.provenance import provenance_difference, vision_provenance
-from hf_ngsan.training import RecipeError, evaluate_captioner, load_captioner, train
-from hf_ngsan.training.new_captioners import new_captioner
+from hf_ngsan.tasks import evaluate_captioner, train
+from hf_ngsan.tasks.caption_rows import rows_for
+from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.training import RecipeError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
-from hf_ngsan.training.rows import rows_for
 from tests.extraction.test_vision import DETECTOR
-from tests.training.tiny import tiny_recipe
+from tests.tasks.tiny import tiny_recipe
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1], "use_batch_norm": True}
 VISION = {"backbone_config": BACKBONE, "grid_size": [4, 4], "frozen": False}
@@ -88,7 +91,7 @@ def test_a_trained_captioner_reads_images_of_any_size(trained):
     assert dict(processor.image_processor.size) == {"height": 32, "width": 32}
     rows = rows_for(model, processor, load_data("scenes:size=30,seed=3,images=true", "test"), "scenes")
     assert "visual_features" not in rows.column_names
-    evaluation = evaluate_captioner(model, processor, rows, relations=True, batch_size=4, max_new_tokens=5)
+    evaluation = evaluate_captioner(model, processor, rows, extra_scores=SCENE_SCORES, batch_size=4, max_new_tokens=5)
     assert {"cider_d", "symmetric"} <= evaluation.scores.keys()
     alone = evaluate_captioner(model, processor, rows, batch_size=1, max_new_tokens=5)
     assert alone.captions == evaluation.captions

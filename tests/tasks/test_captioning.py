@@ -4,14 +4,14 @@ import pytest
 
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.metrics import DocumentFrequency
-from hf_ngsan.training import train
+from hf_ngsan.tasks import CaptioningRecipe, train
+from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.loop import TrainingLoop
-from hf_ngsan.training.recipe import Recipe, RecipeError
-from hf_ngsan.training.rewards import RewardError
-from hf_ngsan.training.rows import load_rows
+from hf_ngsan.training.objectives.self_critical_rewards import RewardError
+from hf_ngsan.training.recipe import RecipeError
 
-from .test_loop import same_weights, scores
+from ..training.test_loop import same_weights, scores
 from .tiny import tiny_sections
 
 SELF_CRITICAL = {"epochs": 2, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
@@ -21,13 +21,13 @@ class KilledError(BaseException):
     """Passes every `except Exception`, as the end of a process would."""
 
 
-def staged_recipe(folder, stage="auto", model=(), training=(), self_critical=()) -> Recipe:
+def staged_recipe(folder, stage="auto", model=(), training=(), self_critical=()) -> CaptioningRecipe:
     sections = tiny_sections(
         folder, model, training={"stage": stage, "epochs": 1, "save_every_steps": 1, **dict(training)}
     )
     if "init_from" in sections["model"]:
         sections["model"] = dict(model)
-    return Recipe.from_dict({**sections, "self_critical": {**SELF_CRITICAL, **dict(self_critical)}})
+    return CaptioningRecipe.from_dict({**sections, "self_critical": {**SELF_CRITICAL, **dict(self_critical)}})
 
 
 @pytest.fixture(scope="module")

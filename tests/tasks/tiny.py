@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hf_ngsan.training import Recipe
+from hf_ngsan.tasks import CaptioningRecipe
 
 MODEL = {
     "hidden_size": 16,
@@ -16,8 +16,8 @@ TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs"
 EVALUATION = {"num_beams": 2, "batch_size": 3, "max_new_tokens": 14}
 
 
-def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> Recipe:
-    return Recipe.from_dict(tiny_sections(output_dir, model, data, training, evaluation, self_critical))
+def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> CaptioningRecipe:
+    return CaptioningRecipe.from_dict(tiny_sections(output_dir, model, data, training, evaluation, self_critical))
 
 
 def tiny_sections(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> dict:

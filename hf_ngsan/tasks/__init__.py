@@ -1,0 +1,28 @@
+"""What models are trained for: each task knows its rows, models, objectives and scores.
+
+Names are imported when used, so that importing this package imports nothing heavy.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .caption_evaluation import Evaluation, evaluate_captioner
+    from .caption_generation import caption_batch, generate_captions
+    from .captioning import CaptioningTask
+    from .captioning_recipe import CaptioningRecipe
+    from .new_captioners import new_captioner
+    from .registry import load_recipe, register_task, task_class, train
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "caption_evaluation": ["Evaluation", "evaluate_captioner"],
+        "caption_generation": ["caption_batch", "generate_captions"],
+        "captioning": ["CaptioningTask"],
+        "captioning_recipe": ["CaptioningRecipe"],
+        "new_captioners": ["new_captioner"],
+        "registry": ["load_recipe", "register_task", "task_class", "train"],
+    },
+)

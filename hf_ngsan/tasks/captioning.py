@@ -1,0 +1,157 @@
+"""Image captioning: teacher forcing, self-critical training, and captions scored against references."""
+
+from collections.abc import Callable, Sequence
+
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..data import CaptionCollator, extra_scores_of
+from ..metrics.diagnostics import BAD_ENDINGS
+from ..provenance import remember_features
+from ..training.objectives.self_critical import SelfCritical
+from ..training.objectives.self_critical_policy import Policy
+from ..training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
+from ..training.objectives.teacher_forcing import TeacherForcing
+from ..training.recipe import RecipeError
+from ..training.run import short_checksum
+from ..training.stages import Stage
+from ..training.task import Task
+from .caption_consensus import consensus_weights
+from .caption_evaluation import caption_metric, evaluate_captioner, score_captions
+from .caption_rows import load_rows, rows_for, visual_feature_size
+from .captioning_recipe import CaptioningRecipe
+from .new_captioners import new_captioner
+
+
+class CaptioningTask(Task):
+    """Trains a captioner of images, regions or video frames by a [`CaptioningRecipe`]."""
+
+    recipe_class = CaptioningRecipe
+    unit = "images"
+    recipe: CaptioningRecipe
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        first = rows.select(range(min(2, len(rows))))
+        if len(first) < 2:
+            raise RecipeError(
+                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, has one image only; CIDEr-D "
+                "needs two or more."
+            )
+        known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
+        extra_scores = extra_scores_of(self.recipe.data.spec)
+        return known if extra_scores is None else [*known, *extra_scores.names]
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        return new_captioner(self.recipe, captions, visual_feature_size(rows))
+
+    def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        power = self.recipe.training.consensus_power
+        if power:
+            rows = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
+        rows = self.evaluation_rows(model, processor, rows)
+        remember_features(model, rows, self.recipe.data.spec)
+        return rows
+
+    def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        return rows_for(model, processor, rows, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        """Returns the stages that `training.stage` asks for.
+
+        Raises:
+            RecipeError: self-critical training has nothing to start from, or its settings do not go together.
+            RewardError: the reward cannot be computed.
+        """
+        training, stages = self.recipe.training, []
+        if training.stage != "scst":
+            stages.append(Stage("xe", TeacherForcing(training.label_smoothing), training))
+        if training.stage != "xe":
+            objective = self.self_critical(model, processor, list(rows["captions"]))
+            stages.append(Stage("scst", objective, self.recipe.self_critical, epoch_name="self-critical epoch"))
+        return stages
+
+    def self_critical(
+        self, model: PreTrainedModel, processor: ProcessorMixin, references: list[list[str]]
+    ) -> SelfCritical:
+        settings, tokenizer = self.recipe.self_critical, processor.tokenizer
+        check_self_critical(self.recipe)
+        functions = {}
+        if settings.reward_function is not None:
+            function = load_reward_function(settings.reward_function)
+            functions[settings.reward_function] = (function, settings.reward_function_weight)
+        frequency = None
+        if settings.document_frequency is not None:
+            frequency = load_document_frequency(settings.document_frequency)
+        rewards = CaptionRewards(
+            references,
+            tokenizer,
+            weights={"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight},
+            functions=functions,
+            document_frequency=frequency,
+        )
+        policy = Policy.of(
+            model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
+        )
+        vocabulary = tokenizer.get_vocab()
+        return SelfCritical(rewards, settings, policy, {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()})
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data = self.recipe.data
+        return CaptionCollator(
+            processor,
+            captions_per_image=data.captions_per_image,
+            max_caption_length=data.max_caption_length,
+            seed=self.recipe.training.seed,
+        )
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
+    ) -> dict[str, float]:
+        settings = self.recipe.evaluation
+        return evaluate_captioner(
+            model,
+            processor,
+            rows,
+            accelerator,
+            extra_scores=extra_scores_of(self.recipe.data.spec),
+            batch_size=settings.batch_size,
+            num_beams=settings.num_beams,
+            max_new_tokens=settings.max_new_tokens,
+            length_penalty=settings.length_penalty if settings.num_beams > 1 else None,
+        ).scores
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        identity = {
+            "number of images": len(rows),
+            "text of the captions": short_checksum(captions),
+            "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
+        }
+        provenance = model.config.features_provenance
+        if provenance is not None:
+            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
+        return identity
+
+
+def check_self_critical(recipe: CaptioningRecipe):
+    """Raises a RecipeError if self-critical training cannot start, or its settings do not go together."""
+    settings = recipe.self_critical
+    if recipe.training.stage == "scst" and "init_from" not in recipe.model:
+        raise RecipeError(
+            "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
+            "train both stages with --stage auto."
+        )
+    if settings.samples_per_image < 2 and settings.baseline != "greedy":
+        raise RecipeError(
+            f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
+            "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
+        )
+    if settings.decoding == "beam" and (settings.temperature != 1 or settings.top_p != 1):
+        raise RecipeError(
+            "self_critical.temperature and top_p are of sampling; leave them at 1 with self_critical.decoding=beam."
+        )

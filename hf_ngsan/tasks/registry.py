@@ -1,0 +1,54 @@
+"""The tasks by name, and training configs of any of them: the model type decides the task."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pkgutil import resolve_name
+
+from ..auto import MODEL_TYPES
+from ..loading import read_model_type
+from ..training.recipe import Recipe, RecipeError, suggestion
+from ..training.recipe import load_recipe as load_recipe_of_class
+from ..training.run import TrainingResult, run_task
+from ..training.task import Task
+
+TASKS: dict[str, str | type[Task]] = {"captioning": "hf_ngsan.tasks.captioning:CaptioningTask"}
+DEFAULT_TASK = "captioning"
+
+
+def register_task(name: str, task: type[Task]):
+    """Adds a task, which the model types registered for that name belong to."""
+    TASKS[name] = task
+
+
+def task_class(name: str) -> type[Task]:
+    """Returns the class of a task by its name."""
+    task = TASKS[name]
+    return resolve_name(task) if isinstance(task, str) else task
+
+
+def task_class_of(model: Mapping) -> type[Task]:
+    """Returns the class of the task that a recipe's section `model` belongs to.
+
+    Raises:
+        RecipeError: its model type is unknown, or belongs to no task.
+        FileNotFoundError, ModelFolderError: there is no model in the folder that `init_from` names.
+    """
+    model_type = model.get("model_type")
+    if "init_from" in model and model_type is None:
+        model_type = read_model_type(model["init_from"])
+    if model_type is None:
+        return task_class(DEFAULT_TASK)
+    known = {name: entry.task for name, entry in MODEL_TYPES.items() if entry.task in TASKS}
+    if model_type not in known:
+        raise RecipeError(f"model.model_type: unknown model type {model_type!r}{suggestion(model_type, known)}")
+    return task_class(known[model_type])
+
+
+def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recipe:
+    """Reads a training config, as the recipe class of its task; see [`~hf_ngsan.training.recipe.load_recipe`]."""
+    return load_recipe_of_class(path, overrides, lambda model: task_class_of(model).recipe_class)
+
+
+def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
+    """Trains the model that a recipe describes; see [`~hf_ngsan.training.run.run_task`]."""
+    return run_task(task_class_of(recipe.model)(recipe), resume=resume, overwrite=overwrite)

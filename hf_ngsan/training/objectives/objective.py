@@ -1,0 +1,85 @@
+"""What the training loop asks of an objective, such as teacher forcing or a contrastive loss."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..batches import MicroBatch
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of the weights, as an objective sees it.
+
+    Attributes:
+        seed, step: the run's seed and the number of the update. Random choices for a row are to be a function of these
+            and of the row, so that they are the same for any number of processes.
+        gather: concatenates tensors `(n, ...)`, whose n may differ, over all processes; returns the whole and the index
+            in it at which this process's part begins. Every process has to call it the same number of times.
+    """
+
+    seed: int
+    step: int
+    gather: Callable[[torch.Tensor], tuple[torch.Tensor, int]] = lambda tensor: (tensor, 0)
+
+
+class Objective(ABC):
+    """Turns batches into a sum of losses and the weight that the sum is divided by.
+
+    The loop divides by the weight of the *global* batch - all processes, all accumulation steps - so that the update
+    does not depend on how the batch was cut.
+    """
+
+    training_mode = True
+    """Whether the model is in training mode, with dropout."""
+
+    needs_row_index = False
+    """Whether batches must have `row_index (B,)`, the number of each training row."""
+
+    def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
+        """Completes all micro-batches of an update before any of their losses is computed.
+
+        By default each is completed alone, by [`prepare_batch`][Objective.prepare_batch]. An objective whose loss joins
+        rows of several micro-batches or processes, as in-batch negatives do, overrides this method.
+
+        Args:
+            model: the bare model.
+            batches: this process's share of the global batch, on the model's device. A filler (`num_rows` 0) is run for
+                the sake of the other processes and must not count.
+            update: which update this is, and the way to other processes.
+
+        Returns:
+            For each micro-batch what [`weight`][Objective.weight] and [`loss`][Objective.loss] get.
+        """
+        return [self.prepare_batch(model, batch.inputs, update) for batch in batches]
+
+    def prepare_batch(self, model: torch.nn.Module, inputs: dict, update: Update) -> dict:
+        """Completes one micro-batch without gradients, for example by sampling."""
+        return inputs
+
+    @abstractmethod
+    def weight(self, inputs: dict) -> torch.Tensor:
+        """Returns what a micro-batch contributes to the divisor, such as its number of target tokens; a scalar."""
+
+    @abstractmethod
+    def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Returns the summed loss, a scalar with gradient, and statistics: scalars that add up over micro-batches.
+
+        Args:
+            model: the model, wrapped for several processes and mixed precision; call it once.
+            inputs: what [`prepare`][Objective.prepare] returned.
+        """
+
+    @abstractmethod
+    def summary(self, sums: dict[str, float]) -> dict[str, float]:
+        """Returns the numbers to show, `loss` among them, from statistics summed over any stretch of training."""
+
+    def describe(self, summary: dict[str, float]) -> str:
+        """Returns the most important numbers of a summary for the progress bar and the line of an epoch."""
+        return f"loss {summary['loss']:.4f}"
+
+    def warnings(self, history: list[dict]) -> list[str]:
+        """Returns sentences on what is amiss, from the summaries of this stage's epochs so far."""
+        return []
