@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 
 import yaml
 
+from ..configs import find_config
 from ..files import write_text_atomically
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
@@ -150,17 +151,18 @@ def load_recipe(path: str | os.PathLike, overrides: Iterable[str], recipe_class_
     """Reads a recipe.
 
     Args:
-        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task. A
-            key `base: OTHER.yaml` names a file, relative to this one, whose settings hold wherever this file is silent.
+        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task, or
+            the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file or packaged, whose
+            settings hold wherever this file is silent.
         overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one of the sections
             `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
         recipe_class_of: tells the task's recipe class from the section `model`.
 
     Raises:
-        FileNotFoundError: the file or its base does not exist.
+        FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
         RecipeError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
     """
-    path = Path(path)
+    path = find_config(path)
     sections = read_with_base(path)
     model = sections.get("model", {})
     kind = recipe_class_of(model if isinstance(model, Mapping) else {})
@@ -182,11 +184,6 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         raise RecipeError(f"{path}: its base files name each other in a circle.")
     try:
         sections = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        named_by = f" (named as base by {seen[-1]})" if seen else ""
-        raise FileNotFoundError(f"There is no training config {path}{named_by}.") from None
-    except IsADirectoryError:
-        raise RecipeError(f"{path} is a folder; a training config is a YAML file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -201,7 +198,11 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         return sections
     if not isinstance(base, str):
         raise RecipeError(f"{path}: base must be the name of a YAML file, not {base!r}.")
-    merged = read_with_base(path.parent / base, (*seen, path.resolve()))
+    try:
+        base = find_config(base, path.parent)
+    except OSError as error:
+        raise type(error)(f"{path}, base: {error}") from None
+    merged = read_with_base(base, (*seen, path.resolve()))
     for name, values in sections.items():
         both = isinstance(values, dict) and isinstance(merged.get(name), dict)
         merged[name] = {**merged[name], **values} if both else values

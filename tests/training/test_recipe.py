@@ -108,7 +108,7 @@ def test_a_bad_override_is_refused_in_one_sentence(tmp_path, override, words):
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
         load_recipe(tmp_path / "absent.yaml")
-    with pytest.raises(RecipeError, match="is a folder"):
+    with pytest.raises(IsADirectoryError):
         load_recipe(tmp_path)
 
 

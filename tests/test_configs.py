@@ -1,0 +1,81 @@
+"""Packaged training configs: found by name from anywhere, and copied so that the copy stands alone."""
+
+from pathlib import Path
+
+import pytest
+
+from hf_ngsan.configs import copy_config, describe_config, find_config, packaged_configs
+from hf_ngsan.tasks import load_recipe
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "configs"
+NAMES = sorted(f"{file.parent.name}/{file.stem}" for file in EXAMPLES.glob("*/*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Every test runs in an empty folder, as one without a checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_checkout_packages_its_examples():
+    assert list(packaged_configs()) == NAMES
+    assert all(file.is_file() for file in packaged_configs().values())
+
+
+def test_a_name_means_the_packaged_config_unless_there_is_such_a_file(tmp_path):
+    packaged = EXAMPLES / "ngsan" / "scenes.yaml"
+    assert find_config("ngsan/scenes") == find_config("ngsan/scenes.yaml") == packaged
+    (tmp_path / "ngsan" / "scenes").mkdir(parents=True)
+    assert find_config("ngsan/scenes") == packaged, "a folder is no config"
+    Path("ngsan/scenes.yaml").write_text("training: {epochs: 77}")
+    assert find_config("ngsan/scenes.yaml") == Path("ngsan/scenes.yaml")
+    assert load_recipe("ngsan/scenes.yaml").training.epochs == 77
+    assert load_recipe("ngsan/scenes").training.epochs == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [("ngsan/scens", "ngsan/scenes"), ("scenes", "scenes"), ("examples/configs/ngsan/g_san.yaml", "ngsan/g_san")],
+)
+def test_an_unknown_name_is_told_with_the_closest(name, closest):
+    with pytest.raises(FileNotFoundError) as error:
+        load_recipe(name)
+    assert name in str(error.value) and f"{closest}?" in str(error.value)
+
+
+def test_a_name_like_no_other_points_to_the_list():
+    with pytest.raises(FileNotFoundError, match="hf-ngsan configs"):
+        load_recipe("/xyzzy/q.yaml")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_is_the_same_config(name):
+    copy_config(name, "new/copy.yaml")
+    copied, packaged = load_recipe("new/copy.yaml", ["output_dir=x"]), load_recipe(name, ["output_dir=x"])
+    assert copied == packaged
+    assert describe_config(Path("new/copy.yaml")) == describe_config(packaged_configs()[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_line_is_a_whole_sentence(name):
+    description = describe_config(packaged_configs()[name])
+    assert description[0].isupper() and description.endswith(".")
+
+
+def test_a_copy_replaces_no_file_unless_asked(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("precious")
+    with pytest.raises(FileExistsError, match=r"mine\.yaml"):
+        copy_config("ngsan/scenes", file)
+    with pytest.raises(IsADirectoryError, match=r"scenes\.yaml"):
+        copy_config("ngsan/scenes", tmp_path)
+    assert file.read_text() == "precious"
+    copy_config("ngsan/scenes", file, overwrite=True)
+    assert file.read_text() == find_config("ngsan/scenes").read_text()
+
+
+def test_a_base_can_be_packaged():
+    Path("mine.yaml").write_text("base: ngsan/g_san\ntraining: {epochs: 2}")
+    mine, base = load_recipe("mine.yaml"), load_recipe("ngsan/g_san")
+    assert mine.model == base.model
+    assert (mine.training.epochs, mine.training.learning_rate) == (2, base.training.learning_rate)

@@ -1,0 +1,68 @@
+"""The wheel: what a person without the checkout gets."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+IGNORED = shutil.ignore_patterns("__pycache__")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the contents of the wheel, built in a copy of what it is made of."""
+    folder = tmp_path_factory.mktemp("packaging")
+    source = folder / "source"
+    for name in ("hf_ngsan", "examples"):
+        shutil.copytree(ROOT / name, source / name, ignore=IGNORED)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    build = ["pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(source)]
+    subprocess.run([sys.executable, "-m", *build], check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def files_of(folder: Path, pattern: str) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob(pattern) if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
+    package = installed / "hf_ngsan"
+    assert files_of(package, "*.py") == files_of(ROOT / "hf_ngsan", "*.py")
+    assert (package / "py.typed").is_file()
+    assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
+
+
+def test_the_wheel_has_the_configs_and_what_explains_them(installed):
+    for pattern in ("*.yaml", "*.md"):
+        examples = files_of(ROOT / "examples" / "configs", pattern)
+        assert examples and files_of(installed / "hf_ngsan" / "example_configs", pattern) == examples
+
+
+def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
+    code = (
+        "import hf_ngsan\n"
+        "from hf_ngsan.configs import find_config\n"
+        "from hf_ngsan.tasks import load_recipe\n"
+        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), load_recipe('ngsan/n_san').output_dir, sep='\\n')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    package, config, output_dir = run.stdout.splitlines()
+    assert Path(package).is_relative_to(installed)
+    assert Path(config) == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
+    assert Path(output_dir) == Path("runs", "n_san")
