@@ -1,0 +1,180 @@
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers.utils import ModelOutput
+
+from hf_ngsan.training import RecipeError, run_task
+from hf_ngsan.training.batches import MicroBatch
+from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings, pair_losses
+from hf_ngsan.training.objectives.objective import Update
+
+from ..toy_retrieval import DualEncoder, ToyRetrieval, toy_recipe
+
+LOSSES = ("hardest", "all", "info_nce")
+
+
+def loss_by_loops(images, texts, image_rows, text_rows, settings) -> list[float]:
+    """The formulae of `Contrastive`, one pair and one negative at a time."""
+    values = []
+    for text, row in enumerate(text_rows.tolist()):
+        image = image_rows.tolist().index(row)
+        own = float(images[image] @ texts[text])
+        over_texts = [float(images[image] @ texts[t]) for t in range(len(texts)) if int(text_rows[t]) != row]
+        over_images = [float(images[i] @ texts[text]) for i in range(len(images)) if int(image_rows[i]) != row]
+        if settings.loss == "info_nce":
+            halves = []
+            for others in (over_texts, over_images):
+                scores = [math.exp(value / settings.temperature) for value in (own, *others)]
+                halves.append(-math.log(scores[0] / sum(scores)) / 2)
+            values.append(sum(halves))
+            continue
+        excesses = [
+            [max(settings.margin - own + value, 0.0) for value in others] for others in (over_texts, over_images)
+        ]
+        reduce = sum if settings.loss == "all" else lambda values: max(values, default=0.0)
+        values.append(sum(reduce(others) for others in excesses))
+    return values
+
+
+@pytest.mark.parametrize("texts_per_image", [1, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_are_the_formulae(loss, texts_per_image):
+    generator = torch.Generator().manual_seed(texts_per_image)
+    image_rows = torch.tensor([7, 2, 30, 11])
+    text_rows = image_rows.repeat_interleave(texts_per_image)
+    images, texts = (
+        torch.nn.functional.normalize(torch.randn(number, 5, generator=generator).double(), dim=-1)
+        for number in (4, len(text_rows))
+    )
+    settings = ContrastiveSettings(loss=loss, margin=0.3, temperature=0.2)
+    expected = loss_by_loops(images, texts, image_rows, text_rows, settings)
+    assert pair_losses(images, texts, image_rows, text_rows, settings).tolist() == pytest.approx(expected, abs=1e-12)
+    assert max(expected) > 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_image_alone_has_no_negative_and_no_loss(loss):
+    images, texts, rows = torch.ones(1, 3), torch.rand(2, 3, requires_grad=True), torch.tensor([5])
+    losses = pair_losses(images, texts, rows, rows.repeat(2), ContrastiveSettings(loss=loss))
+    losses.sum().backward()
+    assert losses.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert torch.isfinite(texts.grad).all()
+
+
+class Linear(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.of_images, self.of_texts = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
+
+    def forward(self, pixels, words):
+        return ModelOutput(image_embeds=self.of_images(pixels), text_embeds=self.of_texts(words))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("cuts", [[4], [1, 3], [2, 1, 1]])
+def test_replayed_gradients_are_those_of_the_whole_batch(loss, cuts):
+    torch.manual_seed(0)
+    model, settings = Linear(), ContrastiveSettings(loss=loss)
+    pixels, words, rows = torch.randn(4, 6), torch.randn(8, 6), torch.tensor([3, 9, 4, 0])
+    losses = pair_losses(model.of_images(pixels), model.of_texts(words), rows, rows.repeat_interleave(2), settings)
+    expected = torch.autograd.grad(losses.sum(), list(model.parameters()))
+
+    batches, start = [], 0
+    for size in cuts:
+        end = start + size
+        inputs = {"pixels": pixels[start:end], "words": words[2 * start : 2 * end], "row_index": rows[start:end]}
+        batches.append(MicroBatch(inputs, size))
+        start = end
+    filler = MicroBatch({"pixels": pixels[:1], "words": words[:2], "row_index": rows[:1]}, 0)
+    objective = Contrastive(settings)
+    sums = {}
+    for prepared in objective.prepare(model, [*batches, filler], Update(0, 0)):
+        loss, statistics = objective.loss(model, prepared)
+        loss.backward()
+        sums |= {name: sums.get(name, 0.0) + value for name, value in statistics.items()}
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+    summary = objective.summary({name: float(value) for name, value in sums.items()})
+    assert summary["loss"] == pytest.approx(float(losses.mean().detach()), rel=1e-5)
+    assert 0 <= summary["batch_recall"] <= 1
+
+
+def test_checkpointed_activations_are_refused():
+    model = Linear()
+    model.is_gradient_checkpointing = True
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        Contrastive().prepare(model, [], Update(0, 0))
+
+
+def weights(folder) -> torch.Tensor:
+    state = load_file(folder / "last" / "model.safetensors")
+    return torch.cat([state[name].double().flatten() for name in sorted(state)])
+
+
+@pytest.mark.parametrize("captions", [1, 2])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss, captions):
+    runs = {"one": 1, "three": 3, "four": 4, "eight": 8}
+    for name, steps in runs.items():
+        overrides = (f"contrastive.loss={loss}", f"model.captions={captions}")
+        recipe = toy_recipe(tmp_path / name, *overrides, f"training.gradient_accumulation_steps={steps}")
+        result = run_task(ToyRetrieval(recipe))
+        assert result.history[-1]["step"] == 5
+    one, *others = (weights(tmp_path / name) for name in runs)
+    torch.manual_seed(0)
+    for other in others:
+        torch.testing.assert_close(other, one, rtol=0, atol=2e-4)
+    start = torch.cat([value.double().flatten() for _, value in sorted(untrained(tmp_path).items())])
+    assert float((one - start).abs().max()) > 0.02
+
+
+def untrained(folder) -> dict:
+    recipe = toy_recipe(folder / "start", "training.learning_rate=0")
+    run_task(ToyRetrieval(recipe))
+    return load_file(folder / "start" / "last" / "model.safetensors")
+
+
+@pytest.mark.parametrize("size", [40, 41])
+def test_two_processes_give_the_same_weights(tmp_path, size):
+    """Of the last batch of 41 rows one process has nothing, and waits for the other."""
+    overrides = (f"data.spec=scenes:size={size},validation=12,seed=4", "training.gradient_accumulation_steps=2")
+    run_task(ToyRetrieval(toy_recipe(tmp_path / "one", *overrides)))
+    command = [sys.executable, "-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", "2", "-m"]
+    command += ["tests.training.toy_retrieval", str(tmp_path / "two"), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=0, atol=2e-4)
+
+
+def test_the_best_model_is_the_one_with_the_lowest_score(tmp_path, monkeypatch):
+    scores = iter([3.0, 2.0, 2.5])
+    monkeypatch.setattr(ToyRetrieval, "evaluate", lambda *arguments: {"mean_rank": next(scores)})
+    recipe = toy_recipe(tmp_path / "run", "training.epochs=3", "training.batch_size=20")
+    result = run_task(ToyRetrieval(recipe))
+    assert (result.best_score, result.best_epoch) == (2.0, 2)
+    assert all("pictures_per_second" in entry for entry in result.history)
+
+
+def test_a_short_last_batch_is_left_out_where_asked(tmp_path):
+    recipe = toy_recipe(tmp_path / "run", "training.batch_size=12", "training.drop_last=true")
+    assert run_task(ToyRetrieval(recipe)).history[-1]["step"] == 3
+    recipe = toy_recipe(tmp_path / "none", "training.batch_size=41", "training.drop_last=true")
+    with pytest.raises(RecipeError, match=r"batch_size.* 40 pictures"):
+        run_task(ToyRetrieval(recipe))
+
+
+def test_the_toy_model_drops_what_it_should():
+    """Dropout is on in training, or the tests above would prove little."""
+    model = DualEncoder(4, 10)
+    inputs = {
+        "visual_features": torch.ones(2, 3, 4),
+        "attention_mask": torch.ones(2, 3),
+        "labels": torch.ones(2, 3).long(),
+    }
+    assert not torch.equal(model(**inputs).image_embeds, model(**inputs).image_embeds)
