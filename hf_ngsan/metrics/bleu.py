@@ -5,7 +5,7 @@ import numpy as np
 from .ngrams import ORDER, starts_of_runs
 
 # The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
-_SMALL, _TINY = 1e-9, 1e-15
+SMALL, TINY = 1e-9, 1e-15
 
 
 def bleu_scores(groups):
@@ -21,15 +21,15 @@ def bleu_scores(groups):
         `(corpus, per_image)`: float64 arrays `(4,)` and `(images, 4)`.
     """
     lengths = groups.lengths[groups.candidates]
-    matches = _clipped_matches(groups)
+    matches = clipped_matches(groups)
     guesses = np.maximum(lengths[:, None] - np.arange(ORDER), 0)
-    closest = _closest_lengths(groups, lengths)
-    per_image = _combine(matches, guesses, lengths, closest)
-    corpus = _combine(matches.sum(0), guesses.sum(0), lengths.sum(), closest.sum())
+    closest = closest_lengths(groups, lengths)
+    per_image = combine_orders(matches, guesses, lengths, closest)
+    corpus = combine_orders(matches.sum(0), guesses.sum(0), lengths.sum(), closest.sum())
     return corpus, per_image
 
 
-def _clipped_matches(groups):
+def clipped_matches(groups):
     """How many n-grams of each candidate its references contain, each counted as often as in one reference at most.
 
     Returns:
@@ -48,7 +48,7 @@ def _clipped_matches(groups):
     return matches[groups.candidates]
 
 
-def _closest_lengths(groups, lengths):
+def closest_lengths(groups, lengths):
     images = groups.images[groups.references]
     reference_lengths = groups.lengths[groups.references]
     distance = np.abs(reference_lengths - lengths[images])
@@ -56,9 +56,9 @@ def _closest_lengths(groups, lengths):
     return reference_lengths[order][starts_of_runs(images[order])]
 
 
-def _combine(matches, guesses, length, reference_length):
-    precision = (matches + _TINY) / (guesses + _SMALL)
+def combine_orders(matches, guesses, length, reference_length):
+    precision = (matches + TINY) / (guesses + SMALL)
     bleu = np.cumprod(precision, axis=-1) ** (1.0 / np.arange(1, ORDER + 1))
-    ratio = (length + _TINY) / (reference_length + _SMALL)
+    ratio = (length + TINY) / (reference_length + SMALL)
     penalty = np.exp(np.minimum(1 - 1 / ratio, 0))
     return bleu * np.asarray(penalty)[..., None]

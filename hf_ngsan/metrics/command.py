@@ -8,8 +8,8 @@ from ..coco_files import read_references, read_results
 from ..files import write_file_atomically
 from .results import check_server_format, match_results, read_image_ids
 
-_CHOICES = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
-_DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
+METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
+DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
@@ -27,7 +27,12 @@ def add_score_arguments(parser):
     )
     parser.add_argument("--references", metavar="CAPTIONS.json", help="COCO captions file of the same split")
     parser.add_argument(
-        "--metrics", nargs="+", choices=_CHOICES, default=list(_DEFAULT), help="default: %(default)s", metavar="METRIC"
+        "--metrics",
+        nargs="+",
+        choices=METRICS,
+        default=list(DEFAULT_METRICS),
+        help="default: %(default)s",
+        metavar="METRIC",
     )
     parser.add_argument(
         "--document-frequency",
@@ -52,7 +57,7 @@ def run_score(args):
         FileNotFoundError, ValueError: bad input, with one sentence that says what is wrong.
     """
     if args.check_server_format:
-        return _check(args)
+        return run_server_check(args)
     if args.references is None:
         raise ValueError("score needs --references CAPTIONS.json, the captions to compare with.")
     results, references = read_results(args.predictions), read_references(args.references)
@@ -94,7 +99,7 @@ def write_json(path: str | os.PathLike, content: object) -> None:
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _check(args):
+def run_server_check(args):
     image_ids = None if args.references is None else read_image_ids(args.references)
     number, notes = check_server_format(args.predictions, image_ids)
     coverage = "" if image_ids is None else ", one for every image of the split"

@@ -31,9 +31,9 @@ class CaptionCorpus:
         check_captions(predictions, references)
         if not len(predictions):
             raise ValueError("There is nothing to score: the list of predictions is empty.")
-        self._numbers = np.array([len(image) for image in references])
+        self.numbers = np.array([len(image) for image in references])
         flat = tokenize([reference for image in references for reference in image], tokenizer)
-        ends = np.cumsum(self._numbers).tolist()
+        ends = np.cumsum(self.numbers).tolist()
         self.references = [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         self.predictions = tokenize(list(predictions), tokenizer)
 
@@ -41,21 +41,21 @@ class CaptionCorpus:
         return len(self.predictions)
 
     @cached_property
-    def _encoded(self):
+    def encoded(self):
         flat = [reference for image in self.references for reference in image]
         return encode_words([*flat, *self.predictions])
 
     @property
     def vocabulary(self):
-        return self._encoded[1]
+        return self.encoded[1]
 
     @cached_property
     def groups(self):
-        sequences, _ = self._encoded
-        images, count = np.arange(len(self)), int(self._numbers.sum())
+        sequences, _ = self.encoded
+        images, count = np.arange(len(self)), int(self.numbers.sum())
         references = sequences.take(np.arange(count))
         predictions = sequences.take(np.arange(count, len(sequences)))
-        return ScoredGroups(references, np.repeat(images, self._numbers), predictions, images)
+        return ScoredGroups(references, np.repeat(images, self.numbers), predictions, images)
 
     def log_frequencies(self, document_frequency=None):
         """Document frequencies of the n-grams in `groups` and the number of documents behind them.

@@ -54,10 +54,10 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
     levels = count_ngrams(sequences)
     result = {
         "num_captions": len(words),
-        "empty": _share(not caption for caption in words),
+        "empty": share(not caption for caption in words),
         "distinct_captions": len(set(map(tuple, words))) / len(words),
-        "bad_endings": _share(bool(caption) and _is_bad_ending(caption[-1]) for caption in words),
-        "stutter": _share(any(map(str.__eq__, caption, caption[1:])) for caption in words),
+        "bad_endings": share(bool(caption) and is_bad_ending(caption[-1]) for caption in words),
+        "stutter": share(any(map(str.__eq__, caption, caption[1:])) for caption in words),
     }
     for n in (2, 3, 4):
         level = levels[n - 1]
@@ -74,10 +74,10 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
     return result
 
 
-def _is_bad_ending(word):
+def is_bad_ending(word):
     return word.rstrip(".") in BAD_ENDINGS  # "a." passes for an initial in the tokenizer
 
 
-def _share(conditions):
+def share(conditions):
     conditions = list(conditions)
     return sum(conditions) / len(conditions)

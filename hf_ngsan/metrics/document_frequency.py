@@ -10,7 +10,7 @@ from .ngrams import ORDER, NGramTable, count_ngrams, starts_of_runs
 from .text import encode_words, tokenize
 from .token_ids import cut_sequences
 
-_FORMAT = "hf_ngsan.document_frequency.1"
+FORMAT = "hf_ngsan.document_frequency.1"
 
 
 class DocumentFrequency:
@@ -27,8 +27,8 @@ class DocumentFrequency:
     """
 
     def __init__(self, table, counts, num_documents, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
-        self._table = table
-        self._counts = counts
+        self.table = table
+        self.counts = counts
         self.num_documents = int(num_documents)
         self.vocabulary = None if vocabulary is None else tuple(vocabulary)
         self.eos_token_id = eos_token_id
@@ -81,7 +81,7 @@ class DocumentFrequency:
 
     def __len__(self):
         """Number of distinct n-grams."""
-        return len(self._table)
+        return len(self.table)
 
     def __repr__(self):
         words = "token ids" if self.vocabulary is None else f"{len(self.vocabulary)} words"
@@ -90,7 +90,7 @@ class DocumentFrequency:
     def to_dict(self):
         """All frequencies as `{(word, ...): number of images}`, for looking at them."""
         frequencies, above = {}, [()]
-        for parents, words, counts in zip(self._table.parents, self._table.words, self._counts, strict=True):
+        for parents, words, counts in zip(self.table.parents, self.table.words, self.counts, strict=True):
             words = words.tolist()
             if self.vocabulary is not None:
                 words = [self.vocabulary[word] for word in words]
@@ -108,14 +108,14 @@ class DocumentFrequency:
         Returns:
             float64, the n-grams of all levels one after another.
         """
-        located = self._table.locate(levels, None if vocabulary is None else self._word_ids(vocabulary))
+        located = self.table.locate(levels, None if vocabulary is None else self.word_ids(vocabulary))
         frequencies = [
             np.where(numbers >= 0, counts[numbers], 1) if len(counts) else np.ones(len(numbers))
-            for numbers, counts in zip(located, self._counts, strict=True)
+            for numbers, counts in zip(located, self.counts, strict=True)
         ]
         return np.log(np.concatenate(frequencies))
 
-    def _word_ids(self, vocabulary):
+    def word_ids(self, vocabulary):
         if self.vocabulary is None:
             raise ValueError("These document frequencies were counted on token ids; scoring text needs ones of text.")
         known = {word: index for index, word in enumerate(self.vocabulary)}
@@ -124,7 +124,7 @@ class DocumentFrequency:
     def save(self, path):
         """Writes one `.npz` file without pickled objects; an existing file is replaced only when all is written."""
         header = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "num_documents": self.num_documents,
             "eos_token_id": self.eos_token_id,
             "ignored_token_ids": self.ignored_token_ids,
@@ -132,9 +132,9 @@ class DocumentFrequency:
         }
         arrays = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
         for n in range(ORDER):
-            arrays[f"parents_{n + 1}"] = self._table.parents[n]
-            arrays[f"words_{n + 1}"] = self._table.words[n]
-            arrays[f"counts_{n + 1}"] = self._counts[n]
+            arrays[f"parents_{n + 1}"] = self.table.parents[n]
+            arrays[f"words_{n + 1}"] = self.table.words[n]
+            arrays[f"counts_{n + 1}"] = self.counts[n]
         write_file_atomically(path, lambda file: np.savez_compressed(file, **arrays))
 
     @classmethod
@@ -149,7 +149,7 @@ class DocumentFrequency:
         if not path.exists():
             raise FileNotFoundError(f"There is no document-frequency file at {path}.")
         try:
-            return cls._read(path)
+            return cls.read(path)
         except Exception as error:
             raise ValueError(
                 f"{path} is not a document-frequency file written by DocumentFrequency.save, or it is damaged "
@@ -157,14 +157,14 @@ class DocumentFrequency:
             ) from None
 
     @classmethod
-    def _read(cls, path):
+    def read(cls, path):
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(arrays["header"].tobytes())
             parents, words, counts = (
                 [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
                 for name in ("parents", "words", "counts")
             )
-        if header["format"] != _FORMAT:
+        if header["format"] != FORMAT:
             raise ValueError(f"unknown format {header['format']!r}")
         table, vocabulary = NGramTable(parents, words), header["vocabulary"]
         counted = all(

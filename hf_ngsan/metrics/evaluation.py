@@ -27,7 +27,7 @@ class RougeL(CaptionMetric):
         return {"rouge_l": images.mean()}, {"rouge_l": images}
 
 
-class _TfIdfMetric(CaptionMetric):
+class TfIdfMetric(CaptionMetric):
     variant = ""
 
     def __init__(self, document_frequency=None, **kwargs):
@@ -40,7 +40,7 @@ class _TfIdfMetric(CaptionMetric):
         return {self.variant: images.mean()}, {self.variant: images}
 
 
-class CiderD(_TfIdfMetric):
+class CiderD(TfIdfMetric):
     """CIDEr-D: `cider_d`, the number that pycocoevalcap and nearly every paper call "CIDEr".
 
     Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6,
@@ -60,7 +60,7 @@ class CiderD(_TfIdfMetric):
     description = 'CIDEr-D (Vedantam et al., 2015, eq. 4): what pycocoevalcap calls "CIDEr".'
 
 
-class Cider(_TfIdfMetric):
+class Cider(TfIdfMetric):
     """Plain CIDEr: `cider`, eq. 2 and 3 of Vedantam et al. (2015). NOT the number that pycocoevalcap calls "CIDEr".
 
     The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors: no clipping, no length
@@ -115,9 +115,9 @@ class CaptionMetrics(CaptionMetric):
         self.document_frequency = document_frequency
         self.metrics = tuple(metrics)
         super().__init__(**kwargs)
-        self._parts = [self._part(name) for name in self.metrics]
+        self.parts = [self.make_part(name) for name in self.metrics]
 
-    def _part(self, name):
+    def make_part(self, name):
         if name == "bleu":
             return Bleu()
         if name == "rouge_l":
@@ -134,7 +134,7 @@ class CaptionMetrics(CaptionMetric):
 
     def score_corpus(self, corpus):
         totals, images = {}, {}
-        for part in self._parts:
+        for part in self.parts:
             part_totals, part_images = part.score_corpus(corpus)
             totals |= part_totals
             images |= part_images

@@ -44,9 +44,9 @@ class ScoredGroups:
         self.counts = np.concatenate([level.counts for level in self.levels])
         self.orders = np.repeat(np.arange(len(self.levels)), [len(level.ngrams) for level in self.levels])
         self.num_ngrams = int(offsets[-1])
-        self._find_shared()
+        self.find_shared()
 
-    def _find_shared(self):
+    def find_shared(self):
         is_candidate = np.zeros(len(self.images), dtype=bool)
         is_candidate[self.candidates] = True
         of_candidate = is_candidate[self.sequences]

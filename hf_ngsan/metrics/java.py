@@ -80,12 +80,15 @@ class Meteor(JavaMetric):
         ):
             try:
                 statistics = [
-                    _ask(process, " ||| ".join(["SCORE", *map(_clean, references), _clean(prediction)]))
+                    ask_program(
+                        process,
+                        " ||| ".join(["SCORE", *map(without_separators, references), without_separators(prediction)]),
+                    )
                     for prediction, references in zip(corpus.predictions, corpus.references, strict=True)
                 ]
-                first = _ask(process, " ||| ".join(["EVAL", *statistics]))
-                images = [first, *(_read(process) for _ in range(len(corpus) - 1))]
-                total = _read(process)
+                first = ask_program(process, " ||| ".join(["EVAL", *statistics]))
+                images = [first, *(read_answer(process) for _ in range(len(corpus) - 1))]
+                total = read_answer(process)
             except OSError:
                 log.seek(0)
                 reason = log.read().decode(errors="replace").strip().splitlines()
@@ -97,18 +100,18 @@ class Meteor(JavaMetric):
         return {"meteor": float(total)}, {"meteor": np.array(images, dtype=float)}
 
 
-def _clean(caption):
+def without_separators(caption):
     # The program divides its input at this mark.
     return caption.replace("|||", "").replace("  ", " ")
 
 
-def _ask(process, line):
+def ask_program(process, line):
     process.stdin.write(f"{line}\n".encode())
     process.stdin.flush()
-    return _read(process)
+    return read_answer(process)
 
 
-def _read(process):
+def read_answer(process):
     answer = process.stdout.readline()
     if not answer:
         raise BrokenPipeError

@@ -7,8 +7,8 @@ import numpy as np
 from .corpus import CaptionCorpus
 from .text import check_captions
 
-_COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
-_INPUTS = """
+COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
+INPUTS = """
     predictions: one caption (a string) an image.
     references: for each image the list of its reference captions.
     per_image: also give the value of each image, as lists under "per_image".
@@ -26,7 +26,7 @@ class CaptionMetric(evaluate.Metric):
     """
 
     description = ""
-    citation = _COCO_CITATION
+    citation = COCO_CITATION
 
     def __init__(self, tokenizer="ptb", keep_in_memory=None, **kwargs):
         if keep_in_memory is None:
@@ -38,7 +38,7 @@ class CaptionMetric(evaluate.Metric):
         return evaluate.MetricInfo(
             description=self.description,
             citation=self.citation,
-            inputs_description=_INPUTS,
+            inputs_description=INPUTS,
             features=datasets.Features(
                 {"predictions": datasets.Value("string"), "references": datasets.List(datasets.Value("string"))}
             ),

@@ -107,7 +107,7 @@ class NGramTable:
         self.parents = parents
         self.words = words
         self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1
-        self._keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
+        self.keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
 
     def __len__(self):
         return sum(map(len, self.words))
@@ -115,7 +115,7 @@ class NGramTable:
     def is_sound(self):
         """Whether every parent exists and the n-grams of each level are in order, so that look-ups can be trusted."""
         above = 1
-        for parents, words, keys in zip(self.parents, self.words, self._keys, strict=True):
+        for parents, words, keys in zip(self.parents, self.words, self.keys, strict=True):
             inside = (parents >= 0) & (parents < above) & (words >= 0)
             if not (inside.all() and (np.diff(keys) > 0).all()):
                 return False
@@ -134,17 +134,17 @@ class NGramTable:
             For each order int64 `(D,)`: the number of each n-gram here, or -1.
         """
         above, found = np.zeros(1, dtype=np.int64), []
-        for level, keys in zip(levels, self._keys, strict=True):
+        for level, keys in zip(levels, self.keys, strict=True):
             parents = above[level.parents]
             last = level.words if words is None else words[level.words]
             known = np.flatnonzero((parents >= 0) & (last >= 0) & (last < self.base))
             above = np.full(len(parents), -1)
-            above[known] = _find(keys, parents[known] * self.base + last[known])
+            above[known] = find_keys(keys, parents[known] * self.base + last[known])
             found.append(above)
         return found
 
 
-def _find(keys, queries):
+def find_keys(keys, queries):
     if not len(keys):
         return np.full(len(queries), -1)
     positions = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)

@@ -16,7 +16,7 @@ SUPERSCRIPT, SUBSCRIPT, RAISED_SIGN, FRACTION, CURRENCY = "\u00b2", "\u2082", "\
 APOSTROPHE, OPENING_QUOTE, OTHER_QUOTE = "\u2019", "\u2018", "\u201c"
 
 # Kinds that are lists of characters, as ranges of code points in hexadecimal.
-_LISTED = {
+LISTED = {
     WIDE_SPACE: "2000-200A 3000",
     ZERO_WIDTH: "0000 200B 200E-200F FEFF",
     DASH: "0096-0097 2013-2015",
@@ -52,36 +52,36 @@ _LISTED = {
     ),
 }
 # Symbols that stand alone. Letters and digits among them are letters and digits.
-_SYMBOLS = (
+SYMBOLS = (
     "00A1 00A6-00B8 00BF 00D7 00F7 037E 0387 0589 05BE 05C0 05C3 05C6 05F3-05F4 0600-0603 0606-060A 060C 0614 061B "
     "061E-061F 066A 066D 06D4 0700-070D 07F6-07F8 0964-0965 0E4F 1FBD 2016-2017 2020-2023 2030-2038 203B 203E-2042 "
     "207C-207E 208C-208E 2100-214F 2190-2BFF 3002 3012 30FB FF01-FF0F FF1A-FF20 FF3B-FF40 FF5B-FF65"
 )
 # Characters that rules name or that share no kind with another: Latin letters with an ASCII other case, the no-break
 # space, the soft hyphen, the next-line control, the ellipsis, the fraction slash, the ideographic comma.
-_THEMSELVES = "\u017f\u0131\u0130\u212a\u00a0\u00ad\u0085\u2026\u2044\u3001"
+THEMSELVES = "\u017f\u0131\u0130\u212a\u00a0\u00ad\u0085\u2026\u2044\u3001"
 
 
-def _codes(ranges):
+def code_points(ranges):
     for item in ranges.split():
         first, _, last = item.partition("-")
         yield from range(int(first, 16), int(last or first, 16) + 1)
 
 
-class _Kinds(dict):
+class Kinds(dict):
     """Maps a code point to the character that stands for its kind; fills itself while it is used."""
 
     def __init__(self):
         super().__init__((code, chr(code)) for code in range(0x80))
-        self.update((code, kind) for kind, ranges in _LISTED.items() for code in _codes(ranges))
-        self.update((ord(character), character) for character in _THEMSELVES)
-        self._symbols = frozenset(_codes(_SYMBOLS))
+        self.update((code, kind) for kind, ranges in LISTED.items() for code in code_points(ranges))
+        self.update((ord(character), character) for character in THEMSELVES)
+        self.symbols = frozenset(code_points(SYMBOLS))
 
     def __missing__(self, code):
-        kind = self[code] = self._find(code)
+        kind = self[code] = self.find(code)
         return kind
 
-    def _find(self, code):
+    def find(self, code):
         category = unicodedata.category(chr(code))
         if category == "Lu":
             return CAPITAL_LETTER
@@ -89,10 +89,10 @@ class _Kinds(dict):
             return SMALL_LETTER
         if category == "Nd":
             return DIGIT
-        return SYMBOL if code in self._symbols else UNKNOWN
+        return SYMBOL if code in self.symbols else UNKNOWN
 
 
-_kinds = _Kinds()
+KINDS = Kinds()
 
 
 def split_pairs(text):
@@ -112,4 +112,4 @@ def join_pairs(text):
 
 def simplify(text):
     """The text with each character replaced by the one that stands for its kind; as long as the text itself."""
-    return text if text.isascii() and "\0" not in text else text.translate(_kinds)
+    return text if text.isascii() and "\0" not in text else text.translate(KINDS)

@@ -7,7 +7,7 @@ item, where the usual argsort of every row orders all of them only to look one u
 import numpy as np
 
 RECALL_AT = (1, 5, 10)
-_TIES = ("index", "pessimistic", "optimistic")
+TIES = ("index", "pessimistic", "optimistic")
 
 
 def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL_AT, ties="index"):
@@ -33,7 +33,7 @@ def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL
         ValueError: shapes that do not fit, images without captions, values that are not numbers, or images that cannot
             be divided into `folds` equal parts.
     """
-    similarity, caption_images = _check(similarity, caption_images)
+    similarity, caption_images = check_similarity(similarity, caption_images)
     images = len(similarity)
     if not isinstance(folds, int) or folds < 1 or images % folds:
         raise ValueError(f"{images} images cannot be divided into {folds} equal folds.")
@@ -44,11 +44,11 @@ def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL
         columns = similarity[fold * size : (fold + 1) * size]
         if folds > 1:
             columns = np.ascontiguousarray(columns[:, captions])
-        results.append(_summary(columns, caption_images[captions] - fold * size, recall_at, ties))
+        results.append(retrieval_metrics_of_fold(columns, caption_images[captions] - fold * size, recall_at, ties))
     return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
 
 
-def _summary(similarity, caption_images, recall_at, ties):
+def retrieval_metrics_of_fold(similarity, caption_images, recall_at, ties):
     image_ranks, text_ranks = retrieval_ranks(similarity, caption_images, ties)
     result = {}
     for direction, ranks in (("image_to_text", image_ranks), ("text_to_image", text_ranks)):
@@ -77,23 +77,23 @@ def retrieval_ranks(similarity, caption_images=None, ties="index"):
     Raises:
         ValueError: see `retrieval_metrics`.
     """
-    similarity, caption_images = _check(similarity, caption_images)
-    if ties not in _TIES:
-        raise ValueError(f"ties must be one of {', '.join(_TIES)}, not {ties!r}.")
+    similarity, caption_images = check_similarity(similarity, caption_images)
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(TIES)}, not {ties!r}.")
     by_image = np.argsort(caption_images, kind="stable")
     ends = np.cumsum(np.bincount(caption_images, minlength=len(similarity))).tolist()
     own = similarity[caption_images, np.arange(len(caption_images))][by_image]
     in_order = bool((np.diff(by_image) == 1).all())
 
     image_ranks = np.empty(len(similarity), dtype=np.int64)
-    text_counts = _BetterImages(own, ties)
+    text_counts = BetterImages(own, ties)
     start = 0
     for image, end in enumerate(ends):
         row = similarity[image]
         if np.isnan(np.dot(row, row)):
             column = np.flatnonzero(np.isnan(row))[0]
             raise ValueError(f"similarity holds a value that is not a number, at image {image}, caption {column}.")
-        image_ranks[image] = _image_rank(row, by_image[start:end], ties)
+        image_ranks[image] = image_rank(row, by_image[start:end], ties)
         text_counts.add(row if in_order else row[by_image], end)
         start = end
     text_ranks = np.empty(len(own), dtype=np.int64)
@@ -101,7 +101,7 @@ def retrieval_ranks(similarity, caption_images=None, ties="index"):
     return image_ranks, text_ranks
 
 
-def _image_rank(row, own, ties):
+def image_rank(row, own, ties):
     values = row[own]
     best = values.max()
     not_worse = np.count_nonzero(row >= best)
@@ -114,7 +114,7 @@ def _image_rank(row, own, ties):
     return 1 + before
 
 
-class _BetterImages:
+class BetterImages:
     """Counts, row by row, for how many images a caption is more similar than to its own.
 
     Args:
@@ -127,30 +127,30 @@ class _BetterImages:
         self.ties = ties
         self.counts = np.zeros(len(own), dtype=np.int64)
         # Adding up to 255 comparisons in 8 bits is many times faster than adding each to the counts.
-        self._block = np.zeros(len(own), dtype=np.uint8)
-        self._rows_in_block = 0
-        self._better = np.empty(len(own), dtype=bool)
+        self.block = np.zeros(len(own), dtype=np.uint8)
+        self.rows_in_block = 0
+        self.better = np.empty(len(own), dtype=bool)
 
     def add(self, row, end):
         """Adds the next image; captions from `end` on belong to later images."""
         # By index, this image precedes its equals among the answers to later images' captions.
         strict = {"index": end, "optimistic": len(row), "pessimistic": 0}[self.ties]
-        np.greater(row[:strict], self.own[:strict], out=self._better[:strict])
-        np.greater_equal(row[strict:], self.own[strict:], out=self._better[strict:])
-        self._block += self._better.view(np.uint8)
-        self._rows_in_block += 1
-        if self._rows_in_block == 255:
-            self.counts += self._block
-            self._block[:] = 0
-            self._rows_in_block = 0
+        np.greater(row[:strict], self.own[:strict], out=self.better[:strict])
+        np.greater_equal(row[strict:], self.own[strict:], out=self.better[strict:])
+        self.block += self.better.view(np.uint8)
+        self.rows_in_block += 1
+        if self.rows_in_block == 255:
+            self.counts += self.block
+            self.block[:] = 0
+            self.rows_in_block = 0
 
     def ranks(self):
         # With >= everywhere the right image has counted itself.
-        return self.counts + self._block + (self.ties != "pessimistic")
+        return self.counts + self.block + (self.ties != "pessimistic")
 
 
-def _check(similarity, caption_images):
-    similarity = np.ascontiguousarray(_as_array(similarity))
+def check_similarity(similarity, caption_images):
+    similarity = np.ascontiguousarray(as_array(similarity))
     if similarity.ndim != 2 or 0 in similarity.shape:
         raise ValueError(f"similarity must have the shape (images, captions), not {similarity.shape}.")
     if similarity.dtype.kind != "f":
@@ -164,7 +164,7 @@ def _check(similarity, caption_images):
                 f"{captions} captions cannot belong to {images} images in equal numbers; pass caption_images."
             )
         return similarity, np.repeat(np.arange(images), captions // images)
-    caption_images = _as_array(caption_images)
+    caption_images = as_array(caption_images)
     if caption_images.shape != (captions,) or caption_images.dtype.kind not in "iu":
         raise ValueError(
             f"caption_images must hold the image number of each of the {captions} captions, but is "
@@ -179,7 +179,7 @@ def _check(similarity, caption_images):
     return similarity, caption_images
 
 
-def _as_array(values):
+def as_array(values):
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":

@@ -86,7 +86,7 @@ class CiderDReward:
         for row, image in enumerate(references):
             if not image:
                 raise ValueError(f"Image {row} has no references; every image needs at least one.")
-        captions = self._cut([caption for image in references for caption in image])
+        captions = self.cut([caption for image in references for caption in image])
         number = np.fromiter(map(len, references), dtype=np.int64, count=len(references))
         return PreparedReferences(captions, np.cumsum(number) - number, number)
 
@@ -110,15 +110,15 @@ class CiderDReward:
             references = self.prepare(references)
         if candidate_ids.ndim != 2:
             raise ValueError(f"candidate_ids must have the shape (R, T), not {tuple(candidate_ids.shape)}.")
-        images = _image_of_each(len(candidate_ids), len(references), image_indices)
-        candidates, images, inverse = _drop_duplicates(self._cut(candidate_ids), images)
-        scores = self._score(candidates, images, references)[inverse]
+        images = image_of_each(len(candidate_ids), len(references), image_indices)
+        candidates, images, inverse = drop_duplicates(self.cut(candidate_ids), images)
+        scores = self.score(candidates, images, references)[inverse]
         return torch.from_numpy(scores).to(candidate_ids.device)
 
-    def _cut(self, sequences):
+    def cut(self, sequences):
         return cut_sequences(sequences, self.eos_token_id, self.ignored_token_ids)
 
-    def _score(self, candidates, images, references):
+    def score(self, candidates, images, references):
         used, candidate_images = np.unique(images, return_inverse=True)
         reference_images, captions = expand_ranges(references.first[used], references.number[used])
         groups = ScoredGroups(references.captions.take(captions), reference_images, candidates, candidate_images)
@@ -126,7 +126,7 @@ class CiderDReward:
         return cider_scores(groups, logs, self.document_frequency.num_documents)
 
 
-def _image_of_each(candidates, images, indices):
+def image_of_each(candidates, images, indices):
     if indices is None:
         if candidates and (not images or candidates % images):
             raise ValueError(
@@ -142,7 +142,7 @@ def _image_of_each(candidates, images, indices):
     return indices.astype(np.int64)
 
 
-def _drop_duplicates(candidates, images):
+def drop_duplicates(candidates, images):
     """Keeps one of several equal captions of an image, in the order of images.
 
     Returns:

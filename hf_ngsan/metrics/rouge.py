@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_BETA = 1.2
+BETA = 1.2
 
 
 def rouge_l_scores(predictions, references):
@@ -19,10 +19,10 @@ def rouge_l_scores(predictions, references):
     Returns:
         float64 `(images,)`.
     """
-    return np.array([_rouge_l(p, rs) for p, rs in zip(predictions, references, strict=True)])
+    return np.array([rouge_l_score(p, rs) for p, rs in zip(predictions, references, strict=True)])
 
 
-def _rouge_l(prediction, references):
+def rouge_l_score(prediction, references):
     if not prediction:
         return 0.0
     words = prediction.split(" ")
@@ -32,15 +32,15 @@ def _rouge_l(prediction, references):
     precision = recall = 0.0
     for reference in references:
         reference_words = reference.split(" ")
-        common = _longest_common_subsequence(positions, len(words), reference_words)
+        common = longest_common_subsequence(positions, len(words), reference_words)
         precision = max(precision, common / len(words))
         recall = max(recall, common / len(reference_words))
     if not precision:
         return 0.0
-    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+    return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
 
 
-def _longest_common_subsequence(positions, length, words):
+def longest_common_subsequence(positions, length, words):
     """Length of the longest common subsequence, a bit for each word of the first text (Hyyro, 2004).
 
     Args:

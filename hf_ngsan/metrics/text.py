@@ -5,7 +5,7 @@ import numpy as np
 from .ngrams import WordSequences
 from .tokenization import PTBTokenizer
 
-_END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
+END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
 def check_captions(predictions, references):
@@ -19,17 +19,17 @@ def check_captions(predictions, references):
         )
     for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
         if not isinstance(prediction, str):
-            raise ValueError(f"Prediction {row} must be a string, not {_describe(prediction)}.")
+            raise ValueError(f"Prediction {row} must be a string, not {describe(prediction)}.")
         if isinstance(image_references, str):
             raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
         if not len(image_references):
             raise ValueError(f"Image {row} has no references; every image needs at least one.")
         for index, reference in enumerate(image_references):
             if not isinstance(reference, str):
-                raise ValueError(f"Reference {index} of image {row} must be a string, not {_describe(reference)}.")
+                raise ValueError(f"Reference {index} of image {row} must be a string, not {describe(reference)}.")
 
 
-def _describe(value):
+def describe(value):
     return f"{type(value).__name__} ({value!r:.40})"
 
 
@@ -57,10 +57,10 @@ def encode_words(captions):
         `(sequences, vocabulary)`: `WordSequences`, and the words in the order of their numbers.
     """
     # One long text with a mark after each caption: a list for each caption would keep the garbage collector busy.
-    words = "".join([f"{caption} {_END_OF_CAPTION} " for caption in captions]).split()
-    ids = {word: index for index, word in enumerate(dict.fromkeys([_END_OF_CAPTION, *words]), -1)}
+    words = "".join([f"{caption} {END_OF_CAPTION} " for caption in captions]).split()
+    ids = {word: index for index, word in enumerate(dict.fromkeys([END_OF_CAPTION, *words]), -1)}
     numbers = np.fromiter(map(ids.__getitem__, words), dtype=np.int64, count=len(words))
     inside = numbers >= 0
     lengths = np.diff(np.flatnonzero(~inside), prepend=-1) - 1
-    del ids[_END_OF_CAPTION]
+    del ids[END_OF_CAPTION]
     return WordSequences(numbers[inside], lengths), tuple(ids)

@@ -16,7 +16,7 @@ def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
     Raises:
         ValueError: something other than whole numbers, or of the wrong number of dimensions.
     """
-    tokens, lengths = _flatten(sequences)
+    tokens, lengths = flatten_tokens(sequences)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     keep = tokens >= 0
     if len(ignored_token_ids):
@@ -29,13 +29,13 @@ def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
     return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
 
 
-def _flatten(sequences):
+def flatten_tokens(sequences):
     if hasattr(sequences, "ndim"):
-        matrix = _as_array(sequences)
+        matrix = as_array(sequences)
         if matrix.ndim != 2:
             raise ValueError(f"Token ids must have the shape (captions, length), not {tuple(matrix.shape)}.")
         return matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
-    rows = [_as_array(sequence) for sequence in sequences]
+    rows = [as_array(sequence) for sequence in sequences]
     for row, array in enumerate(rows):
         if array.ndim != 1:
             raise ValueError(f"Caption {row} must be one sequence of token ids, not an array of shape {array.shape}.")
@@ -43,7 +43,7 @@ def _flatten(sequences):
     return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
 
 
-def _as_array(values):
+def as_array(values):
     if isinstance(values, str):
         raise ValueError(f"Token ids are wanted, but there is the text {values[:40]!r}.")
     if hasattr(values, "detach"):

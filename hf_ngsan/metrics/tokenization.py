@@ -5,10 +5,10 @@ import re
 from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
 
-_PUNCTUATION = frozenset(
+PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
-_LINE_ENDS = re.compile("[\n\r\v\f\u2028\u2029]")
+LINE_ENDS = re.compile("[\n\r\v\f\u2028\u2029]")
 
 
 class PTBTokenizer:
@@ -73,20 +73,20 @@ class PTBTokenizer:
         for index, caption in enumerate(captions):
             if not isinstance(caption, str):
                 raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
-            lines.append(split_pairs(_LINE_ENDS.sub(" ", caption)))
-        return self._tokenize_joined(lines) if self.joined else [self._write(scan(line)) for line in lines]
+            lines.append(split_pairs(LINE_ENDS.sub(" ", caption)))
+        return self.tokenize_joined(lines) if self.joined else [self.join_tokens(scan(line)) for line in lines]
 
-    def _tokenize_joined(self, lines):
+    def tokenize_joined(self, lines):
         text, simple = "\n".join(lines), "\n".join(map(simplify, lines))
         tokenized, start = [], 0
         for line in lines:
             end = start + len(line)
-            tokenized.append(self._write(scan(text, simple, start, end)))
+            tokenized.append(self.join_tokens(scan(text, simple, start, end)))
             start = end + 1
         return tokenized
 
-    def _write(self, tokens):
+    def join_tokens(self, tokens):
         # White space at the end of a line goes, even if it belongs to the last token, as the evaluation reads lines.
         if tokens:
             tokens[-1] = tokens[-1].rstrip()
-        return " ".join(tokens if self.keep_punctuation else [t for t in tokens if t not in _PUNCTUATION])
+        return " ".join(tokens if self.keep_punctuation else [t for t in tokens if t not in PUNCTUATION])

@@ -173,17 +173,17 @@ def test_long_repetitions_are_read_in_linear_time(unit, monkeypatch):
     from hf_ngsan.metrics import ptb_rules
 
     steps = 0
-    find = ptb_rules._longest_match
+    find = ptb_rules.longest_match
 
-    def counting(simple, position, window=ptb_rules._WINDOW):
+    def counting(simple, position, window=ptb_rules.WINDOW):
         nonlocal steps
         steps += window
         return find(simple, position, window)
 
-    monkeypatch.setattr(ptb_rules, "_longest_match", counting)
+    monkeypatch.setattr(ptb_rules, "longest_match", counting)
     length = 4000
     PTBTokenizer().tokenize([unit * (length // len(unit))])
-    assert steps <= 6 * length * ptb_rules._WINDOW  # what rules can see at most, all places together
+    assert steps <= 6 * length * ptb_rules.WINDOW  # what rules can see at most, all places together
 
 
 def test_a_long_word_stays_whole():
