@@ -12,7 +12,7 @@ from typing import SupportsIndex
 from .files import write_file_atomically
 
 LARGEST_INTEGER = 2**63 - 1
-BLANKS = re.compile(r"[ \t\n\r]*")
+NOT_BLANK = re.compile(r"[^ \t\n\r]")
 
 
 class CocoFileError(ValueError):
@@ -59,15 +59,6 @@ class Record:
         return CocoFileError(f"{self.where}: {field} {found}; it {demand}.")
 
 
-@dataclass(frozen=True)
-class Caption:
-    """A caption, the image it belongs to, and its place in the file."""
-
-    where: str
-    image_id: int | str
-    text: str
-
-
 def read_results(path: str | os.PathLike) -> dict[int | str, str]:
     """Reads the results of captioning.
 
@@ -102,10 +93,12 @@ def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
     """
     document, lines = read_json_or_lines(path)
     annotations = records_of(checked_object(document, path), "annotations", path) if lines is None else lines
-    names, references = {}, {}
-    for caption in captions_in_order(annotations, string_image_ids=True):
-        image_id = names.setdefault(str(caption.image_id), caption.image_id)
-        references.setdefault(image_id, []).append(caption.text)
+    names: dict[str, int | str] = {}
+    references: dict[int | str, list[str]] = {}
+    for annotation in in_order(annotations):
+        image_id = annotation.identifier("image_id")
+        image_id = names.setdefault(str(image_id), image_id)
+        references.setdefault(image_id, []).append(annotation.string("caption"))
     if not references:
         raise CocoFileError(f"{path} holds no captions.")
     return {image_id: references[image_id] for image_id in sorted(references, key=id_order)}
@@ -131,7 +124,9 @@ def write_caption_file(
     image_ids, captions = list(image_ids), list(captions)
     if len(image_ids) != len(captions):
         raise ValueError(f"There are {len(image_ids)} image ids, but captions of {len(captions)} images.")
-    images, annotations, places = [], [], {}
+    images: list[dict] = []
+    annotations: list[dict] = []
+    places: dict[str, int] = {}
     for row, (image_id, texts) in enumerate(zip(image_ids, captions, strict=True)):
         image_id = plain_id(image_id, row)
         first = places.setdefault(str(image_id), row)
@@ -201,39 +196,22 @@ def images_by_id(content: dict, path: str | os.PathLike) -> dict[int, Record]:
     return images
 
 
-def captions_in_order(annotations: Iterable[Record], string_image_ids: bool = False) -> list[Caption]:
-    """Returns captions in the order of their ids, or in the order given where none has an id.
-
-    Args:
-        annotations: objects with `image_id`, `caption` and, all or none of them, `id`.
-        string_image_ids: whether strings may be image ids.
-
-    Raises:
-        CocoFileError: a field is missing or of the wrong type.
-    """
+def in_order(annotations: Iterable[Record]) -> list[Record]:
+    """Returns annotations by `id`, or in the order given where none has one; a CocoFileError says if one is wrong."""
     annotations = list(annotations)
-    captions = [
-        Caption(
-            annotation.where,
-            annotation.identifier("image_id") if string_image_ids else annotation.integer("image_id"),
-            annotation.string("caption"),
-        )
-        for annotation in annotations
-    ]
     if not any("id" in annotation.fields for annotation in annotations):
-        return captions
-    ids = [annotation.integer("id") for annotation in annotations]
-    return [captions[index] for index in sorted(range(len(ids)), key=ids.__getitem__)]
+        return annotations
+    return sorted(annotations, key=lambda annotation: annotation.integer("id"))
 
 
-def tidy_caption(caption: Caption) -> str:
-    """Returns the text of a caption with single blanks between words and without line breaks.
+def tidy_caption(annotation: Record) -> str:
+    """Returns the field `caption` with single blanks between words and without line breaks.
 
     Raises:
-        CocoFileError: the text holds half of a surrogate pair, which no file can store.
+        CocoFileError: it is missing, no string, or holds half of a surrogate pair, which no file can store.
     """
-    text = " ".join(caption.text.split())
-    check_encodable(text, caption.where)
+    text = " ".join(annotation.string("caption").split())
+    check_encodable(text, annotation.where)
     return text
 
 
@@ -257,7 +235,8 @@ def result_records(document: object, path: str | os.PathLike) -> list[Record]:
 
 def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
     """Returns the caption of each image id; a CocoFileError names a field that is wrong, or an image that is twice."""
-    captions, places = {}, {}
+    captions: dict[int | str, str] = {}
+    places: dict[str, str] = {}
     for record in records:
         image_id, caption = record.identifier("image_id"), record.string("caption")
         if str(image_id) in places:
@@ -315,7 +294,8 @@ def parse_values(text: str, path: str | os.PathLike) -> list[tuple[int, object]]
     decoder, values = json.JSONDecoder(), []
     line, position = 1, 0
     try:
-        while (start := BLANKS.match(text, position).end()) < len(text):
+        while match := NOT_BLANK.search(text, position):
+            start = match.start()
             line += text.count("\n", position, start)
             value, position = decoder.raw_decode(text, start)
             values.append((line, value))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..coco_files import CocoFileError, captions_in_order, images_by_id, read_object, records_of, tidy_caption
+from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from .errors import DataError
 
 _ALIASES = {"validation": "val", "val": "validation"}
@@ -176,11 +176,11 @@ def _corners(box, size, where):
 def _read_captions(content, path, sizes):
     """Captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
-    for caption in captions_in_order(records_of(content, "annotations", path)):
-        _check_image(caption.image_id, sizes, caption.where)
-        text = tidy_caption(caption)
+    for annotation in in_order(records_of(content, "annotations", path)):
+        image_id, text = annotation.integer("image_id"), tidy_caption(annotation)
+        _check_image(image_id, sizes, annotation.where)
         if text:
-            captions[caption.image_id].append(text)
+            captions[image_id].append(text)
         else:
             blank += 1
     return captions, blank

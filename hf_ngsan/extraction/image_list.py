@@ -1,4 +1,4 @@
-"""Which images there are: those of a folder, or those that a COCO file lists."""
+"""Lists of images: those in a folder, or those that a COCO file names."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..coco_files import CocoFileError, captions_in_order, images_by_id, read_object, records_of, tidy_caption
+from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from .errors import ExtractionError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -29,8 +29,8 @@ class ImageList:
     """Images in the order in which they become rows.
 
     Attributes:
-        source: the folder or JSON file they come from, for messages.
-        folder: where their files are.
+        source: the folder or JSON file that they come from, for messages.
+        folder: the folder that their file names are relative to.
         images: at least one.
         has_captions: whether every image has captions.
         notes: sentences about what was left out.
@@ -49,25 +49,26 @@ class ImageList:
         return self.folder / self.images[index].file_name
 
     def checksum(self, split: str | None) -> str:
-        """A key of the images and their order, but not of where their folder is."""
+        """Returns a key of the images and their order, but not of the place of their folder."""
         content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | None = None) -> ImageList:
-    """List the images of a folder or of a COCO file.
+    """Lists the images of a folder or of a COCO file.
 
-    A folder's images are those files, also of folders within, whose names end as images' do, by name. The id of an
-    image is the number at the end of its file name, as in COCO, or, unless each has one of its own, its place in the
-    list.
+    The images of a folder are the files in it and in folders within whose suffix is that of an image, by name. The id
+    of an image is the number at the end of its file name, as in COCO; unless each has a number of its own, it is the
+    place in the list.
 
     Args:
         source: a folder, or a JSON file `{"images": [{"id", "file_name"}], "annotations": [...]}`. Annotations with
             captions become captions; images without any are then left out, which a note counts.
-        image_folder: what the file names of a JSON file are relative to; the file's folder or its `images` by default.
+        image_folder: the folder that file names in a JSON file are relative to; by default that of the file, or
+            `images` beside it.
 
     Raises:
-        ExtractionError: there are no images, or the file is not such a file.
+        ExtractionError: there are no images, or the file cannot be used.
     """
     source = Path(source)
     if source.is_dir():
@@ -90,18 +91,18 @@ def images_of_folder(folder: Path) -> ImageList:
         raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
     for name in names:
         check_text(name, f"{folder}: the file name {name!r}")
-    numbers = [number_at_the_end(name) for name in names]
-    notes = ()
-    if None in numbers or len(set(numbers)) < len(numbers):
-        numbers = range(len(names))
+    numbers = [number for name in names if (number := number_at_the_end(name)) is not None]
+    notes: tuple[str, ...] = ()
+    if len(set(numbers)) < len(names):
+        numbers = list(range(len(names)))
         notes = ("Not every file name ends in a number of its own, so image ids are places in the list of file names.",)
     images = tuple(ListedImage(number, name) for number, name in zip(numbers, names, strict=True))
     return ImageList(str(folder), folder, images, notes=notes)
 
 
 def image_files(folder: Path) -> Iterator[str]:
-    """Names, relative to the folder, of the image files in it and in the folders within; hidden ones are left out."""
-    visited = set()
+    """Yields the names, relative to the folder, of image files in it and in folders within, except hidden ones."""
+    visited: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
         real = os.path.realpath(place)
         # of two ways to a linked folder the first by name is taken
@@ -113,12 +114,12 @@ def image_files(folder: Path) -> Iterator[str]:
         visited.add(real)
 
 
-def raise_it(error: OSError):
+def raise_it(error: OSError) -> None:
     raise error
 
 
 def number_at_the_end(name: str) -> int | None:
-    """391895 of `val2014/COCO_val2014_000000391895.jpg`."""
+    """Returns 391895 for `val2014/COCO_val2014_000000391895.jpg`."""
     digits = re.search(r"[0-9]+$", Path(name).stem)
     return int(digits[0]) if digits and len(digits[0]) < 19 else None
 
@@ -145,8 +146,8 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     return ImageList(str(file), folder, listed, has_captions=True, notes=notes)
 
 
-def check_text(text: str, what: str):
-    """Raise an ExtractionError for text that cannot be stored: file names need not be characters at all."""
+def check_text(text: str, what: str) -> None:
+    """Raises an ExtractionError for text that cannot be stored: a file name may be any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -154,7 +155,7 @@ def check_text(text: str, what: str):
 
 
 def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
-    """The folder that holds the files: the one given, else whichever candidate has the first file that either has."""
+    """Returns the folder given, or of the candidates the one that holds the first file found in either."""
     if given is not None:
         if not given.is_dir():
             raise ExtractionError(f"--image-folder {given} is not a folder.")
@@ -165,19 +166,19 @@ def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
             if (folder / name).exists():
                 return folder
     raise ExtractionError(
-        f"None of the {len(names)} images of {file} is in {' or '.join(map(str, candidates))}; say with --image-folder "
-        "where they are."
+        f"None of the {len(names)} images of {file} is in {' or '.join(map(str, candidates))}; name their "
+        "folder with --image-folder."
     )
 
 
 def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
-    """Captions by image id, in the order of their annotations' ids; None where the annotations are no captions."""
+    """Returns captions by image id in the order of their ids, or None where the annotations are no captions."""
     annotations = content.get("annotations")
     if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
         return None
     captions = defaultdict(list)
-    for caption in captions_in_order(records_of(content, "annotations", file)):
-        text = tidy_caption(caption)
+    for annotation in in_order(records_of(content, "annotations", file)):
+        image_id, text = annotation.integer("image_id"), tidy_caption(annotation)
         if text:
-            captions[caption.image_id].append(text)
+            captions[image_id].append(text)
     return {image_id: tuple(texts) for image_id, texts in captions.items()}

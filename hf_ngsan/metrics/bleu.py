@@ -2,20 +2,21 @@
 
 import numpy as np
 
+from .groups import ScoredGroups
 from .ngrams import ORDER, starts_of_runs
 
 # The public scorer keeps its divisions finite with these two numbers; they show in the last digits of its results.
 SMALL, TINY = 1e-9, 1e-15
 
 
-def bleu_scores(groups):
-    """BLEU of each image and of the corpus.
+def bleu_scores(groups: ScoredGroups) -> tuple[np.ndarray, np.ndarray]:
+    """Returns BLEU of the corpus and of each image.
 
     The brevity penalty takes the reference whose length is closest to the prediction's, the shorter one of two equally
     close ones. The corpus value comes from summed counts; it is not the mean of the images' values.
 
     Args:
-        groups (`ScoredGroups`): the references, and one candidate an image in the order of images.
+        groups: the references, and one candidate an image in the order of images.
 
     Returns:
         `(corpus, per_image)`: float64 arrays `(4,)` and `(images, 4)`.
@@ -29,8 +30,8 @@ def bleu_scores(groups):
     return corpus, per_image
 
 
-def clipped_matches(groups):
-    """How many n-grams of each candidate its references contain, each counted as often as in one reference at most.
+def clipped_matches(groups: ScoredGroups) -> np.ndarray:
+    """Counts the n-grams of each candidate that its references contain, as often as in one reference at most.
 
     Returns:
         float64 `(candidates, 4)`.
@@ -48,7 +49,8 @@ def clipped_matches(groups):
     return matches[groups.candidates]
 
 
-def closest_lengths(groups, lengths):
+def closest_lengths(groups: ScoredGroups, lengths: np.ndarray) -> np.ndarray:
+    """Returns for each image the length of the reference that is closest to `lengths`, int64 `(images,)`."""
     images = groups.images[groups.references]
     reference_lengths = groups.lengths[groups.references]
     distance = np.abs(reference_lengths - lengths[images])
@@ -56,7 +58,10 @@ def closest_lengths(groups, lengths):
     return reference_lengths[order][starts_of_runs(images[order])]
 
 
-def combine_orders(matches, guesses, length, reference_length):
+def combine_orders(
+    matches: np.ndarray, guesses: np.ndarray, length: np.ndarray, reference_length: np.ndarray
+) -> np.ndarray:
+    """Returns BLEU-1 to BLEU-4, float64 `(..., 4)`, from counts `(..., 4)` and lengths `(...)`."""
     precision = (matches + TINY) / (guesses + SMALL)
     bleu = np.cumprod(precision, axis=-1) ** (1.0 / np.arange(1, ORDER + 1))
     ratio = (length + TINY) / (reference_length + SMALL)

@@ -1,26 +1,34 @@
 """CIDEr and CIDEr-D (Vedantam, Zitnick and Parikh, CVPR 2015) over whole arrays of captions."""
 
+from typing import Literal
+
 import numpy as np
 
+from .groups import ScoredGroups
 from .ngrams import ORDER, expand_ranges
 
 SIGMA = 6.0
 
 
-def cider_scores(groups, log_frequencies, num_documents, variant="cider_d"):
+def cider_scores(
+    groups: ScoredGroups,
+    log_frequencies: np.ndarray,
+    num_documents: int,
+    variant: Literal["cider_d", "cider"] = "cider_d",
+) -> np.ndarray:
     """Scores the candidates of each image against its references.
 
     Args:
-        groups (`ScoredGroups`): the captions.
+        groups: the captions.
         log_frequencies: float64 `(groups.num_ngrams,)`, the logarithm of each n-gram's document frequency.
         num_documents: the number of documents behind these frequencies.
         variant: "cider_d" is eq. 4 of the paper: clipped tf-idf vectors, a Gaussian penalty (sigma 6) on the difference
             in length, times 10, where length is the number of bigrams as in the public code. "cider" is eq. 2 and 3:
-            the mean cosine of the tf-idf vectors over references and orders, neither clipped nor penalised nor
+            the mean cosine of the tf-idf vectors over references and orders, neither clipped nor penalized nor
             multiplied.
 
     Returns:
-        float64, a score for each candidate; 0 for an empty one.
+        float64 `(candidates,)`, a score for each candidate; 0 for an empty one.
     """
     weights = groups.counts * (np.log(float(num_documents)) - log_frequencies)[groups.ngrams]
     vectors = groups.sequences * ORDER + groups.orders

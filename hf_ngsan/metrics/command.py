@@ -1,5 +1,6 @@
 """The command `hf-ngsan score`: metrics of a COCO result file."""
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -20,12 +21,15 @@ cider_d is the number that the COCO evaluation calls "CIDEr"; cider is the plain
 and pip install 'hf-ngsan[eval]', spice the models of Stanford CoreNLP too."""
 
 
-def add_score_arguments(parser):
+def add_score_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `hf-ngsan score` to an `argparse` parser."""
     parser.add_argument(
-        "--predictions", required=True, metavar="RESULTS.json", help='COCO results: [{"image_id": 1, "caption": "..."}]'
+        "--predictions",
+        required=True,
+        metavar="RESULTS.json",
+        help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
     )
-    parser.add_argument("--references", metavar="CAPTIONS.json", help="COCO captions file of the same split")
+    parser.add_argument("--references", metavar="CAPTIONS.json", help="COCO captions of the same split, or JSON lines")
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -47,14 +51,14 @@ def add_score_arguments(parser):
     )
 
 
-def run_score(args):
+def run_score(args: argparse.Namespace) -> int:
     """Runs `hf-ngsan score`.
 
     Returns:
         The exit code, 0.
 
     Raises:
-        FileNotFoundError, ValueError: bad input, with one sentence that says what is wrong.
+        OSError, ValueError: an input or output file cannot be used; one sentence says what is wrong.
     """
     if args.check_server_format:
         return run_server_check(args)
@@ -99,7 +103,7 @@ def write_json(path: str | os.PathLike, content: object) -> None:
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
-def run_server_check(args):
+def run_server_check(args: argparse.Namespace) -> int:
     image_ids = None if args.references is None else read_image_ids(args.references)
     number, notes = check_server_format(args.predictions, image_ids)
     coverage = "" if image_ids is None else ", one for every image of the split"

@@ -1,11 +1,13 @@
-"""What tells a broken captioner from a working one without any reference."""
+"""Marks of a broken captioner that show without references."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .ngrams import count_ngrams
-from .text import encode_words, tokenize
+from .text import TokenizerChoice, encode_words, tokenize
 
 # Words a caption does not end with, unless it was cut off: articles, prepositions, conjunctions, forms of "to be" and
 # the like.
@@ -19,13 +21,15 @@ BAD_ENDINGS = frozenset(
 )
 
 
-def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
-    """Measures a set of captions for the marks of broken generation.
+def caption_diagnostics(
+    captions: Sequence[str], tokenizer: TokenizerChoice = "ptb", vocabulary: Iterable[str] | None = None
+) -> dict[str, Any]:
+    """Measures the marks of broken generation in a set of captions.
 
     Args:
-        captions (`list[str]`): the generated captions.
+        captions: the generated captions.
         tokenizer: "ptb", an object with `tokenize(list of strings)`, or `None` for tokenized text.
-        vocabulary (iterable of `str`, *optional*): the words the model can say.
+        vocabulary: the words the model can say.
 
     Returns:
         `dict`, shares between 0 and 1:
@@ -40,7 +44,7 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
         - `vocabulary_size`: number of different words used; with `vocabulary` also `vocabulary_used`, the share of it
 
     Raises:
-        ValueError: no captions, or something that is not a string.
+        ValueError: there are no captions, or one is no string.
     """
     if isinstance(captions, str) or not len(captions):
         raise ValueError("Diagnostics need a list of at least one caption.")
@@ -52,7 +56,7 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
     lengths = [len(caption) for caption in words]
     sequences, used = encode_words(tokenized)
     levels = count_ngrams(sequences)
-    result = {
+    result: dict[str, Any] = {
         "num_captions": len(words),
         "empty": share(not caption for caption in words),
         "distinct_captions": len(set(map(tuple, words))) / len(words),
@@ -74,10 +78,10 @@ def caption_diagnostics(captions, tokenizer="ptb", vocabulary=None):
     return result
 
 
-def is_bad_ending(word):
+def is_bad_ending(word: str) -> bool:
     return word.rstrip(".") in BAD_ENDINGS  # "a." passes for an initial in the tokenizer
 
 
-def share(conditions):
-    conditions = list(conditions)
-    return sum(conditions) / len(conditions)
+def share(conditions: Iterable[bool]) -> float:
+    values = list(conditions)
+    return sum(values) / len(values)

@@ -1,14 +1,22 @@
-"""How many images each n-gram was used for: the rarity weights of CIDEr and CIDEr-D."""
+"""Document frequencies, the number of images whose captions use an n-gram: the rarity weights of CIDEr and CIDEr-D."""
+
+from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..files import write_file_atomically
-from .ngrams import ORDER, NGramTable, count_ngrams, starts_of_runs
-from .text import encode_words, tokenize
+from .ngrams import ORDER, NGramLevel, NGramTable, count_ngrams, starts_of_runs
+from .text import TokenizerChoice, encode_words, tokenize
 from .token_ids import cut_sequences
+
+if TYPE_CHECKING:
+    from .token_ids import TokenIds
 
 FORMAT = "hf_ngsan.document_frequency.1"
 
@@ -20,13 +28,23 @@ class DocumentFrequency:
     are either text (for `CiderD`, `Cider`, `CaptionMetrics`) or token ids (for `CiderDReward`).
 
     Attributes:
+        table (`NGramTable`): the n-grams.
+        counts (`list[np.ndarray]`): for each order int64 `(D,)`, the number of images of each n-gram.
         num_documents (`int`): number of images counted; its logarithm is the weight of an n-gram nobody used.
         vocabulary (`tuple[str]` or `None`): the words, or `None` where the words are token ids.
         eos_token_id (`int` or `None`): token ids only: sequences end with the first such token.
         ignored_token_ids (`tuple[int]`): token ids only: tokens left out everywhere (start, padding).
     """
 
-    def __init__(self, table, counts, num_documents, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
+    def __init__(
+        self,
+        table: NGramTable,
+        counts: list[np.ndarray],
+        num_documents: int,
+        vocabulary: Iterable[str] | None = None,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Iterable[int] = (),
+    ):
         self.table = table
         self.counts = counts
         self.num_documents = int(num_documents)
@@ -35,30 +53,37 @@ class DocumentFrequency:
         self.ignored_token_ids = tuple(ignored_token_ids)
 
     @classmethod
-    def from_captions(cls, captions, tokenizer="ptb", eos_token_id=None, ignored_token_ids=()):
+    def from_captions(
+        cls,
+        captions: Iterable[Iterable[str] | Iterable[TokenIds]],
+        tokenizer: TokenizerChoice = "ptb",
+        eos_token_id: int | None = None,
+        ignored_token_ids: Sequence[int] = (),
+    ) -> DocumentFrequency:
         """Counts the n-grams of a corpus.
 
         Args:
             captions: for each image the list of its captions. A caption is a string, or a sequence of token ids (list,
                 array or tensor; negative ids are padding and left out).
-            tokenizer: what makes words of strings: "ptb" is the official tokenization of all captions in one run, any
-                object with `tokenize(list of strings)` may take its place, and `None` says that the strings are
-                tokenized already and words are divided by blanks.
+            tokenizer: makes words of strings: "ptb" is the official tokenization of all captions in one run, any object
+                with `tokenize(list of strings)` may take its place, and `None` says that the strings are tokenized
+                already and words are divided by blanks.
             eos_token_id: token ids only: the end token. It is counted, everything after it is not.
             ignored_token_ids: token ids only: tokens to leave out, such as the start token.
 
         Raises:
-            ValueError: no image, an image without captions, a single image (every weight would be 0, log 1), or a
-                caption of the wrong type.
+            ValueError: there are fewer than two images (with one, every weight would be log 1 = 0), an image has no
+                captions, or a caption is of the wrong type.
         """
-        captions = [image if isinstance(image, str) else list(image) for image in captions]
+        rows = []
         for row, image in enumerate(captions):
             if isinstance(image, str):
                 raise ValueError(f"Document frequencies: image {row} must have a list of captions, not one string.")
-            if not image:
+            rows.append(list(image))
+            if not rows[-1]:
                 raise ValueError(f"Document frequencies: image {row} has no captions; leave it out or give it one.")
-        flat = [caption for image in captions for caption in image]
-        images = np.repeat(np.arange(len(captions)), [len(image) for image in captions])
+        flat: list[Any] = [caption for image in rows for caption in image]
+        images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
         strings = sum(isinstance(caption, str) for caption in flat)
         if 0 < strings < len(flat):
             raise ValueError(
@@ -71,42 +96,52 @@ class DocumentFrequency:
         return cls.from_sequences(levels, images, None, eos_token_id, ignored_token_ids)
 
     @classmethod
-    def from_sequences(cls, levels, images, vocabulary=None, eos_token_id=None, ignored_token_ids=()):
-        """Counts documents from `NGramLevel`s and the image of each sequence (non-decreasing)."""
+    def from_sequences(
+        cls,
+        levels: Sequence[NGramLevel],
+        images: np.ndarray,
+        vocabulary: Iterable[str] | None = None,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Iterable[int] = (),
+    ) -> DocumentFrequency:
+        """Counts documents from the n-grams and the image of each sequence (non-decreasing); see `from_captions`."""
         num_documents = int(starts_of_runs(images).sum())
         check_num_documents(num_documents)
         counts = [count_documents(level.ngrams, images[level.sequences], len(level.words)) for level in levels]
         table = NGramTable([level.parents for level in levels], [level.words for level in levels])
         return cls(table, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
 
-    def __len__(self):
-        """Number of distinct n-grams."""
+    def __len__(self) -> int:
+        """Returns the number of distinct n-grams."""
         return len(self.table)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         words = "token ids" if self.vocabulary is None else f"{len(self.vocabulary)} words"
         return f"DocumentFrequency(num_documents={self.num_documents}, ngrams={len(self)}, {words})"
 
-    def to_dict(self):
-        """All frequencies as `{(word, ...): number of images}`, for looking at them."""
-        frequencies, above = {}, [()]
+    def to_dict(self) -> dict[tuple[str | int, ...], int]:
+        """Returns all frequencies as `{(word, ...): number of images}`, for looking at them."""
+        frequencies: dict[tuple[str | int, ...], int] = {}
+        above: list[tuple[str | int, ...]] = [()]
         for parents, words, counts in zip(self.table.parents, self.table.words, self.counts, strict=True):
-            words = words.tolist()
-            if self.vocabulary is not None:
-                words = [self.vocabulary[word] for word in words]
-            above = [(*above[parent], word) for parent, word in zip(parents.tolist(), words, strict=True)]
+            ids = words.tolist()
+            names = ids if self.vocabulary is None else [self.vocabulary[word] for word in ids]
+            above = [(*above[parent], word) for parent, word in zip(parents.tolist(), names, strict=True)]
             frequencies.update(zip(above, counts.tolist(), strict=True))
         return frequencies
 
-    def log_frequencies(self, levels, vocabulary=None):
-        """The natural logarithm of each n-gram's frequency; 0 for one never seen, as if it had been seen once.
+    def log_frequencies(self, levels: Sequence[NGramLevel], vocabulary: Sequence[str] | None = None) -> np.ndarray:
+        """Returns the natural logarithm of each n-gram's frequency, 0 for one never seen, as if it were seen once.
 
         Args:
-            levels (`list[NGramLevel]`): the n-grams asked for.
+            levels: the n-grams.
             vocabulary: their words, where these frequencies were counted on text.
 
         Returns:
             float64, the n-grams of all levels one after another.
+
+        Raises:
+            ValueError: these frequencies were counted on token ids, but `vocabulary` is given.
         """
         located = self.table.locate(levels, None if vocabulary is None else self.word_ids(vocabulary))
         frequencies = [
@@ -115,14 +150,15 @@ class DocumentFrequency:
         ]
         return np.log(np.concatenate(frequencies))
 
-    def word_ids(self, vocabulary):
+    def word_ids(self, vocabulary: Sequence[str]) -> np.ndarray:
+        """Returns the number that each word has here, int64 `(words,)`, or -1."""
         if self.vocabulary is None:
             raise ValueError("These document frequencies were counted on token ids; scoring text needs ones of text.")
         known = {word: index for index, word in enumerate(self.vocabulary)}
         return np.fromiter((known.get(word, -1) for word in vocabulary), dtype=np.int64, count=len(vocabulary))
 
-    def save(self, path):
-        """Writes one `.npz` file without pickled objects; an existing file is replaced only when all is written."""
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes one `.npz` file without pickled objects, whole or not at all; missing parent folders are made."""
         header = {
             "format": FORMAT,
             "num_documents": self.num_documents,
@@ -130,7 +166,7 @@ class DocumentFrequency:
             "ignored_token_ids": self.ignored_token_ids,
             "vocabulary": self.vocabulary,
         }
-        arrays = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
         for n in range(ORDER):
             arrays[f"parents_{n + 1}"] = self.table.parents[n]
             arrays[f"words_{n + 1}"] = self.table.words[n]
@@ -138,8 +174,8 @@ class DocumentFrequency:
         write_file_atomically(path, lambda file: np.savez_compressed(file, **arrays))
 
     @classmethod
-    def load(cls, path):
-        """Reads what `save` wrote.
+    def load(cls, path: str | os.PathLike) -> DocumentFrequency:
+        """Loads a file that `save` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -149,7 +185,7 @@ class DocumentFrequency:
         if not path.exists():
             raise FileNotFoundError(f"There is no document-frequency file at {path}.")
         try:
-            return cls.read(path)
+            return cls.parse(path)
         except Exception as error:
             raise ValueError(
                 f"{path} is not a document-frequency file written by DocumentFrequency.save, or it is damaged "
@@ -157,7 +193,7 @@ class DocumentFrequency:
             ) from None
 
     @classmethod
-    def read(cls, path):
+    def parse(cls, path: Path) -> DocumentFrequency:
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(arrays["header"].tobytes())
             parents, words, counts = (
@@ -180,17 +216,17 @@ class DocumentFrequency:
         )
 
 
-def check_num_documents(num_documents):
-    """Raises `ValueError` where document frequencies would weigh nothing."""
+def check_num_documents(num_documents: int) -> None:
+    """Raises a ValueError where document frequencies would weigh nothing."""
     if num_documents < 2:
         raise ValueError(
-            "CIDEr weighs n-grams by how many images use them, which needs at least two images, not "
+            "CIDEr weighs n-grams by the number of images that use them, which needs at least two images, not "
             f"{num_documents} (with one, every weight is log 1 = 0): score more images together, or pass "
             "document_frequency=DocumentFrequency.from_captions(...) of a larger corpus, such as the training captions."
         )
 
 
-def count_documents(ngrams, images, size):
-    """In how many images each of `size` n-grams occurs, from entries in the order of (n-gram, image)."""
+def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.ndarray:
+    """Counts the images of each of `size` n-grams from entries in the order of (n-gram, image); int64 `(size,)`."""
     new_document = starts_of_runs(ngrams) | starts_of_runs(images)
     return np.bincount(ngrams[new_document], minlength=size)

@@ -1,7 +1,14 @@
 """The caption metrics as `evaluate.Metric` classes that need neither a network nor Java."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
 from .bleu import bleu_scores
 from .cider import cider_scores
+from .corpus import CaptionCorpus
+from .document_frequency import DocumentFrequency
 from .metric import CaptionMetric
 from .rouge import rouge_l_scores
 
@@ -9,9 +16,9 @@ from .rouge import rouge_l_scores
 class Bleu(CaptionMetric):
     """BLEU-1 to BLEU-4: `bleu_1` ... `bleu_4`. The corpus value comes from summed counts, not from a mean."""
 
-    description = "BLEU-1 to BLEU-4 (Papineni et al., 2002), equal to the COCO evaluation."
+    summary = "BLEU-1 to BLEU-4 (Papineni et al., 2002), equal to the COCO evaluation."
 
-    def score_corpus(self, corpus):
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         totals, images = bleu_scores(corpus.groups)
         names = [f"bleu_{n}" for n in range(1, 5)]
         return dict(zip(names, totals, strict=True)), dict(zip(names, images.T, strict=True))
@@ -20,21 +27,28 @@ class Bleu(CaptionMetric):
 class RougeL(CaptionMetric):
     """ROUGE-L: `rouge_l`, beta 1.2, the mean over images."""
 
-    description = "ROUGE-L (Lin, 2004), equal to the COCO evaluation."
+    summary = "ROUGE-L (Lin, 2004), equal to the COCO evaluation."
 
-    def score_corpus(self, corpus):
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         images = rouge_l_scores(corpus.predictions, corpus.references)
         return {"rouge_l": images.mean()}, {"rouge_l": images}
 
 
 class TfIdfMetric(CaptionMetric):
-    variant = ""
+    """Base of CIDEr and CIDEr-D.
 
-    def __init__(self, document_frequency=None, **kwargs):
+    Args:
+        document_frequency: frequencies of another corpus, such as the training captions.
+        kwargs: arguments of `CaptionMetric`.
+    """
+
+    variant: Literal["cider_d", "cider"]
+
+    def __init__(self, document_frequency: DocumentFrequency | None = None, **kwargs: Any):
         self.document_frequency = document_frequency
         super().__init__(**kwargs)
 
-    def score_corpus(self, corpus):
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         logs, num_documents = corpus.log_frequencies(self.document_frequency)
         images = cider_scores(corpus.groups, logs, num_documents, self.variant)
         return {self.variant: images.mean()}, {self.variant: images}
@@ -49,15 +63,14 @@ class CiderD(TfIdfMetric):
     used, as the rewards of self-critical training do.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training
-            captions.
+        document_frequency: frequencies of another corpus, such as the training captions.
 
     Raises:
         ValueError: (from `compute`) a single image and no `document_frequency`.
     """
 
     variant = "cider_d"
-    description = 'CIDEr-D (Vedantam et al., 2015, eq. 4): what pycocoevalcap calls "CIDEr".'
+    summary = 'CIDEr-D (Vedantam et al., 2015, eq. 4): what pycocoevalcap calls "CIDEr".'
 
 
 class Cider(TfIdfMetric):
@@ -68,20 +81,19 @@ class Cider(TfIdfMetric):
     compare with published numbers.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): frequencies of another corpus, such as the training
-            captions.
+        document_frequency: frequencies of another corpus, such as the training captions.
     """
 
     variant = "cider"
-    description = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), between 0 and 1."
+    summary = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), between 0 and 1."
 
 
 class CaptionMetrics(CaptionMetric):
     """All caption metrics in one call, tokenized once.
 
     Args:
-        document_frequency (`DocumentFrequency`, *optional*): for `cider_d` and `cider`; `None` takes the frequencies
-            of the references, as pycocoevalcap does.
+        document_frequency: for `cider_d` and `cider`; `None` takes the frequencies of the references, as pycocoevalcap
+            does.
         metrics: which to compute, of "bleu", "rouge_l", "cider_d", "cider", "meteor", "spice". The last two run the
             official Java programs and are left out by default.
 
@@ -106,9 +118,11 @@ class CaptionMetrics(CaptionMetric):
 
     DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
     OPTIONAL = ("meteor", "spice")
-    description = "BLEU, ROUGE-L, CIDEr-D and CIDEr of captions, equal to the COCO evaluation."
+    summary = "BLEU, ROUGE-L, CIDEr-D and CIDEr of captions, equal to the COCO evaluation."
 
-    def __init__(self, document_frequency=None, metrics=DEFAULT, **kwargs):
+    def __init__(
+        self, document_frequency: DocumentFrequency | None = None, metrics: Sequence[str] = DEFAULT, **kwargs: Any
+    ):
         unknown = [name for name in metrics if name not in self.DEFAULT + self.OPTIONAL]
         if unknown:
             raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(self.DEFAULT + self.OPTIONAL)}.")
@@ -117,7 +131,7 @@ class CaptionMetrics(CaptionMetric):
         super().__init__(**kwargs)
         self.parts = [self.make_part(name) for name in self.metrics]
 
-    def make_part(self, name):
+    def make_part(self, name: str) -> CaptionMetric:
         if name == "bleu":
             return Bleu()
         if name == "rouge_l":
@@ -130,10 +144,11 @@ class CaptionMetrics(CaptionMetric):
             from .java import Spice
 
             return Spice()
-        return {"cider_d": CiderD, "cider": Cider}[name](self.document_frequency)
+        return (CiderD if name == "cider_d" else Cider)(self.document_frequency)
 
-    def score_corpus(self, corpus):
-        totals, images = {}, {}
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
+        totals: dict[str, float] = {}
+        images: dict[str, np.ndarray] = {}
         for part in self.parts:
             part_totals, part_images = part.score_corpus(corpus)
             totals |= part_totals

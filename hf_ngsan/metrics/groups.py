@@ -3,16 +3,16 @@
 import numpy as np
 
 from .document_frequency import count_documents
-from .ngrams import count_ngrams, starts_of_runs
+from .ngrams import WordSequences, count_ngrams, starts_of_runs
 
 
 class ScoredGroups:
     """Reference and candidate captions of a set of images as one table of n-grams.
 
     Args:
-        references (`WordSequences`), reference_images: the references and the image of each, in non-decreasing order.
-        candidates (`WordSequences`), candidate_images: likewise the candidates; every image of a candidate needs a
-            reference.
+        references, reference_images: the references and the image of each, int64 `(references,)`, in non-decreasing
+            order.
+        candidates, candidate_images: the same of candidates; every image of a candidate needs a reference.
 
     Attributes:
         images, lengths: int64 `(sequences,)`. Sequences are numbered image by image, an image's references before its
@@ -26,7 +26,13 @@ class ScoredGroups:
             stand in `reference_entries[start : start + number]`.
     """
 
-    def __init__(self, references, reference_images, candidates, candidate_images):
+    def __init__(
+        self,
+        references: WordSequences,
+        reference_images: np.ndarray,
+        candidates: WordSequences,
+        candidate_images: np.ndarray,
+    ):
         images = np.concatenate([reference_images, candidate_images])
         by_image = np.argsort(images, kind="stable")
         place = np.empty_like(by_image)
@@ -46,7 +52,8 @@ class ScoredGroups:
         self.num_ngrams = int(offsets[-1])
         self.find_shared()
 
-    def find_shared(self):
+    def find_shared(self) -> None:
+        """Finds the references that share an n-gram with each entry of a candidate."""
         is_candidate = np.zeros(len(self.images), dtype=bool)
         is_candidate[self.candidates] = True
         of_candidate = is_candidate[self.sequences]
@@ -59,8 +66,8 @@ class ScoredGroups:
         self.shared_starts = (np.cumsum(numbers) - numbers)[candidate_runs]
         self.shared_numbers = numbers[candidate_runs]
 
-    def reference_log_frequencies(self):
-        """The logarithm of each n-gram's document frequency among these references; 0 where only candidates use it."""
+    def reference_log_frequencies(self) -> np.ndarray:
+        """Returns the logarithm of each n-gram's document frequency among these references, 0 where it has none."""
         entries = self.reference_entries
         counts = count_documents(self.ngrams[entries], self.images[self.sequences[entries]], self.num_ngrams)
         return np.log(np.maximum(counts, 1))

@@ -5,16 +5,19 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
+from .corpus import CaptionCorpus
 from .metric import CaptionMetric
 
 
 class JavaMetricUnavailable(FileNotFoundError):
-    """Something a Java metric needs is not on this machine; the message says what and how to get it."""
+    """Java or a file that a metric needs is missing; the message says what and how to get it."""
 
 
 class JavaMetric(CaptionMetric):
@@ -24,34 +27,30 @@ class JavaMetric(CaptionMetric):
         JavaMetricUnavailable: Java, pycocoevalcap or one of the files in `needed_files` is missing.
     """
 
-    name_for_people = ""
-    needed_files = {}
+    display_name: str
+    needed_files: Mapping[str, str] = {}
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         self.folder = self.preflight()
         super().__init__(**kwargs)
 
     @classmethod
-    def preflight(cls):
-        """Checks that the metric can run.
-
-        Returns:
-            The folder of pycocoevalcap.
-        """
+    def preflight(cls) -> Path:
+        """Returns the folder of pycocoevalcap, or raises a JavaMetricUnavailable if the metric cannot run."""
         if shutil.which("java") is None:
             raise JavaMetricUnavailable(
-                f"{cls.name_for_people} runs on Java, and there is no `java` on the PATH: install a Java runtime "
+                f"{cls.display_name} runs on Java, and there is no `java` on the PATH: install a Java runtime "
                 "(version 8 or later)."
             )
         package = importlib.util.find_spec("pycocoevalcap")
-        if package is None:
+        if package is None or package.submodule_search_locations is None:
             raise JavaMetricUnavailable(
-                f"{cls.name_for_people} needs the package pycocoevalcap: pip install 'hf-ngsan[eval]'."
+                f"{cls.display_name} needs the package pycocoevalcap: pip install 'hf-ngsan[eval]'."
             )
         folder = Path(next(iter(package.submodule_search_locations)))
         for file, remedy in cls.needed_files.items():
             if not (folder / file).is_file():
-                raise JavaMetricUnavailable(f"{cls.name_for_people} needs {folder / file}, which is missing: {remedy}")
+                raise JavaMetricUnavailable(f"{cls.display_name} needs {folder / file}, which is missing: {remedy}")
         return folder
 
 
@@ -64,13 +63,13 @@ class Meteor(JavaMetric):
         JavaMetricUnavailable: Java or pycocoevalcap is missing.
     """
 
-    name_for_people = "METEOR"
-    description = "METEOR 1.5 (Denkowski and Lavie, 2014), equal to the COCO evaluation; needs Java."
+    display_name = "METEOR"
+    summary = "METEOR 1.5 (Denkowski and Lavie, 2014), equal to the COCO evaluation; needs Java."
     needed_files = dict.fromkeys(
         ["meteor/meteor-1.5.jar", "meteor/data/paraphrase-en.gz"], "install pycocoevalcap again."
     )
 
-    def score_corpus(self, corpus):
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         command = ["java", "-jar", "-Xmx2G", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
         with (
             tempfile.TemporaryFile() as log,
@@ -78,41 +77,40 @@ class Meteor(JavaMetric):
                 command, cwd=self.folder / "meteor", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             ) as process,
         ):
+            assert process.stdin is not None and process.stdout is not None
+            questions, answers = process.stdin, process.stdout
             try:
-                statistics = [
-                    ask_program(
-                        process,
-                        " ||| ".join(["SCORE", *map(without_separators, references), without_separators(prediction)]),
-                    )
-                    for prediction, references in zip(corpus.predictions, corpus.references, strict=True)
-                ]
-                first = ask_program(process, " ||| ".join(["EVAL", *statistics]))
-                images = [first, *(read_answer(process) for _ in range(len(corpus) - 1))]
-                total = read_answer(process)
+                statistics = []
+                for prediction, references in zip(corpus.predictions, corpus.references, strict=True):
+                    captions = map(without_separators, [*references, prediction])
+                    statistics.append(ask_program(questions, answers, " ||| ".join(["SCORE", *captions])))
+                first = ask_program(questions, answers, " ||| ".join(["EVAL", *statistics]))
+                images = [first, *(read_answer(answers) for _ in range(len(corpus) - 1))]
+                total = read_answer(answers)
             except OSError:
                 log.seek(0)
                 reason = log.read().decode(errors="replace").strip().splitlines()
                 raise RuntimeError(f"METEOR's Java program stopped: {(reason or ['no reason given'])[-1]}") from None
             finally:
                 with suppress(BrokenPipeError):  # what is still buffered has no reader
-                    process.stdin.close()
+                    questions.close()
                 process.kill()
         return {"meteor": float(total)}, {"meteor": np.array(images, dtype=float)}
 
 
-def without_separators(caption):
-    # The program divides its input at this mark.
+def without_separators(caption: str) -> str:
+    # METEOR's program divides its input at this mark.
     return caption.replace("|||", "").replace("  ", " ")
 
 
-def ask_program(process, line):
-    process.stdin.write(f"{line}\n".encode())
-    process.stdin.flush()
-    return read_answer(process)
+def ask_program(questions: IO[bytes], answers: IO[bytes], line: str) -> str:
+    questions.write(f"{line}\n".encode())
+    questions.flush()
+    return read_answer(answers)
 
 
-def read_answer(process):
-    answer = process.stdout.readline()
+def read_answer(answers: IO[bytes]) -> str:
+    answer = answers.readline()
     if not answer:
         raise BrokenPipeError
     return answer.decode().strip()
@@ -121,14 +119,14 @@ def read_answer(process):
 class Spice(JavaMetric):
     """SPICE (Anderson et al., ECCV 2016): `spice`, the F-score over all tuples, from the official program.
 
-    pycocoevalcap does not bring the parser's models: the files of Stanford CoreNLP 3.6.0 belong into its `spice/lib`.
+    pycocoevalcap does not bring the parser's models: the files of Stanford CoreNLP 3.6.0 belong in its `spice/lib`.
 
     Raises:
         JavaMetricUnavailable: Java, pycocoevalcap or the models are missing.
     """
 
-    name_for_people = "SPICE"
-    description = "SPICE (Anderson et al., 2016); needs Java and the models of Stanford CoreNLP 3.6.0."
+    display_name = "SPICE"
+    summary = "SPICE (Anderson et al., 2016); needs Java and the models of Stanford CoreNLP 3.6.0."
     needed_files = {
         "spice/spice-1.0.jar": "install pycocoevalcap again.",
         **dict.fromkeys(
@@ -137,7 +135,7 @@ class Spice(JavaMetric):
         ),
     }
 
-    def score_corpus(self, corpus):
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         rows = [
             {"image_id": row, "test": prediction, "refs": references}
             for row, (prediction, references) in enumerate(zip(corpus.predictions, corpus.references, strict=True))
@@ -145,7 +143,17 @@ class Spice(JavaMetric):
         with tempfile.TemporaryDirectory() as directory:
             source, target = Path(directory, "captions.json"), Path(directory, "scores.json")
             source.write_text(json.dumps(rows))
-            command = ["java", "-jar", "-Xmx8G", "spice-1.0.jar", source, "-out", target, "-subset", "-silent"]
+            command = [
+                "java",
+                "-jar",
+                "-Xmx8G",
+                "spice-1.0.jar",
+                str(source),
+                "-out",
+                str(target),
+                "-subset",
+                "-silent",
+            ]
             done = subprocess.run(command, cwd=self.folder / "spice", capture_output=True, text=True)
             if done.returncode or not target.is_file():
                 reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

@@ -1,11 +1,14 @@
 """The base of the caption metrics: an `evaluate.Metric` that needs neither a network nor Java."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
 import datasets
 import evaluate
 import numpy as np
 
 from .corpus import CaptionCorpus
-from .text import check_captions
+from .text import TokenizerChoice, check_captions
 
 COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
 INPUTS = """
@@ -16,65 +19,102 @@ INPUTS = """
 
 
 class CaptionMetric(evaluate.Metric):
-    """What all caption metrics share: checked input, the official tokenization, corpus and per-image values.
+    """Base of all caption metrics: checked input, the official tokenization, corpus and per-image values.
 
     Args:
         tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)`
             may take its place; `None` takes text that is tokenized already.
         keep_in_memory: captions stay in memory unless this is `False`; several processes need `False`.
-        kwargs: passed on to `evaluate.Metric`.
+        kwargs: arguments of `evaluate.Metric`.
     """
 
-    description = ""
-    citation = COCO_CITATION
+    summary = ""
 
-    def __init__(self, tokenizer="ptb", keep_in_memory=None, **kwargs):
-        if keep_in_memory is None:
-            keep_in_memory = kwargs.get("num_process", 1) == 1
-        self.tokenizer = tokenizer
-        super().__init__(keep_in_memory=keep_in_memory, **kwargs)
+    def __init__(self, tokenizer: TokenizerChoice = "ptb", keep_in_memory: bool | None = None, **kwargs: Any):
+        in_memory = kwargs.get("num_process", 1) == 1 if keep_in_memory is None else keep_in_memory
+        self.tokenizer: TokenizerChoice = tokenizer
+        super().__init__(keep_in_memory=in_memory, **kwargs)
 
-    def _info(self):
+    def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description=self.description,
-            citation=self.citation,
+            description=self.summary,
+            citation=COCO_CITATION,
             inputs_description=INPUTS,
             features=datasets.Features(
                 {"predictions": datasets.Value("string"), "references": datasets.List(datasets.Value("string"))}
             ),
         )
 
-    def compute(self, *, predictions=None, references=None, **kwargs):
-        """Scores predictions against references, or what was added before."""
+    def compute(
+        self,
+        *,
+        predictions: Sequence[str] | None = None,
+        references: Sequence[Sequence[str]] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Scores predictions against references, or what was added before.
+
+        Args:
+            predictions: one caption an image.
+            references: for each image the list of its captions.
+            per_image (`bool`): whether to return the value of each image too, as lists under "per_image".
+
+        Returns:
+            Values by names of metrics; with `num_process` above 1 `None` in all processes but the first.
+
+        Raises:
+            ValueError: predictions and references do not fit each other, or are not captions.
+        """
         added_before = self.writer is not None
         if added_before or self.num_process > 1 or predictions is None or references is None:
-            return evaluate.Metric.compute(self, predictions=predictions, references=references, **kwargs)
-        return self._compute(predictions, references, **kwargs)  # no need to pass through Arrow
+            scores = evaluate.Metric.compute(self, predictions=predictions, references=references, **kwargs)
+            return cast(dict[str, Any], scores)
+        return self.score_captions(predictions, references, **kwargs)  # no need to pass through Arrow
 
-    def add_batch(self, *, predictions=None, references=None, **kwargs):
+    def add_batch(
+        self,
+        *,
+        predictions: Sequence[str] | None = None,
+        references: Sequence[Sequence[str]] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Adds predictions and references of several images."""
         check_captions(predictions, references)
         evaluate.Metric.add_batch(self, predictions=predictions, references=references, **kwargs)
 
-    def add(self, *, prediction=None, reference=None, predictions=None, references=None, **kwargs):
+    def add(
+        self,
+        *,
+        prediction: str | None = None,
+        reference: Sequence[str] | None = None,
+        predictions: str | None = None,
+        references: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Adds the prediction and the list of references of one image."""
         prediction = predictions if prediction is None else prediction
         reference = references if reference is None else reference
         check_captions([prediction], [reference])
         evaluate.Metric.add(self, prediction=prediction, reference=reference, **kwargs)
 
-    def _compute(self, predictions, references, per_image=False):
+    def _compute(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> dict[str, Any]:
+        return self.score_captions(predictions, references, **kwargs)
+
+    def score_captions(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]], per_image: bool = False
+    ) -> dict[str, Any]:
+        """Returns what `compute` does, of these captions alone."""
         corpus = CaptionCorpus(predictions, references, self.tokenizer)
         totals, images = self.score_corpus(corpus)
-        result = {name: float(value) for name, value in totals.items()}
+        result: dict[str, Any] = {name: float(value) for name, value in totals.items()}
         if per_image:
             result["per_image"] = {name: np.asarray(values, dtype=float).tolist() for name, values in images.items()}
         return result
 
-    def score_corpus(self, corpus):
-        """Scores a `CaptionCorpus`.
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
+        """Scores a corpus.
 
         Returns:
-            `(totals, images)`: both by name of the metric, a number and an array with a value an image.
+            `(totals, images)`: by name of the metric a number, and an array `(images,)` with a value an image.
         """
         raise NotImplementedError

@@ -1,11 +1,14 @@
 """Counting the n-grams of many word sequences at once, exactly, with integer arrays.
 
-BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward all rest on the same table: which n-gram occurs
-how often in which caption. `count_ngrams` makes it with one stable sort an order. An n-gram is named by the number of
+BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward all rest on one table: which n-gram occurs how
+often in which caption. `count_ngrams` makes it with one stable sort an order. An n-gram is named by the number of
 its first n - 1 words and its last word, so nothing is hashed and no collision is possible, for a vocabulary of any
 size.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,16 +28,16 @@ class WordSequences:
     words: np.ndarray
     lengths: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.lengths)
 
-    def take(self, indices):
-        """The sequences of these indices, in this order."""
+    def take(self, indices: np.ndarray) -> WordSequences:
+        """Returns the sequences of these indices, in this order."""
         starts = np.cumsum(self.lengths) - self.lengths
         _, positions = expand_ranges(starts[indices], self.lengths[indices])
         return WordSequences(self.words[positions], self.lengths[indices])
 
-    def __add__(self, other):
+    def __add__(self, other: WordSequences) -> WordSequences:
         return WordSequences(np.concatenate([self.words, other.words]), np.concatenate([self.lengths, other.lengths]))
 
 
@@ -57,14 +60,15 @@ class NGramLevel:
     counts: np.ndarray
 
 
-def count_ngrams(sequences, order=ORDER):
+def count_ngrams(sequences: WordSequences, order: int = ORDER) -> list[NGramLevel]:
     """Counts the n-grams of order 1 to `order` of each sequence.
 
     Args:
-        sequences (`WordSequences`): any number of them, empty ones too.
+        sequences: any number of them, empty ones too.
+        order: the largest order.
 
     Returns:
-        `list[NGramLevel]`, one an order.
+        One level for each order.
     """
     base = int(sequences.words.max(initial=0)) + 1
     owners = np.repeat(np.arange(len(sequences)), sequences.lengths)
@@ -103,17 +107,17 @@ class NGramTable:
         parents, words: for each order the arrays of `NGramLevel`.
     """
 
-    def __init__(self, parents, words):
+    def __init__(self, parents: Sequence[np.ndarray], words: Sequence[np.ndarray]):
         self.parents = parents
         self.words = words
         self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1
         self.keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return sum(map(len, self.words))
 
-    def is_sound(self):
-        """Whether every parent exists and the n-grams of each level are in order, so that look-ups can be trusted."""
+    def is_sound(self) -> bool:
+        """Returns whether every parent exists and the n-grams of each level are in order, as `locate` needs them."""
         above = 1
         for parents, words, keys in zip(self.parents, self.words, self.keys, strict=True):
             inside = (parents >= 0) & (parents < above) & (words >= 0)
@@ -122,13 +126,13 @@ class NGramTable:
             above = len(keys)
         return True
 
-    def locate(self, levels, words=None):
+    def locate(self, levels: Sequence[NGramLevel], words: np.ndarray | None = None) -> list[np.ndarray]:
         """Finds n-grams in this table.
 
         Args:
-            levels (`list[NGramLevel]`): the n-grams.
-            words: this table's word id for each of their word ids, -1 for a word unknown here; left out where both
-                number words alike.
+            levels: the n-grams.
+            words: this table's word id for each of their word ids, -1 for a word unknown here; `None` where both number
+                words alike.
 
         Returns:
             For each order int64 `(D,)`: the number of each n-gram here, or -1.
@@ -144,15 +148,16 @@ class NGramTable:
         return found
 
 
-def find_keys(keys, queries):
+def find_keys(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Returns the position of each query in sorted keys, or -1."""
     if not len(keys):
         return np.full(len(queries), -1)
     positions = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[positions] == queries, positions, -1)
 
 
-def stable_order(keys):
-    """`np.argsort(keys, kind="stable")` of non-negative integers, by digits of 16 bits (several times faster)."""
+def stable_order(keys: np.ndarray) -> np.ndarray:
+    """Returns `np.argsort(keys, kind="stable")` of integers >= 0, by digits of 16 bits (several times faster)."""
     order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     top, shift = int(keys.max(initial=0)) >> 16, 16
     while top:
@@ -162,15 +167,15 @@ def stable_order(keys):
     return order
 
 
-def starts_of_runs(values):
-    """True where a value differs from the one before it, and at the first."""
+def starts_of_runs(values: np.ndarray) -> np.ndarray:
+    """Returns True where a value differs from the one before it, and at the first."""
     starts = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return starts
 
 
-def expand_ranges(starts, lengths):
-    """Lays ranges out one after another.
+def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lays ranges of integers out one after another.
 
     Returns:
         `(owner, index)`: for range i the numbers `starts[i] ... starts[i] + lengths[i] - 1` in `index`, i in `owner`.

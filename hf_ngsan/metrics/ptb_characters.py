@@ -2,12 +2,13 @@
 
 `simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with
 small character classes. ASCII stands for itself. The kinds are those of Unicode 6.2, from which the tables of Stanford
-CoreNLP 3.4.1 were made; whatever came later, and everything beyond the Basic Multilingual Plane (emoji, rare
-ideographs), is unknown to it. A character of the latter kind counts as two, since Java counts UTF-16 code units:
-`split_pairs` and `join_pairs` lead there and back.
+CoreNLP 3.4.1 were made; later characters, and all beyond the Basic Multilingual Plane (emoji, rare ideographs), are
+unknown to it. A character beyond that plane counts as two, since Java counts UTF-16 code units: `split_pairs` and
+`join_pairs` lead there and back.
 """
 
 import unicodedata
+from collections.abc import Iterator
 
 SMALL_LETTER, CAPITAL_LETTER, MARK, DIGIT, SYMBOL = "\u00df", "\u00c0", "\u0301", "\u0660", "\u00b0"
 CIRCLED_CAPITAL, ROMAN_CAPITAL, UNKNOWN = "\u24b6", "\u2160", "\ue000"
@@ -62,13 +63,13 @@ SYMBOLS = (
 THEMSELVES = "\u017f\u0131\u0130\u212a\u00a0\u00ad\u0085\u2026\u2044\u3001"
 
 
-def code_points(ranges):
+def code_points(ranges: str) -> Iterator[int]:
     for item in ranges.split():
         first, _, last = item.partition("-")
         yield from range(int(first, 16), int(last or first, 16) + 1)
 
 
-class Kinds(dict):
+class Kinds(dict[int, str]):
     """Maps a code point to the character that stands for its kind; fills itself while it is used."""
 
     def __init__(self):
@@ -77,11 +78,11 @@ class Kinds(dict):
         self.update((ord(character), character) for character in THEMSELVES)
         self.symbols = frozenset(code_points(SYMBOLS))
 
-    def __missing__(self, code):
+    def __missing__(self, code: int) -> str:
         kind = self[code] = self.find(code)
         return kind
 
-    def find(self, code):
+    def find(self, code: int) -> str:
         category = unicodedata.category(chr(code))
         if category == "Lu":
             return CAPITAL_LETTER
@@ -95,21 +96,21 @@ class Kinds(dict):
 KINDS = Kinds()
 
 
-def split_pairs(text):
-    """The text with each character beyond the Basic Multilingual Plane as two surrogates, one UTF-16 code unit each."""
+def split_pairs(text: str) -> str:
+    """Returns the text in UTF-16 code units: each character beyond the Basic Multilingual Plane is two surrogates."""
     if text.isascii() or max(text) <= "\uffff":
         return text
     units = text.encode("utf-16-le", "surrogatepass")
     return "".join(map(chr, memoryview(units).cast("H")))
 
 
-def join_pairs(text):
+def join_pairs(text: str) -> str:
     """Undoes `split_pairs`; a lone surrogate becomes the replacement character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def simplify(text):
-    """The text with each character replaced by the one that stands for its kind; as long as the text itself."""
+def simplify(text: str) -> str:
+    """Returns the text, as long as it is, with each character replaced by the one that stands for its kind."""
     return text if text.isascii() and "\0" not in text else text.translate(KINDS)

@@ -1,7 +1,7 @@
 """The lexical rules of Penn Treebank tokenization, as the COCO evaluation's tokenizer applies them.
 
-`scan` walks through a text. At each place the rules that can begin with the character there are tried. The rule whose
-match reaches furthest wins, with what it looks at ahead of the token counted in; of several that reach equally far, the
+`scan` walks through a text. At each place it tries the rules that can begin with the character there. The rule whose
+match reaches furthest wins, with the text that must follow the token counted in; of several that reach equally far, the
 first in `RULES` wins. Characters that no rule takes are dropped.
 
 The patterns are written for text that went through `simplify`: one character stands for each kind of characters outside
@@ -10,6 +10,7 @@ is an abbreviation in any case and "mtg." is not when it is written "MTG.".
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -45,7 +46,8 @@ NAME = "[A-Za-z][A-Za-z0-9_:.-]*+"
 ATTRIBUTE = rf"{NAME}(?:\ *=\ *(?:'[^'\n]*+'|\"[^\"\n]*+\"))?"
 TAG = rf"<(?:[!?][A-Za-z-][^>\n]*+|{NAME}(?:\ ++{ATTRIBUTE})*+\ *+/?|/{NAME})\ *+>"
 
-# Addresses. The class of host names holds the range from comma to underscore, digits and capitals with it.
+# URLs and e-mail addresses. The class of host names holds the range from comma to underscore, which has digits and
+# capitals.
 NOT_IN_WEB = ' \\t\\n\\f\\r"<>|()'
 NOT_LAST_IN_WEB = NOT_IN_WEB + ".!?,{}-"
 WWW_HOST = rf"(?i:www)\.(?:[^{NOT_IN_WEB}.!?,{{}}]++\.)+[A-Za-z]{{2,4}}"
@@ -69,11 +71,11 @@ ANYWHERE_WORDS = (
 BEFORE_NUMBER_WORDS = "art bldg ca fig figs no nos op pp prop"
 
 
-def any_case(words):
+def any_case(words: str) -> str:
     return f"(?i:{'|'.join(map(re.escape, words.split()))})"
 
 
-def with_capital(words):
+def with_capital(words: str) -> str:
     return "|".join(f"{word[0].upper()}(?i:{re.escape(word[1:])})" for word in words.split())
 
 
@@ -81,7 +83,7 @@ BEFORE_LOWER = rf"(?:{any_case(BEFORE_LOWER_WORDS)}|{with_capital(STATES_WITH_CA
 ANYWHERE = rf"(?:{INITIALS}|{any_case(ANYWHERE_WORDS)}|M(?i:iss)|(?i:m)[ft](?i:g)|[A-Za-z])\."
 BEFORE_NUMBER = rf"{any_case(BEFORE_NUMBER_WORDS)}\."
 
-# What shows that a sentence has ended before.
+# Words that show that a sentence has ended before them.
 OPENERS = (
     "a about according additionally after an as at but earlier he her here however if in it last many more mr. ms. "
     "now once one other our she since so some such that the their then there these they this we what when while yet you"
@@ -101,39 +103,39 @@ COMPOUND = f"{PARTICLE}{ALPHANUMERIC}+(?:[-_\u2010]{PARTICLE}{ALPHANUMERIC}+)*"
 SUM_OF_CAPITALS = "[A-Z]+(?:(?:(?i:&amp;)|[+&])[A-Z]+)+"
 
 
-def unchanged(token):
+def unchanged(token: str) -> str:
     return token
 
 
-def always(text):
+def always(text: str) -> Callable[[str], str]:
     return lambda token: text
 
 
-def replacing(replacements):
+def replacing(replacements: Mapping[str, str]) -> Callable[[str], str]:
     return lambda token: replacements.get(token, token)
 
 
-def without_soft_hyphens(token):
+def without_soft_hyphens(token: str) -> str:
     return token.replace("\u00ad", "") or "-"
 
 
-def with_plain_ampersand(token):
+def with_plain_ampersand(token: str) -> str:
     return re.sub("(?i:&amp;)", "&", token)
 
 
-def with_fixed_blanks(token):
+def with_fixed_blanks(token: str) -> str:
     return token.replace(" ", "\u00a0")
 
 
-def with_named_parentheses(token):
+def with_named_parentheses(token: str) -> str:
     return token.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
-def phone_number(token):
+def phone_number(token: str) -> str:
     return with_named_parentheses(with_fixed_blanks(token))
 
 
-def dashes(token):
+def dashes(token: str) -> str:
     return "--" if 3 <= len(token) <= 4 else token
 
 
@@ -146,15 +148,15 @@ QUOTES = {
 NAMED_QUOTES = str.maketrans({quote: name for quotes, name in QUOTES.items() for quote in quotes})
 
 
-def opening_quote(token):
+def opening_quote(token: str) -> str:
     return plain_quotes(token).replace("'", "`").replace('"', "``").translate(NAMED_QUOTES)
 
 
-def closing_quote(token):
+def closing_quote(token: str) -> str:
     return plain_quotes(token).replace('"', "''").translate(NAMED_QUOTES)
 
 
-def plain_quotes(token):
+def plain_quotes(token: str) -> str:
     return token.replace("&apos;", "'").replace("&quot;", '"')
 
 
@@ -170,14 +172,14 @@ class Rule:
     Attributes:
         start: the characters a token can begin with, as the inside of a character class.
         token: the pattern of the token.
-        write: what is written for the text of the token; `None` writes nothing.
-        ahead: what must follow the token.
-        again: so many characters at the end of the token are read once more after it.
+        write: turns the text of the token into what is written; `None` writes nothing.
+        ahead: the pattern of the text that must follow the token.
+        again: number of characters at the end of the token that are read once more after it.
     """
 
     start: str
     token: str
-    write: object = unchanged
+    write: Callable[[str], str] | None = unchanged
     ahead: str = ""
     again: int = 0
 
@@ -211,7 +213,7 @@ RULES = [
     ),
     Rule(APOSTROPHE_START, f"{APOSTROPHE}(?i:cause|em|till?|[2-9]0s|n{APOSTROPHE}?)"),
     Rule("Yy", f"[Yy]{APOSTROPHE}", ahead=f"[{LETTERS}]"),
-    # Addresses.
+    # URLs, e-mail addresses and handles.
     Rule("Hh", f"(?i:https?)://[^{NOT_IN_WEB}{{}}]+[^{NOT_LAST_IN_WEB}]"),
     Rule("Ww", f"{WWW_HOST}(?:/[^{NOT_IN_WEB}]+[^{NOT_LAST_IN_WEB}])"),
     Rule("Ww", WWW_HOST),
@@ -298,12 +300,12 @@ RULES = [
 ]
 
 
-# How many characters a rule sees at first. Without a bound, text such as "<!a<!a<!a" would take quadratic time.
+# Number of characters that a rule sees at first. Without a bound, text such as "<!a<!a<!a" would take quadratic time.
 WINDOW = 400
 
 
 @cache
-def rules_starting_with(character):
+def rules_starting_with(character: str) -> tuple[tuple[re.Pattern[str], Rule], ...]:
     return tuple(
         (re.compile(f"({rule.token})(?:{rule.ahead})"), rule)
         for rule in RULES
@@ -326,20 +328,20 @@ NOT_PLAIN = frozenset(
 )
 
 
-def scan(text, simple=None, start=0, end=None):
-    """Tokens of a line of text, in lower case.
+def scan(text: str, simple: str | None = None, start: int = 0, end: int | None = None) -> list[str]:
+    """Returns the tokens of a line of text, in lower case.
 
     Args:
         text: the text after `split_pairs`; its lines end with a line feed, and no other control character ends one.
         simple: `simplify(text)`, if it is known already.
-        start, end: the bounds of the line; what follows is looked at, because abbreviations may depend on it.
+        start, end: the bounds of the line. Rules see the text after it too, since abbreviations may depend on it.
     """
     simple = simplify(text) if simple is None else simple
     end = len(text) if end is None else end
     tokens, position = [], start
     while position < end:
         plain = PLAIN.match(simple, position)
-        if plain.end() > position and (words := plain_words(plain[0])):
+        if plain and plain.end() > position and (words := plain_words(plain[0])):
             tokens += words
             position = plain.end()
         elif chunk := SELF_CONTAINED.match(simple, position):
@@ -352,7 +354,7 @@ def scan(text, simple=None, start=0, end=None):
     return tokens
 
 
-def plain_words(stretch):
+def plain_words(stretch: str) -> list[str] | None:
     words = stretch.lower().replace(",", " ,").replace(";", " ;").split()
     if words[-1][-1] == "." and words[-1] not in NOT_PLAIN:
         words[-1:] = [words[-1][:-1], "."]
@@ -360,25 +362,26 @@ def plain_words(stretch):
 
 
 @lru_cache(maxsize=1 << 16)
-def chunk_tokens(chunk):
+def chunk_tokens(chunk: str) -> list[str]:
     text, tokens, position = f"{chunk} ", [], 0
     while position < len(chunk):
         token, position = next_token(text, text, position)
-        tokens.append(token)
+        if token:
+            tokens.append(token)
     return tokens
 
 
-def next_token(text, simple, position):
-    """The token at `position`, or `None` where there is none, and the place to go on from."""
+def next_token(text: str, simple: str, position: int) -> tuple[str | None, int]:
+    """Returns the token at a position, or `None` where there is none, and the position to continue at."""
     match, rule = longest_match(simple, position)
-    if match is None:
+    if match is None or rule is None:
         return None, position + 1
     end = match.end(1)
     token = None if rule.write is None else join_pairs(rule.write(text[position:end])).lower()
     return token, end - rule.again
 
 
-def longest_match(simple, position, window=WINDOW):
+def longest_match(simple: str, position: int, window: int = WINDOW) -> tuple[re.Match[str] | None, Rule | None]:
     reach, longest, rule = position, None, None
     for pattern, candidate in rules_starting_with(simple[position]):
         match = pattern.match(simple, position, position + window)

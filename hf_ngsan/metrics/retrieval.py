@@ -1,28 +1,43 @@
 """Recall@K and median rank of image-text retrieval, by counting instead of sorting.
 
-The rank of an item is one more than the number of items that come before it. To count those takes one comparison an
+The rank of an item is one more than the number of items that come before it. Counting those takes one comparison an
 item, where the usual argsort of every row orders all of them only to look one up.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
+if TYPE_CHECKING:
+    import torch
+
+Ties = Literal["index", "pessimistic", "optimistic"]
 RECALL_AT = (1, 5, 10)
 TIES = ("index", "pessimistic", "optimistic")
 
 
-def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL_AT, ties="index"):
-    """Recall@K and median rank in both directions.
+def retrieval_metrics(
+    similarity: np.ndarray | torch.Tensor,
+    caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None,
+    folds: int = 1,
+    recall_at: Sequence[int] = RECALL_AT,
+    ties: Ties = "index",
+) -> dict[str, float]:
+    """Measures recall@K and median rank in both directions.
 
-    Image to text: a query image has found its text when any of its captions is among the first K. Text to image: every
+    Image to text: a query image has found its text if any of its captions is among the first K. Text to image: every
     caption is a query with one right image.
 
     Args:
         similarity: array or tensor `(images, captions)`, larger is more similar.
         caption_images: `(captions,)`, the image of each caption; by default each image has the same number of captions,
             next to each other and in the order of images.
-        folds: average over so many parts of equal size, each a run of images with their captions. On the 5,000 images
-            of the COCO test split 1 is the 5K protocol and 5 the 1K protocol.
-        recall_at: the numbers K.
+        folds: number of parts of equal size, each a run of images with their captions, to average over. On the 5,000
+            images of the COCO test split 1 is the 5K protocol and 5 the 1K protocol.
+        recall_at: the values of K.
         ties: see `retrieval_ranks`.
 
     Returns:
@@ -30,8 +45,8 @@ def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL
         `image_to_text_median_rank` and `text_to_image_median_rank` (1 is best), and `rsum`, the sum of all recalls.
 
     Raises:
-        ValueError: shapes that do not fit, images without captions, values that are not numbers, or images that cannot
-            be divided into `folds` equal parts.
+        ValueError: shapes do not fit, an image has no caption, a value is not a number, or the images cannot be divided
+            into `folds` equal parts.
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     images = len(similarity)
@@ -48,27 +63,33 @@ def retrieval_metrics(similarity, caption_images=None, folds=1, recall_at=RECALL
     return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
 
 
-def retrieval_metrics_of_fold(similarity, caption_images, recall_at, ties):
+def retrieval_metrics_of_fold(
+    similarity: np.ndarray, caption_images: np.ndarray, recall_at: Sequence[int], ties: Ties
+) -> dict[str, float]:
     image_ranks, text_ranks = retrieval_ranks(similarity, caption_images, ties)
-    result = {}
+    result: dict[str, float] = {}
     for direction, ranks in (("image_to_text", image_ranks), ("text_to_image", text_ranks)):
         for k in recall_at:
-            result[f"{direction}_r{k}"] = 100.0 * np.mean(ranks <= k)
+            result[f"{direction}_r{k}"] = float(100.0 * np.mean(ranks <= k))
     result["rsum"] = sum(result.values())
-    result["image_to_text_median_rank"] = np.median(image_ranks)
-    result["text_to_image_median_rank"] = np.median(text_ranks)
+    result["image_to_text_median_rank"] = float(np.median(image_ranks))
+    result["text_to_image_median_rank"] = float(np.median(text_ranks))
     return result
 
 
-def retrieval_ranks(similarity, caption_images=None, ties="index"):
-    """The rank of the right answer for each query; 1 is the first place.
+def retrieval_ranks(
+    similarity: np.ndarray | torch.Tensor,
+    caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None,
+    ties: Ties = "index",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rank of the right answer to each query; 1 is the first place.
 
     Args:
         similarity: array or tensor `(images, captions)`, larger is more similar.
         caption_images: `(captions,)`, the image of each caption; see `retrieval_metrics`.
-        ties: who comes first among equal similarities. "index" is the order of a stable descending sort: the item with
-            the smaller index. "pessimistic" puts the right answer behind every wrong one equal to it, "optimistic"
-            before. A model that finds everything equally similar has 100% recall with "optimistic" only.
+        ties: the order of equal similarities. "index" is that of a stable descending sort: the smaller index first.
+            "pessimistic" puts the right answer behind every wrong one equal to it, "optimistic" before. A model that
+            finds everything equally similar has 100% recall with "optimistic" only.
 
     Returns:
         `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
@@ -101,28 +122,29 @@ def retrieval_ranks(similarity, caption_images=None, ties="index"):
     return image_ranks, text_ranks
 
 
-def image_rank(row, own, ties):
+def image_rank(row: np.ndarray, own: np.ndarray, ties: Ties) -> int:
+    """Returns the rank of the best of an image's own captions, from its similarity to all captions."""
     values = row[own]
     best = values.max()
     not_worse = np.count_nonzero(row >= best)
     own_best = own[values == best]
     if not_worse == len(own_best) or ties == "pessimistic":
-        return 1 + not_worse - len(own_best)
+        return int(1 + not_worse - len(own_best))
     before = np.count_nonzero(row > best)
     if ties == "index":
         before += np.count_nonzero(row[: own_best[0]] == best)
-    return 1 + before
+    return int(1 + before)
 
 
 class BetterImages:
-    """Counts, row by row, for how many images a caption is more similar than to its own.
+    """Counts, row by row, the images to which a caption is more similar than to its own.
 
     Args:
         own: `(captions,)`, the similarity of each caption to its image; captions in the order of images.
         ties: see `retrieval_ranks`.
     """
 
-    def __init__(self, own, ties):
+    def __init__(self, own: np.ndarray, ties: Ties):
         self.own = own
         self.ties = ties
         self.counts = np.zeros(len(own), dtype=np.int64)
@@ -131,7 +153,7 @@ class BetterImages:
         self.rows_in_block = 0
         self.better = np.empty(len(own), dtype=bool)
 
-    def add(self, row, end):
+    def add(self, row: np.ndarray, end: int) -> None:
         """Adds the next image; captions from `end` on belong to later images."""
         # By index, this image precedes its equals among the answers to later images' captions.
         strict = {"index": end, "optimistic": len(row), "pessimistic": 0}[self.ties]
@@ -144,12 +166,16 @@ class BetterImages:
             self.block[:] = 0
             self.rows_in_block = 0
 
-    def ranks(self):
+    def ranks(self) -> np.ndarray:
+        """Returns the rank of the right image for each caption, int64 `(captions,)`."""
         # With >= everywhere the right image has counted itself.
         return self.counts + self.block + (self.ties != "pessimistic")
 
 
-def check_similarity(similarity, caption_images):
+def check_similarity(
+    similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both as arrays, the image of each caption filled in; raises as [`retrieval_metrics`]."""
     similarity = np.ascontiguousarray(as_array(similarity))
     if similarity.ndim != 2 or 0 in similarity.shape:
         raise ValueError(f"similarity must have the shape (images, captions), not {similarity.shape}.")
@@ -167,7 +193,7 @@ def check_similarity(similarity, caption_images):
     caption_images = as_array(caption_images)
     if caption_images.shape != (captions,) or caption_images.dtype.kind not in "iu":
         raise ValueError(
-            f"caption_images must hold the image number of each of the {captions} captions, but is "
+            f"caption_images must hold the image index of each of the {captions} captions, but is "
             f"{caption_images.dtype} of shape {caption_images.shape}."
         )
     caption_images = caption_images.astype(np.int64)
@@ -179,9 +205,9 @@ def check_similarity(similarity, caption_images):
     return similarity, caption_images
 
 
-def as_array(values):
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":
-            values = values.float()
-    return np.asarray(values)
+def as_array(values: Sequence[int] | np.ndarray | torch.Tensor) -> np.ndarray:
+    detach = getattr(values, "detach", None)
+    if detach is None:
+        return np.asarray(values)
+    tensor = detach().cpu()
+    return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)

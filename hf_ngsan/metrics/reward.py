@@ -1,14 +1,22 @@
 """CIDEr-D of sampled captions as a training reward, on token ids."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from .cider import cider_scores
+from .document_frequency import DocumentFrequency
 from .groups import ScoredGroups
 from .ngrams import WordSequences, expand_ranges
 from .token_ids import cut_sequences
+
+if TYPE_CHECKING:
+    from .token_ids import TokenIds, TokenIdSequences
 
 
 @dataclass(frozen=True)
@@ -24,19 +32,19 @@ class PreparedReferences:
     first: np.ndarray
     number: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.first)
 
 
 class CiderDReward:
     """The reward of self-critical training (Rennie et al., CVPR 2017): CIDEr-D of each sampled caption.
 
-    Works on token ids, without a way back to text: document frequencies, references and candidates must come from one
-    tokenizer. A caption is everything up to and including its first end token; what follows does not count.
+    It works on token ids and never on text, so document frequencies, references and candidates must come from one
+    tokenizer. A caption reaches up to its first end token, which counts; what follows does not.
 
     Args:
-        document_frequency (`DocumentFrequency`): counted on token ids of the training captions, with their end tokens.
-        eos_token_id (`int`, *optional*): the end token; by default the one stored with `document_frequency`.
+        document_frequency: counted on token ids of the training captions, with their end tokens.
+        eos_token_id: the end token; by default the one stored with `document_frequency`.
         ignored_token_ids: tokens that are no words (start, padding), by default those stored with
             `document_frequency`; negative ids are always left out.
 
@@ -58,7 +66,12 @@ class CiderDReward:
     ```
     """
 
-    def __init__(self, document_frequency, eos_token_id=None, ignored_token_ids=None):
+    def __init__(
+        self,
+        document_frequency: DocumentFrequency,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Sequence[int] | None = None,
+    ):
         if document_frequency.vocabulary is not None:
             raise ValueError(
                 "CiderDReward needs document frequencies counted on token ids, but these were counted on text: "
@@ -70,41 +83,45 @@ class CiderDReward:
             document_frequency.ignored_token_ids if ignored_token_ids is None else tuple(ignored_token_ids)
         )
 
-    def prepare(self, references):
-        """Prepares references, those of a batch or of a whole data set, so that it is done once.
+    def prepare(self, references: Iterable[Iterable[TokenIds]]) -> PreparedReferences:
+        """Prepares the references of a batch or of a whole dataset, so that it is done once.
 
         Args:
             references: for each image the list of its captions as token ids (lists, arrays or tensors).
 
         Returns:
-            `PreparedReferences`, to be passed to the reward in place of `references`.
+            What the reward takes in place of `references`.
 
         Raises:
-            ValueError: an image without references, or something other than whole numbers.
+            ValueError: an image has no references, or token ids are no integers.
         """
-        references = [list(image) for image in references]
-        for row, image in enumerate(references):
+        images = [list(image) for image in references]
+        for row, image in enumerate(images):
             if not image:
                 raise ValueError(f"Image {row} has no references; every image needs at least one.")
-        captions = self.cut([caption for image in references for caption in image])
-        number = np.fromiter(map(len, references), dtype=np.int64, count=len(references))
+        captions = self.cut([caption for image in images for caption in image])
+        number = np.fromiter(map(len, images), dtype=np.int64, count=len(images))
         return PreparedReferences(captions, np.cumsum(number) - number, number)
 
-    def __call__(self, candidate_ids, references, image_indices=None):
+    def __call__(
+        self,
+        candidate_ids: torch.Tensor,
+        references: PreparedReferences | Iterable[Iterable[TokenIds]],
+        image_indices: torch.Tensor | Sequence[int] | None = None,
+    ) -> torch.Tensor:
         """Scores candidates; equal candidates of an image are scored once.
 
         Args:
             candidate_ids (`torch.Tensor` of shape `(R, T)`): token ids.
-            references: what `prepare` returned, or the references of each of B images, to be prepared now.
-            image_indices (of shape `(R,)`, *optional*): the image of each candidate, counted in `references`. Without
-                it R must be a multiple of B, and the candidates of an image stand next to each other as `generate`
-                returns them.
+            references: the result of `prepare`, or the references of each of B images, to be prepared now.
+            image_indices: `(R,)`, the image of each candidate, counted in `references`. Without it R must be a multiple
+                of B, and the candidates of an image stand next to each other, as `generate` returns them.
 
         Returns:
             `torch.DoubleTensor` of shape `(R,)` on the device of `candidate_ids`.
 
         Raises:
-            ValueError: shapes that do not fit, an image index out of range, or an image without references.
+            ValueError: shapes do not fit, an image index is out of range, or an image has no references.
         """
         if not isinstance(references, PreparedReferences):
             references = self.prepare(references)
@@ -115,10 +132,12 @@ class CiderDReward:
         scores = self.score(candidates, images, references)[inverse]
         return torch.from_numpy(scores).to(candidate_ids.device)
 
-    def cut(self, sequences):
+    def cut(self, sequences: TokenIdSequences) -> WordSequences:
+        """Returns captions as the reward counts them: up to the end token, without ignored tokens."""
         return cut_sequences(sequences, self.eos_token_id, self.ignored_token_ids)
 
-    def score(self, candidates, images, references):
+    def score(self, candidates: WordSequences, images: np.ndarray, references: PreparedReferences) -> np.ndarray:
+        """Returns CIDEr-D of each candidate, float64 `(candidates,)`; `images` must not decrease."""
         used, candidate_images = np.unique(images, return_inverse=True)
         reference_images, captions = expand_ranges(references.first[used], references.number[used])
         groups = ScoredGroups(references.captions.take(captions), reference_images, candidates, candidate_images)
@@ -126,23 +145,24 @@ class CiderDReward:
         return cider_scores(groups, logs, self.document_frequency.num_documents)
 
 
-def image_of_each(candidates, images, indices):
+def image_of_each(candidates: int, images: int, indices: torch.Tensor | Sequence[int] | None) -> np.ndarray:
+    """Returns the image of each of so many candidates, int64 `(candidates,)`; raises as the reward does."""
     if indices is None:
         if candidates and (not images or candidates % images):
             raise ValueError(
-                f"{candidates} candidates cannot be shared out evenly among the references of {images} images; "
-                "pass image_indices."
+                f"{candidates} candidates cannot be split evenly among the references of {images} images; pass "
+                "image_indices."
             )
         return np.repeat(np.arange(images), candidates // max(images, 1))
-    indices = torch.as_tensor(indices).cpu().numpy()
-    if indices.shape != (candidates,) or indices.dtype.kind not in "iu":
-        raise ValueError(f"image_indices must be {candidates} whole numbers, not {indices.dtype} {indices.shape}.")
-    if candidates and (indices.min() < 0 or indices.max() >= images):
+    array = torch.as_tensor(indices).cpu().numpy()
+    if array.shape != (candidates,) or array.dtype.kind not in "iu":
+        raise ValueError(f"image_indices must be {candidates} integers, not {array.dtype} of shape {array.shape}.")
+    if candidates and (array.min() < 0 or array.max() >= images):
         raise ValueError(f"image_indices must lie between 0 and {images - 1}, the images with references.")
-    return indices.astype(np.int64)
+    return array.astype(np.int64)
 
 
-def drop_duplicates(candidates, images):
+def drop_duplicates(candidates: WordSequences, images: np.ndarray) -> tuple[WordSequences, np.ndarray, np.ndarray]:
     """Keeps one of several equal captions of an image, in the order of images.
 
     Returns:

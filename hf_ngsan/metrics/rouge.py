@@ -1,20 +1,22 @@
 """ROUGE-L (Lin, 2004) as the COCO evaluation computes it."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 BETA = 1.2
 
 
-def rouge_l_scores(predictions, references):
-    """ROUGE-L of each image: F-measure (beta 1.2) of the best precision and the best recall over the references.
+def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """Returns ROUGE-L of each image: the F-measure (beta 1.2) of the best precision and recall over the references.
 
     Words are divided by the plain blank only, as in the public scorer: "1 1/2", which the tokenizer writes with a
     no-break space, is one word here and two in BLEU and CIDEr. An empty prediction scores 0 (the public scorer gives
     it 1 beside an empty reference).
 
     Args:
-        predictions (`list[str]`): one tokenized caption an image.
-        references (`list[list[str]]`): its tokenized references.
+        predictions: one tokenized caption an image.
+        references: its tokenized references.
 
     Returns:
         float64 `(images,)`.
@@ -22,11 +24,11 @@ def rouge_l_scores(predictions, references):
     return np.array([rouge_l_score(p, rs) for p, rs in zip(predictions, references, strict=True)])
 
 
-def rouge_l_score(prediction, references):
+def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
     if not prediction:
         return 0.0
     words = prediction.split(" ")
-    positions = {}
+    positions: dict[str, int] = {}
     for index, word in enumerate(words):
         positions[word] = positions.get(word, 0) | 1 << index
     precision = recall = 0.0
@@ -40,8 +42,8 @@ def rouge_l_score(prediction, references):
     return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
 
 
-def longest_common_subsequence(positions, length, words):
-    """Length of the longest common subsequence, a bit for each word of the first text (Hyyro, 2004).
+def longest_common_subsequence(positions: Mapping[str, int], length: int, words: Sequence[str]) -> int:
+    """Returns the length of the longest common subsequence, with a bit for each word of the first text (Hyyro, 2004).
 
     Args:
         positions: for each distinct word of the first text an integer with a bit at every place where it stands.

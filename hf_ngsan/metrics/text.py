@@ -1,15 +1,27 @@
 """Captions as text: checked, tokenized, and turned into word ids."""
 
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
+
 import numpy as np
 
 from .ngrams import WordSequences
 from .tokenization import PTBTokenizer
 
+
+class CaptionTokenizer(Protocol):
+    """Makes tokenized text, words with a blank between, of captions."""
+
+    def tokenize(self, captions: list[str]) -> list[str]: ...
+
+
+TokenizerChoice = Literal["ptb"] | CaptionTokenizer | None
+
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
-def check_captions(predictions, references):
-    """Raises `ValueError` with one sentence unless there is one string and a non-empty list of strings an image."""
+def check_captions(predictions: Sequence[str | None] | None, references: Sequence[Sequence[str] | None] | None) -> None:
+    """Raises a ValueError unless there is one string and a non-empty list of strings for each image."""
     if isinstance(predictions, str) or isinstance(references, str) or predictions is None or references is None:
         raise ValueError("predictions must be a list of strings and references a list of lists of strings.")
     if len(predictions) != len(references):
@@ -22,24 +34,27 @@ def check_captions(predictions, references):
             raise ValueError(f"Prediction {row} must be a string, not {describe(prediction)}.")
         if isinstance(image_references, str):
             raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
-        if not len(image_references):
+        if image_references is None or not len(image_references):
             raise ValueError(f"Image {row} has no references; every image needs at least one.")
         for index, reference in enumerate(image_references):
             if not isinstance(reference, str):
                 raise ValueError(f"Reference {index} of image {row} must be a string, not {describe(reference)}.")
 
 
-def describe(value):
+def describe(value: object) -> str:
     return f"{type(value).__name__} ({value!r:.40})"
 
 
-def tokenize(captions, tokenizer="ptb"):
-    """Tokenizes a list of strings.
+def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[str]:
+    """Tokenizes captions.
 
     Args:
-        captions (`list[str]`): the text.
+        captions: the text.
         tokenizer: "ptb" for the official tokenization, all captions in one run; an object with
             `tokenize(list of strings)`; or `None` for text that is tokenized already.
+
+    Raises:
+        ValueError: the tokenizer is another string.
     """
     if tokenizer is None:
         return captions
@@ -50,11 +65,11 @@ def tokenize(captions, tokenizer="ptb"):
     return tokenizer.tokenize(captions)
 
 
-def encode_words(captions):
-    """Numbers the words (divided by white space) of tokenized captions.
+def encode_words(captions: Iterable[str]) -> tuple[WordSequences, tuple[str, ...]]:
+    """Numbers the words, divided by white space, of tokenized captions.
 
     Returns:
-        `(sequences, vocabulary)`: `WordSequences`, and the words in the order of their numbers.
+        `(sequences, vocabulary)`: the numbers, and the words in the order of their numbers.
     """
     # One long text with a mark after each caption: a list for each caption would keep the garbage collector busy.
     words = "".join([f"{caption} {END_OF_CAPTION} " for caption in captions]).split()

@@ -1,11 +1,24 @@
 """Token-id sequences as generation and collators give them, cut where the caption ends."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .ngrams import WordSequences
 
+if TYPE_CHECKING:
+    import torch
 
-def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
+    TokenIds = Sequence[int] | np.ndarray | torch.Tensor
+    TokenIdSequences = Sequence[TokenIds] | np.ndarray | torch.Tensor
+
+
+def cut_sequences(
+    sequences: TokenIdSequences, eos_token_id: int | None = None, ignored_token_ids: Sequence[int] = ()
+) -> WordSequences:
     """Cuts each sequence after its first end token and leaves out padding and ignored tokens.
 
     Args:
@@ -14,7 +27,7 @@ def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
         ignored_token_ids: tokens to leave out. Negative ids are always left out.
 
     Raises:
-        ValueError: something other than whole numbers, or of the wrong number of dimensions.
+        ValueError: the ids are no integers, or have the wrong number of dimensions.
     """
     tokens, lengths = flatten_tokens(sequences)
     rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -29,7 +42,8 @@ def cut_sequences(sequences, eos_token_id=None, ignored_token_ids=()):
     return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
 
 
-def flatten_tokens(sequences):
+def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all tokens one after another, int64 `(tokens,)`, and the lengths of the sequences, int64 `(R,)`."""
     if hasattr(sequences, "ndim"):
         matrix = as_array(sequences)
         if matrix.ndim != 2:
@@ -43,14 +57,14 @@ def flatten_tokens(sequences):
     return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
 
 
-def as_array(values):
+def as_array(values: TokenIds | TokenIdSequences) -> np.ndarray:
+    """Returns token ids as int64; a ValueError says if they are no integers."""
     if isinstance(values, str):
-        raise ValueError(f"Token ids are wanted, but there is the text {values[:40]!r}.")
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    array = np.asarray(values)
+        raise ValueError(f"Captions must be token ids here, but one is the text {values[:40]!r}.")
+    detach = getattr(values, "detach", None)
+    array = np.asarray(values if detach is None else detach().cpu())
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise ValueError(f"Token ids must be whole numbers, not {array.dtype}.")
+        raise ValueError(f"Token ids must be integers, not {array.dtype}.")
     return array.astype(np.int64, copy=False)

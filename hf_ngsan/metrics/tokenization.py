@@ -1,6 +1,7 @@
 """Penn Treebank tokenization in Python, as the COCO caption evaluation uses it."""
 
 import re
+from collections.abc import Iterable
 
 from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
@@ -33,13 +34,13 @@ class PTBTokenizer:
       comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital sigma after a
       hyphen at the end of a word.
     - A lone surrogate (half a character, possible in Python strings only) is an unknown character: dropped, or replaced
-      by U+FFFD within an address.
-    - A rule looks 400 characters far, which keeps the time linear: a tag or an address that is longer may fall apart,
+      by U+FFFD within a URL.
+    - A rule looks 400 characters far, which keeps the time linear: a tag or a URL that is longer may fall apart,
       and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
 
     Args:
-        joined (`bool`): tokenize the captions of a call as one text, a caption a line, as the evaluation does.
-        keep_punctuation (`bool`): leave punctuation in.
+        joined: tokenize the captions of a call as one text, a caption a line, as the evaluation does.
+        keep_punctuation: leave punctuation in.
 
     Example:
 
@@ -51,24 +52,21 @@ class PTBTokenizer:
     ```
     """
 
-    def __init__(self, joined=False, keep_punctuation=False):
+    def __init__(self, joined: bool = False, keep_punctuation: bool = False):
         self.joined = joined
         self.keep_punctuation = keep_punctuation
 
-    def tokenize(self, captions):
+    def tokenize(self, captions: Iterable[str]) -> list[str]:
         """Tokenizes captions.
 
-        Args:
-            captions (`list[str]`): the captions.
-
         Returns:
-            `list[str]`: for each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2").
+            For each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2").
 
         Raises:
-            ValueError: something that is not a string.
+            ValueError: a caption is no string, or `captions` is one.
         """
         if isinstance(captions, str):
-            raise ValueError("tokenize wants a list of captions, not one string; write tokenize([caption]).")
+            raise ValueError("tokenize takes a list of captions, not one string; write tokenize([caption]).")
         lines = []
         for index, caption in enumerate(captions):
             if not isinstance(caption, str):
@@ -76,7 +74,7 @@ class PTBTokenizer:
             lines.append(split_pairs(LINE_ENDS.sub(" ", caption)))
         return self.tokenize_joined(lines) if self.joined else [self.join_tokens(scan(line)) for line in lines]
 
-    def tokenize_joined(self, lines):
+    def tokenize_joined(self, lines: list[str]) -> list[str]:
         text, simple = "\n".join(lines), "\n".join(map(simplify, lines))
         tokenized, start = [], 0
         for line in lines:
@@ -85,8 +83,8 @@ class PTBTokenizer:
             start = end + 1
         return tokenized
 
-    def join_tokens(self, tokens):
-        # White space at the end of a line goes, even if it belongs to the last token, as the evaluation reads lines.
+    def join_tokens(self, tokens: list[str]) -> str:
+        # The evaluation reads lines: white space at their end goes, even if it belongs to the last token.
         if tokens:
             tokens[-1] = tokens[-1].rstrip()
         return " ".join(tokens if self.keep_punctuation else [t for t in tokens if t not in PUNCTUATION])

@@ -113,9 +113,9 @@ def test_files_of_others(tmp_path):
         ([["a cat"], []], "image 1 has no captions"),
         (["a cat", "a dog"], "image 0 must have a list of captions"),
         ([["a cat"], [[1, 2]]], "all captions as strings or all as token ids"),
-        ([[[1.5, 2.5]], [[1.0]]], "whole numbers"),
+        ([[[1.5, 2.5]], [[1.0]]], "not float64"),
         ([[[[1]]], [[[2]]]], "one sequence of token ids"),
-        ([[None], [None]], "whole numbers"),
+        ([[None], [None]], "not object"),
     ],
 )
 def test_bad_input_is_explained(captions, message):

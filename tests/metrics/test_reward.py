@@ -80,7 +80,7 @@ def test_explicit_end_token():
     assert rewards[0] == rewards[1] > 0
 
 
-def test_references_are_prepared_once_for_a_whole_data_set(reward):
+def test_references_are_prepared_once_for_a_whole_dataset(reward):
     references = reward.prepare(TRAIN)
     assert len(references) == 3
     candidates = torch.tensor([[9, 9, 9, END], [5, 6, 7, END], [6, 9, 4, END], [5, 6, 7, END]])
@@ -130,17 +130,17 @@ def test_bad_input_is_explained(reward):
     candidates = torch.tensor([[5, 6, END], [5, 6, END]])
     with pytest.raises(ValueError, match="shape"):
         reward(candidates[0], TRAIN)
-    with pytest.raises(ValueError, match="2 candidates cannot be shared out evenly among the references of 3 images"):
+    with pytest.raises(ValueError, match=r"2 candidates .* 3 images; pass image_indices"):
         reward(candidates, TRAIN)
     with pytest.raises(ValueError, match="Image 1 has no references"):
         reward(candidates, [TRAIN[0], []])
     with pytest.raises(ValueError, match="between 0 and 2"):
         reward(candidates, TRAIN, [0, 3])
-    with pytest.raises(ValueError, match="must be 2 whole numbers"):
+    with pytest.raises(ValueError, match=r"image_indices must be 2 .* not int64 of shape \(1,\)"):
         reward(candidates, TRAIN, [0])
-    with pytest.raises(ValueError, match="whole numbers, not float32"):
+    with pytest.raises(ValueError, match="not float32"):
         reward(candidates.float(), TRAIN[:1])
-    with pytest.raises(ValueError, match="Token ids are wanted, but there is the text 'a cat'"):
+    with pytest.raises(ValueError, match=r"token ids .* text 'a cat'"):
         reward(candidates, [["a cat"]])
     with pytest.raises(ValueError, match="counted on text"):
         CiderDReward(DocumentFrequency.from_captions([["a"], ["b"]]))
