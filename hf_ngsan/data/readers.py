@@ -169,6 +169,16 @@ for built_in in (
         columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
     ),
     Reader(
+        name="images",
+        loader="hf_ngsan.data.images:load_images",
+        source="SOURCE",
+        usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
+        summary="images with captions: a folder of Parquet files, of image files with `metadata.csv` or"
+        " `metadata.jsonl`, or written by `save_to_disk`; a Parquet file; a dataset on the Hub",
+        columns=("image", "captions"),
+        keys={"image": str, "captions": str, "config": str},
+    ),
+    Reader(
         name="features",
         loader="hf_ngsan.data.saved:load_saved",
         source="DIR",

@@ -18,8 +18,8 @@ def load_data(spec: str, split: str) -> "Dataset":
     """Loads one split of the dataset that a spec names.
 
     [`describe_readers`] lists the specs. A spec is the name of a reader, then, behind a colon, what the reader takes: a
-    source, such as a folder, and `KEY=VALUE` with commas between. A source that exists under the whole text is taken
-    as it stands, so that its name may hold commas and equals signs.
+    source, such as a folder, and `KEY=VALUE` with commas between. The longest text that exists as a file or folder is
+    the source, so that its name may hold commas and equals signs.
 
     Args:
         spec: names the dataset.
@@ -37,6 +37,15 @@ def load_data(spec: str, split: str) -> "Dataset":
     return reader.load(source, SPLIT_ALIASES.get(split, split), values)
 
 
+def check_captions(rows: "Dataset", spec: str, split: str):
+    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
+    if "captions" not in rows.column_names:
+        fix = "training and evaluation need them"
+        if "captions" in find_reader(spec).keys:
+            fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+        raise DataError(f"{spec}, split {split}, has no captions; {fix}.")
+
+
 def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
     """Splits a spec into its source (empty where the reader takes none) and the values of its keys.
 
@@ -46,12 +55,12 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
     text = spec.partition(":")[2]
     if not reader.source:
         return "", parse_keys(spec, [part.strip() for part in text.split(",") if part], reader.keys)
-    parts = [text]
-    if reader.keys and not os.path.lexists(os.path.expanduser(text)):
-        parts = re.split(r",(?=\s*\w+\s*=)", text)
-    if not parts[0]:
+    parts = re.split(r",(?=\s*\w+\s*=)", text) if reader.keys else [text]
+    sources = [os.path.expanduser(",".join(parts[:number])) for number in range(1, len(parts) + 1)]
+    number = next((number for number in range(len(parts), 0, -1) if os.path.lexists(sources[number - 1])), 1)
+    if not sources[number - 1]:
         raise DataError(f"The dataset {spec!r} names no {reader.source}; write {reader.usage}.")
-    return os.path.expanduser(parts[0]), parse_keys(spec, parts[1:], reader.keys)
+    return sources[number - 1], parse_keys(spec, parts[number:], reader.keys)
 
 
 def parse_keys(spec: str, parts: list[str], kinds: Mapping[str, type]) -> dict[str, Any]:

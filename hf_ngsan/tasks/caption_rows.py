@@ -6,6 +6,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
+from ..data.specs import check_captions
 from ..provenance import check_features
 
 
@@ -18,8 +19,8 @@ def load_rows(spec: str, split: str, with_captions: bool = True, limit: int | No
     rows = load_data(spec, split)
     if limit is not None and limit < len(rows):
         rows = rows.select(range(limit))
-    if with_captions and "captions" not in rows.column_names:
-        raise DataError(f"{spec}, split {split}, has no captions; training and evaluation need them.")
+    if with_captions:
+        check_captions(rows, spec, split)
     return rows
 
 

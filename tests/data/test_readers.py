@@ -37,7 +37,7 @@ def test_the_help_text_and_the_readme_have_every_reader():
     assert readers_table() in README.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("width", [80, 100])
 def test_the_help_text_keeps_to_its_width(width):
     assert max(map(len, describe_readers(width).splitlines())) <= width
 

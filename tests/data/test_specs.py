@@ -9,6 +9,7 @@ import pytest
 from datasets import Array2D, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.data.specs import check_captions
 from hf_ngsan.files import temporary_path
 
 
@@ -214,3 +215,12 @@ def test_two_processes_may_ask_at_once(tmp_path):
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0] == outputs[1]
     assert len(list(tmp_path.rglob("data.arrow"))) == 1
+
+
+def test_rows_without_captions_are_named_with_what_to_do():
+    rows = load_data("scenes:size=5", "train")
+    check_captions(rows, "scenes:size=5", "train")
+    with pytest.raises(DataError, match="scenes:size=5, split train"):
+        check_captions(rows.remove_columns("captions"), "scenes:size=5", "train")
+    with pytest.raises(DataError, match="captions=COLUMN"):
+        check_captions(rows.remove_columns("captions"), "images:photos", "train")

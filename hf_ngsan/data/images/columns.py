@@ -1,0 +1,164 @@
+"""Which columns of a dataset hold images, captions, ids and file names."""
+
+import re
+from dataclasses import dataclass
+
+import datasets
+from datasets import Dataset, LargeList, List, Value
+
+from ..errors import DataError
+
+IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
+CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description")
+NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
+ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
+FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a dataset that are read.
+
+    Attributes:
+        image: holds images, their bytes or the paths of their files.
+        captions: hold strings or lists of strings; none where there are no captions.
+        id, file_name: of the image, or None.
+        row_id: a plain `id`, which may be that of the image or of the caption, or None.
+        size: width and height in pixels, or none.
+    """
+
+    image: str
+    captions: tuple[str, ...]
+    id: str | None
+    row_id: str | None
+    file_name: str | None
+    size: tuple[str, ...]
+
+
+def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
+    """Finds the columns by their types and names, unless they are given.
+
+    Args:
+        dataset: as it lies there.
+        source: what to call it in errors.
+        image: the column of images.
+        captions: the column of captions, or several with `+` between.
+
+    Raises:
+        DataError: no image column, several of them, or a given column that is not there or of another type.
+    """
+    image = find_image_column(dataset, source) if image is None else given_image_column(dataset, source, image)
+    chosen = find_caption_columns(dataset) if captions is None else given_caption_columns(dataset, source, captions)
+    size = [find_name(dataset, (name,)) for name in ("width", "height")]
+    if not all(name is not None and is_integer(dataset.features[name]) for name in size):
+        size = []
+    file_name = find_name(dataset, FILE_NAMES)
+    if file_name is not None and not is_text(dataset.features[file_name]):
+        file_name = None
+    image_id, row_id = find_name(dataset, ID_NAMES), find_name(dataset, ("id",))
+    return Columns(image, tuple(chosen), image_id, row_id, file_name, tuple(size))
+
+
+def find_image_column(dataset: Dataset, source: str) -> str:
+    decoded = [name for name, feature in dataset.features.items() if isinstance(feature, datasets.Image)]
+    names = decoded or [name for name, feature in dataset.features.items() if is_encoded_image(feature)]
+    names = names or [
+        name
+        for name, feature in dataset.features.items()
+        if name.lower() in IMAGE_NAMES and is_value(feature, "binary", "large_binary")
+    ]
+    if len(names) > 1:
+        best = find_name(dataset.select_columns(names), IMAGE_NAMES)
+        if best is None:
+            raise DataError(
+                f"{source} has several columns of images, {', '.join(names)}; name one of them with image=COLUMN."
+            )
+        return best
+    if not names:
+        raise DataError(
+            f"{source} has no column of images among {list_columns(dataset)}; name one that holds images, their bytes"
+            " or the paths of their files with image=COLUMN."
+        )
+    return names[0]
+
+
+def given_image_column(dataset: Dataset, source: str, name: str) -> str:
+    check_name(dataset, source, "image", name)
+    feature = dataset.features[name]
+    fits = isinstance(feature, datasets.Image) or is_encoded_image(feature) or is_text(feature)
+    if not fits and not is_value(feature, "binary", "large_binary"):
+        raise DataError(
+            f"{source}: column {name!r} is of type {describe(feature)}; image= takes one of images, their bytes or the"
+            " paths of their files."
+        )
+    return name
+
+
+def find_caption_columns(dataset: Dataset) -> list[str]:
+    """Captions in one column with a name of `CAPTION_NAMES`, else in numbered ones such as `caption_0`, `caption_1`."""
+    texts = [name for name, feature in dataset.features.items() if is_text(feature) or is_text_list(feature)]
+    best = find_name(dataset.select_columns(texts), CAPTION_NAMES)
+    if best is not None:
+        return [best]
+    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in texts}
+    numbered = {name: (match[1], int(match[2])) for name, match in matches.items() if match}
+    if not numbered:
+        return []
+    stem = min(stem for stem, _ in numbered.values())
+    return sorted((name for name in numbered if numbered[name][0] == stem), key=lambda name: numbered[name][1])
+
+
+def given_caption_columns(dataset: Dataset, source: str, text: str) -> list[str]:
+    names = [text] if text in dataset.column_names else [name.strip() for name in text.split("+")]
+    for name in names:
+        check_name(dataset, source, "captions", name)
+        feature = dataset.features[name]
+        if not is_text(feature) and not is_text_list(feature):
+            raise DataError(
+                f"{source}: column {name!r} is of type {describe(feature)}; captions= takes strings or lists of them."
+            )
+    return names
+
+
+def check_name(dataset: Dataset, source: str, key: str, name: str):
+    if name not in dataset.column_names:
+        raise DataError(f"{source} has no column {name!r} for {key}=; there are {list_columns(dataset)}.")
+
+
+def find_name(dataset: Dataset, wanted: tuple[str, ...]) -> str | None:
+    """Returns the column that comes first in a list of names, capital letters aside."""
+    found = {name.lower(): name for name in dataset.column_names}
+    return next((found[name] for name in wanted if name in found), None)
+
+
+def list_columns(dataset: Dataset) -> str:
+    return ", ".join(dataset.column_names) or "no columns"
+
+
+def is_value(feature: object, *types: str) -> bool:
+    return isinstance(feature, Value) and feature.dtype in types
+
+
+def is_text(feature: object) -> bool:
+    return is_value(feature, "string", "large_string", "string_view")
+
+
+def is_text_list(feature: object) -> bool:
+    return isinstance(feature, List | LargeList) and is_text(feature.feature)
+
+
+def is_integer(feature: object) -> bool:
+    return isinstance(feature, Value) and feature.dtype.startswith(("int", "uint"))
+
+
+def is_encoded_image(feature: object) -> bool:
+    """Whether a feature is the struct in which the datasets library stores images."""
+    return (
+        isinstance(feature, dict)
+        and set(feature) == {"bytes", "path"}
+        and is_value(feature["bytes"], "binary", "large_binary", "null")
+    )
+
+
+def describe(feature: object) -> str:
+    return feature.dtype if isinstance(feature, Value) else type(feature).__name__

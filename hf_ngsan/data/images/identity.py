@@ -1,0 +1,82 @@
+"""Which rows show the same image, and the number by which an image is known."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset
+
+
+def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Finds the first row of each image.
+
+    Args:
+        keys: n values, equal for rows of the same image.
+        wanted: `(n,)`, whether a row counts.
+
+    Returns:
+        `(n,)`, the first wanted row with the key of each row; -1 at rows that do not count.
+    """
+    first, places = {}, np.full(len(wanted), -1)
+    for row in np.flatnonzero(wanted).tolist():
+        places[row] = first.setdefault(keys[row], row)
+    return places
+
+
+def number_at_the_end(name: str) -> int | None:
+    """391895 of `val2014/COCO_val2014_000000391895.jpg`."""
+    digits = re.search(r"[0-9]+$", PurePath(name).stem)
+    return int(digits[0]) if digits and len(digits[0]) < 19 else None
+
+
+def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
+    """The values as int64 if all are whole numbers or digits that write one, else None."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        if not pc.all(pc.match_substring_regex(column, r"^[0-9]{1,18}$"), skip_nulls=False).as_py():
+            return None
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return None
+    try:
+        return None if column.null_count else np.asarray(column.cast(pa.int64()))
+    except pa.ArrowInvalid:  # fractions, or numbers beyond 64 bits
+        return None
+
+
+def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yields the bytes and paths of undecoded images, `batch_size` rows at a time, without reading the bytes."""
+    for table in images.with_format("arrow").iter(batch_size=batch_size):
+        for chunk in table.column("image").chunks:
+            chunk.validate(full=True)
+            valid = chunk.is_valid()
+            yield tuple(pc.if_else(valid, chunk.field(name), None) for name in ("bytes", "path"))
+
+
+def image_paths(images: Dataset) -> list[str | None]:
+    """The path that is stored of every image."""
+    return [path for _, paths in image_parts(images) for path in paths.to_pylist()]
+
+
+def content_keys(images: Dataset) -> list[tuple]:
+    """Keys that are equal for images of the same bytes or, where only the path of a file is stored, the same path.
+
+    Bytes are read only of images that are as long as another one.
+    """
+    lengths = np.concatenate(
+        [np.asarray(pc.fill_null(pc.binary_length(data), -1), dtype=np.int64) for data, _ in image_parts(images)]
+    )
+    _, kinds, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+    is_shared = counts[kinds] > 1
+    keys = []
+    for data, paths in image_parts(images, batch_size=64):
+        for content, path in zip(data, paths, strict=True):
+            row = len(keys)
+            if not content.is_valid:
+                keys.append((-1, path.as_py()))
+            else:
+                digest = hashlib.sha256(content.as_buffer()).digest() if is_shared[row] else row
+                keys.append((int(lengths[row]), digest))
+    return keys

@@ -1,0 +1,66 @@
+"""Rows of images are decoded when they are read, and an image that cannot be is named."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from datasets import Dataset, Features
+from datasets.formatting import PythonFormatter, _register_formatter
+
+from ..errors import DataError
+
+FORMAT = "hf_ngsan_images"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from, for errors. Its class brings the format along where rows are sent to another process."""
+
+    name: str
+
+
+class NamingFormatter(PythonFormatter):
+    """The format of Python objects, whose errors name the row.
+
+    Args:
+        features: of the dataset.
+        origin: of its rows.
+    """
+
+    def __init__(self, features: Features | None = None, origin: Origin = Origin("the dataset"), **options: Any):
+        super().__init__(features, **options)
+        self.origin = origin
+
+    def format_row(self, pa_table: pa.Table) -> Mapping:
+        try:
+            return super().format_row(pa_table)
+        except Exception as error:  # Pillow says in many ways that a file is damaged
+            raise self.unreadable(pa_table, error) from error
+
+    def format_column(self, pa_table: pa.Table) -> list:
+        return self.format_batch(pa_table)[pa_table.column_names[0]]
+
+    def format_batch(self, pa_table: pa.Table) -> Mapping:
+        try:
+            return super().format_batch(pa_table)
+        except Exception:
+            for row in range(len(pa_table)):
+                self.format_row(pa_table.slice(row, 1))
+            raise
+
+    def unreadable(self, row: pa.Table, error: Exception) -> Exception:
+        if isinstance(error, MemoryError):
+            return error
+        known = [f"{key} {row[key][0]}" for key in ("image_id", "file_name") if key in row.column_names]
+        which = f"the image with {', '.join(known)}" if known else "an image"
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        return DataError(f"{self.origin.name}: {which} cannot be read ({reason}); replace it or leave its row out.")
+
+
+_register_formatter(NamingFormatter, FORMAT)
+
+
+def naming_rows(dataset: Dataset, name: str) -> Dataset:
+    """Returns the dataset, whose images raise a [`DataError`] that names their row where they cannot be decoded."""
+    return dataset.with_format(FORMAT, origin=Origin(name))

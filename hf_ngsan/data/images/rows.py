@@ -1,0 +1,202 @@
+"""Rows of the feature contract from a dataset of images with captions."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
+
+from ..errors import DataError
+from .captions import gather_captions
+from .columns import Columns, find_columns, is_text
+from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, whole_numbers
+from .reading import naming_rows
+from .sources import open_split, reason_of
+
+
+def load_images(
+    source: str, split: str, *, image: str | None = None, captions: str | None = None, config: str | None = None
+) -> Dataset:
+    """Loads one split of a dataset of images, with captions if it has any.
+
+    Captions lie in a column of lists, in several columns, or in a column of strings; rows with one string each are put
+    together where they show the same image: the same id, else the same file name, else the same bytes or path. Images
+    without a caption are left out, unless there is no caption at all.
+
+    The number of an image is that of its id column; else the one at the end of its file name, where every image has one
+    of its own; else the number of its row.
+
+    Args:
+        source: a folder written by `save_to_disk`, one that `load_dataset` reads (Parquet files, or image files with
+            `metadata.csv` or `metadata.jsonl`), a Parquet file, or the name of a dataset on the Hub.
+        split: `train`, `validation` (or `val`), `test`, or any other that exists.
+        image: the column of images, their bytes or the paths of their files; found by type and name if None.
+        captions: the column of captions, or several with `+` between; found by name if None.
+        config: which of several configurations of the dataset.
+
+    Returns:
+        `datasets.Dataset`, memory-mapped, with `image_id`, `image` (decoded when it is read, as `PIL.Image.Image`) and,
+        as far as they are known, `captions`, `file_name`, `width` and `height`. Reading an image that is damaged raises
+        a [`DataError`] that names its row.
+
+    Raises:
+        DataError: there is no such dataset, split or column, or it cannot be read.
+    """
+    dataset, numbers = open_split(source, split, config)
+    name = f"{source}, split {split}"
+    if not len(dataset):
+        raise DataError(f"{name}: the dataset has no rows.")
+    columns = find_columns(dataset, source, image, captions)
+    try:
+        return make_rows(dataset, columns, numbers, name, source)
+    except (pa.ArrowException, UnicodeError, OSError) as error:
+        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error
+
+
+def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
+    images = image_column(dataset, columns.image, source)
+    table = read_columns(dataset, columns)
+    wanted = np.full(len(dataset), numbers is None)
+    wanted[numbers or []] = True
+    check_images(images, wanted, name)
+    owners = np.where(wanted, np.arange(len(dataset)), -1)
+    if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
+        owners = first_rows(image_keys(table, columns, images, wanted, name), wanted)
+    chosen = np.flatnonzero(owners == np.arange(len(dataset)))
+    is_image_a_row = len(chosen) == np.count_nonzero(wanted)
+    found = {}
+    if columns.captions:
+        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
+        chosen = with_captions(found, chosen, name)
+    file_names = names_of_files(table, columns, images, source)
+    if file_names is not None:
+        found["file_name"] = pa.array(file_names, pa.string())
+    for side, column in zip(("width", "height"), columns.size, strict=False):
+        found[side] = table[column].cast(pa.int32())
+    id_column = columns.id or (columns.row_id if is_image_a_row else None)
+    found = {"image_id": image_ids(table, id_column, file_names, chosen, name, len(dataset)), **found}
+    metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
+    rows = concatenate_datasets([metadata, images], axis=1)
+    rows.info.description = ""  # where features say what they were made with
+    if len(chosen) < len(rows):
+        rows = rows.select(chosen)
+    return naming_rows(rows, name)
+
+
+TYPES = {
+    "image_id": Value("int64"),
+    "captions": List(Value("string")),
+    "file_name": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+}
+
+
+def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
+    """The images alone, as column `image`; paths are taken from the source's folder."""
+    if is_text(dataset.features[column]):
+        folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
+        paths = dataset.with_format(None)[column][:]
+        paths = [path if path is None or is_url(path) else os.path.join(folder, path) for path in paths]
+        return Dataset.from_dict({"image": paths}, features=Features({"image": Image()}))
+    images = dataset.select_columns([column]).with_format(None)
+    if not isinstance(dataset.features[column], Image):
+        images = images.cast_column(column, Image())
+    return images if column == "image" else images.rename_column(column, "image")
+
+
+def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
+    """The other columns that are needed, memory-mapped."""
+    names = dict.fromkeys(
+        filter(None, (*columns.captions, columns.id, columns.row_id, columns.file_name, *columns.size))
+    )
+    table = dataset.select_columns(list(names)).with_format("arrow")[:]
+    table.validate(full=True)
+    return table
+
+
+def check_images(images: Dataset, wanted: np.ndarray, name: str):
+    """Raises a DataError for the first row without an image, for images on the web, and if the first file is not there.
+
+    The other files are looked for when they are read, as there may be millions.
+    """
+    first, is_checked = 0, False
+    for data, paths in image_parts(images):
+        for place in np.flatnonzero(np.asarray(data.is_null()) & wanted[first : first + len(data)]).tolist():
+            path, where = paths[place].as_py(), f"{name}, row {first + place}"
+            if path is None:
+                raise DataError(f"{where} has no image; leave the row out.")
+            if is_url(path):
+                raise DataError(f"{where}: the image is a URL, {path}; download the images first.")
+            if not (is_checked or path.startswith("zip://") or os.path.exists(path)):
+                raise DataError(f"{where}: there is no image file {path}; put the files where the paths say.")
+            is_checked = True
+        first += len(data)
+
+
+def is_url(path: str) -> bool:
+    return "://" in path and not path.startswith("zip://")
+
+
+def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.ndarray, name: str) -> list[Any]:
+    """Values that are equal for rows of the same image."""
+    column = columns.id or columns.file_name
+    if column is None:
+        return content_keys(images)
+    keys = table[column].to_pylist()
+    missing = [row for row in np.flatnonzero(wanted) if keys[row] is None]
+    if missing:
+        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it tells which captions are of one image.")
+    return keys
+
+
+def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> np.ndarray:
+    """The rows that have captions; where none has, the column is dropped and all stay."""
+    number = np.asarray(found["captions"].value_lengths())[chosen]
+    if not number.any():
+        del found["captions"]
+        return chosen
+    left_out = int((number == 0).sum())
+    if left_out:
+        warnings.warn(f"{name}: {left_out} of {len(chosen)} images have no caption and were left out.", stacklevel=4)
+    return chosen[number > 0]
+
+
+def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: str) -> list[str | None] | None:
+    """The column of file names or, where every image has a path, that path within the source's folder."""
+    if columns.file_name is not None:
+        return table[columns.file_name].to_pylist()
+    paths = image_paths(images)
+    if None in paths:
+        return None
+    folder = Path(os.path.abspath(source))
+    inside = folder.is_dir() and all(Path(path).is_relative_to(folder) for path in paths)
+    return [Path(path).relative_to(folder).as_posix() if inside else Path(path).name for path in paths]
+
+
+def image_ids(
+    table: pa.Table,
+    column: str | None,
+    file_names: list[str | None] | None,
+    chosen: np.ndarray,
+    name: str,
+    num_rows: int,
+) -> np.ndarray:
+    """A number for every row that is unique among those chosen."""
+    numbers = None if column is None else whole_numbers(table[column])
+    if numbers is not None:
+        if len(np.unique(numbers[chosen])) == len(chosen):
+            return numbers
+        warnings.warn(
+            f"{name}: several images have the same {column}, so that their row numbers become their image_id.",
+            stacklevel=4,
+        )
+    elif file_names is not None:
+        found = [number_at_the_end(file_name or "") for file_name in file_names]
+        of_chosen = {found[row] for row in chosen}
+        if None not in of_chosen and len(of_chosen) == len(chosen):
+            return np.array([-1 if number is None else number for number in found])
+    return np.arange(num_rows)

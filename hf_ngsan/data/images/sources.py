@@ -1,0 +1,180 @@
+"""From a folder, a Parquet file or a Hub name to one split of a dataset as it lies there."""
+
+import errno
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import datasets
+from datasets import ClassLabel, Dataset, DatasetDict
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+from ..errors import DataError
+from ..splits import find_split
+
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+HUB_SECONDS = 10
+PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
+SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
+SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
+
+
+def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
+    """Opens one split of a dataset.
+
+    Args:
+        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet file, or a name on the Hub.
+        split: of a `DatasetDict` a key; of a dataset in one part a value of its column `split` or, without such a
+            column, the name of that part, which is `train` unless it says otherwise.
+        config: which of several configurations, for `load_dataset`.
+
+    Returns:
+        The dataset, memory-mapped, and the numbers of its rows that are in the split; None for all.
+
+    Raises:
+        DataError: there is no such dataset or split, or it cannot be read.
+    """
+    parts = open_source(source, config)
+    if len(parts) == 1:
+        [(name, dataset)] = parts.items()
+        if "split" in dataset.column_names:
+            column = split_column(dataset)
+            name = find_split(split, column)
+            if name is None:
+                raise no_such_split(source, split, dict.fromkeys(column))
+            return dataset, [number for number, value in enumerate(column) if value == name]
+    name = find_split(split, parts)
+    if name is None:
+        raise no_such_split(source, split, parts)
+    return parts[name], None
+
+
+def split_column(dataset: Dataset) -> list[str]:
+    feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
+    return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
+
+
+def no_such_split(source: str, split: str, available: dict) -> DataError:
+    only = (
+        "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
+        " validation-*.parquet"
+    )
+    return DataError(
+        f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
+    )
+
+
+def open_source(source: str, config: str | None) -> dict[str, Dataset]:
+    """Opens all splits of a dataset, by name."""
+    path = Path(source)
+    if path.is_dir():
+        if any((path / name).is_file() for name in SAVED_DATASET_FILES):
+            return splits_of(read(source, lambda: datasets.load_from_disk(source)))
+        refuse_patterns(source)
+        return splits_of(read(source, lambda: datasets.load_dataset(str(path.absolute()), name=config)))
+    if path.is_file():
+        if path.suffix.lower() != ".parquet":
+            raise DataError(f"{source} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
+        refuse_patterns(source)
+        found = SPLIT_IN_FILE_NAME.findall(path.stem)
+        files = {found[-1].lower() if found else "train": str(path.absolute())}
+        return splits_of(read(source, lambda: datasets.load_dataset("parquet", data_files=files)))
+    if not HUB_NAME.fullmatch(source):
+        raise DataError(f"{source} does not exist; give a folder, a Parquet file or the name of a dataset on the Hub.")
+    check_hub(source)
+    return splits_of(read(source, lambda: datasets.load_dataset(source, name=config)))
+
+
+def splits_of(found: Dataset | DatasetDict) -> dict[str, Dataset]:
+    return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
+
+
+def refuse_patterns(source: str):
+    if PATTERN_CHARACTERS.search(str(Path(source).absolute())):
+        raise DataError(
+            f"{source} has a path with one of * ? [ ], which the datasets library takes for patterns; rename it."
+        )
+
+
+def check_hub(name: str):
+    """Raises a DataError at once where the Hub cannot be reached, which the datasets library tries for a long time."""
+    if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
+        return
+    try:
+        HfApi().dataset_info(name, timeout=HUB_SECONDS)
+    except (GatedRepoError, RepositoryNotFoundError):
+        raise DataError(
+            f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to; check the name,"
+            " or log in with hf auth login."
+        ) from None
+    except Exception as error:  # whichever the HTTP library has for a connection that fails
+        raise DataError(
+            f"{name} is neither a folder or file here, nor can the Hub be asked for it ({reason_of(error)}); check the"
+            " path or the connection, or set HF_HUB_OFFLINE=1 to read it from the cache."
+        ) from None
+
+
+def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | DatasetDict:
+    """Calls a loading function of the datasets library, whose errors become one sentence."""
+    try:
+        with quiet_datasets():
+            return load()
+    except Exception as error:
+        chain = list(causes(error))
+        if any(is_of_cache(cause) for cause in chain):
+            raise DataError(
+                f"{source} must be prepared in the cache {datasets.config.HF_DATASETS_CACHE}, which cannot be written"
+                f" ({reason_of(chain[-1])}); set HF_DATASETS_CACHE to a folder that can."
+            ) from error
+        if os.path.exists(source):
+            raise DataError(
+                f"{source} cannot be read as a dataset ({reason_of(chain[-1])}); check its files, or get them again."
+            ) from error
+        raise DataError(
+            f"{source} is neither a folder or file here, nor can it be read from the Hub or its cache"
+            f" ({reason_of(chain[-1])}); check the path or the connection."
+        ) from error
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from, outermost first."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def is_of_cache(error: BaseException) -> bool:
+    """Whether an error says that a file cannot be written in the cache of the datasets library."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return getattr(error, "errno", None) in (errno.EROFS, errno.ENOSPC)
+    cache = os.path.abspath(datasets.config.HF_DATASETS_CACHE)
+    file = os.path.abspath(os.fspath(error.filename))
+    return file.startswith(cache) or cache.startswith(file)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in one line and without its full stop."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Inside the `with` block the datasets library logs nothing, and shows bars in a terminal only."""
+    shows_bars = datasets.are_progress_bars_disabled() is False
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        if shows_bars:
+            datasets.enable_progress_bars()

@@ -1,0 +1,343 @@
+import os
+import pickle
+import warnings
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
+
+from hf_ngsan.data import CaptionCollator, DataError, load_data
+from hf_ngsan.data.images import load_images
+from tests.data.images.photos import (
+    CAPTIONS,
+    encoded_without_description,
+    index_of,
+    lists,
+    one_row_a_caption,
+    parquet_folder,
+    picture,
+    picture_bytes,
+    several_columns,
+    split_dictionary,
+    table,
+    write_image_folder,
+    write_parquet,
+)
+
+FILE_NAMES = [f"photo_{index}.png" for index in range(3)]
+
+
+def check_rows(rows, indices=(0, 1, 2), captions=CAPTIONS):
+    assert [index_of(row["image"]) for row in rows] == list(indices)
+    assert [row["captions"] for row in rows] == [captions[index] for index in indices]
+    assert all(type(row["image_id"]) is int for row in rows)
+    assert rows.features["image_id"] == Value("int64")
+    assert isinstance(rows.features["image"], Image)
+
+
+def save(dataset, folder: Path) -> Path:
+    dataset.save_to_disk(str(folder))
+    return folder
+
+
+def as_one_row_a_caption(suffix):
+    rows = [
+        {"file_name": name, "text": text} for name, texts in zip(FILE_NAMES, CAPTIONS, strict=True) for text in texts
+    ]
+    return lambda folder: write_image_folder(folder, rows, suffix)
+
+
+def as_lists_of_lines(folder):
+    rows = [{"file_name": name, "captions": texts} for name, texts in zip(FILE_NAMES, CAPTIONS, strict=True)]
+    return write_image_folder(folder, rows, ".jsonl")
+
+
+SHAPES = {
+    "Parquet, lists": lambda folder: parquet_folder(folder),
+    "Parquet, several columns": lambda folder: write_parquet(several_columns(), folder / "train.parquet").parent,
+    "Parquet, a row a caption": lambda folder: write_parquet(one_row_a_caption(), folder / "train.parquet").parent,
+    "Parquet, images undescribed": lambda folder: write_parquet(
+        encoded_without_description(lists()), folder / "train.parquet"
+    ),
+    "one Parquet file": lambda folder: write_parquet(lists(), folder / "all.parquet"),
+    "save_to_disk, splits": lambda folder: save(split_dictionary(), folder),
+    "save_to_disk, no splits": lambda folder: save(lists(), folder),
+    "save_to_disk, column split": lambda folder: save(lists().add_column("split", ["train"] * 3), folder),
+    "metadata.csv, a row a caption": as_one_row_a_caption(".csv"),
+    "metadata.jsonl, a row a caption": as_one_row_a_caption(".jsonl"),
+    "metadata.jsonl, lists": as_lists_of_lines,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_gives_the_same_rows(tmp_path, shape):
+    rows = load_data(f"images:{SHAPES[shape](tmp_path / 'mine')}", "train")
+    check_rows(rows)
+    assert rows["image_id"][:] == ([0, 1, 3] if shape == "Parquet, a row a caption" else [0, 1, 2])
+    assert rows.info.description == ""
+    assert rows.cache_files, "it lies on the disk, not in memory"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [{"image_id": [7, 5, 3_767_841_911]}, {"img_id": ["7", "005", "3767841911"]}, {"cocoid": [7.0, 5.0, 3767841911.0]}],
+)
+def test_an_id_tells_the_rows_of_an_image_and_is_its_number(tmp_path, column):
+    """The two last pictures are the same, and nevertheless two images."""
+    dataset = one_row_a_caption(**column).cast_column("image", Image(decode=False))
+    data = [{"bytes": picture_bytes(min(index, 1)), "path": None} for index in (0, 1, 1, 2, 2, 0)]
+    dataset = dataset.remove_columns("image").add_column("image", data).cast_column("image", Image())
+    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    assert rows["image_id"][:] == [7, 5, 3_767_841_911]
+    assert rows["captions"][:] == CAPTIONS
+    assert [index_of(row["image"]) for row in rows] == [0, 1, 1]
+
+
+def test_a_file_name_tells_the_rows_of_an_image_and_ends_in_its_number(tmp_path):
+    names = ["COCO_val2014_000000391895.jpg", "b/12.jpg", "c-7.png"]
+    dataset = one_row_a_caption()
+    indices = [0, 1, 1, 2, 2, 0]
+    dataset = dataset.add_column("id", list(range(6))).add_column("filename", [names[index] for index in indices])
+    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    check_rows(rows)
+    assert rows["image_id"][:] == [391895, 12, 7]
+    assert rows["file_name"][:] == names
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"image_id": ["a", "b", "c"]},
+        {"image_id": [1.5, 2.0, 3.0]},
+        {"filename": ["a1.jpg", "b1.jpg", "c2.jpg"]},
+        {"filename": ["a1.jpg", "b.jpg", "c2.jpg"]},
+        {"filename": ["1234567890123456789.jpg", "2.jpg", "3.jpg"]},
+    ],
+)
+def test_without_numbers_of_their_own_the_row_is_the_number(tmp_path, column):
+    dataset = lists()
+    for name, values in column.items():
+        dataset = dataset.add_column(name, values)
+    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    check_rows(rows)
+    assert rows["image_id"][:] == [0, 1, 2]
+
+
+def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
+    file = write_parquet(lists().add_column("image_id", [4, 4, 5]), tmp_path / "mine.parquet")
+    with pytest.warns(UserWarning, match="image_id"):
+        rows = load_data(f"images:{file}", "train")
+    assert rows["image_id"][:] == [0, 1, 2]
+
+
+def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_path):
+    captions = [["a cat", " \n", None, "one cat"], [" "], None]
+    file = write_parquet(table({"image": [0, 1, 2], "captions": captions}), tmp_path / "mine.parquet")
+    with pytest.warns(UserWarning, match="2 of 3 images"):
+        rows = load_data(f"images:{file}", "train")
+    check_rows(rows, [0])
+
+
+def test_a_row_for_each_caption_may_have_empty_ones(tmp_path):
+    dataset = table({"image": [0, 0, 1, 0], "caption": ["a cat", None, " ", "one cat"]})
+    with pytest.warns(UserWarning, match="1 of 2 images"):
+        rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    check_rows(rows, [0])
+
+
+@pytest.mark.parametrize("captions", [[None] * 3, [[], [" "], None]])
+def test_where_no_image_has_a_caption_all_stay_for_inference(tmp_path, captions):
+    dataset = table({"image": [0, 1, 2]}).add_column("captions", captions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    assert "captions" not in rows.column_names
+    assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
+
+
+def test_a_folder_of_image_files_has_no_captions(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for index in range(3):
+        picture(index).save(tmp_path / "mine" / f"photo {index + 5}.png")
+    rows = load_data(f"images:{tmp_path / 'mine'}", "train")
+    assert rows.column_names == ["image_id", "file_name", "image"]
+    assert rows["image_id"][:] == [5, 6, 7]
+    assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
+
+
+def test_columns_can_be_named(tmp_path):
+    dataset = table({"left": [0, 1, 2], "en": ["a cat", "a dog", "a cow"]}, image="left")
+    dataset = dataset.add_column("de, alt=1", ["eine Katze", "ein Hund", "eine Kuh"])
+    right = [{"bytes": picture_bytes(index), "path": None} for index in (2, 1, 0)]
+    dataset = dataset.add_column("right", right).cast_column("right", Image())
+    spec = f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}"
+    assert [index_of(row["image"]) for row in load_data(f"{spec},image=right", "train")] == [2, 1, 0]
+    with pytest.raises(DataError, match=r"left, right.*image="):
+        load_data(spec, "train")
+    rows = load_data(f"{spec},captions=en,image=left", "train")
+    check_rows(rows, captions=[["a cat"], ["a dog"], ["a cow"]])
+    both = load_images(str(tmp_path / "mine.parquet"), "train", image="left", captions="en+de, alt=1")
+    assert both["captions"][0] == ["a cat", "eine Katze"]
+
+
+def test_a_column_whose_name_has_a_plus_sign(tmp_path):
+    file = write_parquet(table({"image": [0], "a+b": ["a cat"], "a": ["no"]}), tmp_path / "mine.parquet")
+    assert load_data(f"images:{file},captions=a+b", "train")["captions"][:] == [["a cat"]]
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_images_as_paths_or_bytes(tmp_path, as_bytes):
+    for index in range(3):
+        (tmp_path / f"{index}.png").write_bytes(picture_bytes(index))
+    values = [picture_bytes(index) if as_bytes else f"{index}.png" for index in range(3)]
+    file = write_parquet(Dataset.from_dict({"where": values, "captions": CAPTIONS}), tmp_path / "mine.parquet")
+    check_rows(load_data(f"images:{file},image=where", "train"))
+
+
+def test_width_and_height_are_kept_where_they_are_known(tmp_path):
+    dataset = lists().add_column("width", [20, 21, 22]).add_column("height", [10, 10, 10])
+    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
+    assert [(row["width"], row["height"]) for row in rows] == [row["image"].size for row in rows]
+    other = lists().add_column("width", ["20"] * 3).add_column("height", [10, 10, 10])
+    rows = load_data(f"images:{write_parquet(other, tmp_path / 'other.parquet')}", "train")
+    assert not {"width", "height"} & set(rows.column_names)
+
+
+@pytest.mark.parametrize("split", ["validation", "val"])
+def test_splits_by_file_names_keys_and_columns(tmp_path, split):
+    column = ["train", "valid", "train"]
+    label = lists().add_column("split", [0, 1, 0]).cast_column("split", ClassLabel(names=["train", "dev"]))
+    sources = {
+        parquet_folder(tmp_path / "folder"): [2, 0],
+        save(split_dictionary(), tmp_path / "saved"): [2, 0],
+        write_parquet(lists().select([2, 0]), tmp_path / "flickr_val-00.parquet"): [2, 0],
+        write_parquet(lists().add_column("split", column), tmp_path / "karpathy.parquet"): [1],
+        save(DatasetDict(test=lists().add_column("split", column)), tmp_path / "one"): [1],
+        save(label, tmp_path / "label"): [1],
+    }
+    for source, indices in sources.items():
+        check_rows(load_data(f"images:{source}", split), indices)
+
+
+def test_captions_of_a_split_column_stay_within_their_split(tmp_path):
+    dataset = one_row_a_caption().add_column("split", ["train", "train", "test", "train", "train", "test"])
+    file = write_parquet(dataset, tmp_path / "mine.parquet")
+    check_rows(load_data(f"images:{file}", "train"), captions=[["a cat"], ["a dog"], ["a cow", "one cow"]])
+    check_rows(load_data(f"images:{file}", "test"), [1, 0], captions=[["one cat"], ["one dog"]])
+
+
+def test_nothing_is_decoded_before_it_is_read(tmp_path, monkeypatch):
+    folder = parquet_folder(tmp_path / "mine")
+    decoded = []
+    decode = Image.decode_example
+
+    def count(self, value, **options):
+        decoded.append(1)
+        return decode(self, value, **options)
+
+    monkeypatch.setattr(Image, "decode_example", count)
+    rows = load_data(f"images:{folder}", "train")
+    rows["captions"][:], rows["image_id"][:], rows.remove_columns("image")[0], rows.select([1])
+    assert not decoded
+    rows.select([1, 2])[0]["image"]
+    assert len(decoded) == 1
+
+
+def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_path):
+    rows = load_data(f"images:{write_parquet(one_row_a_caption(), tmp_path / 'mine.parquet')}", "train")
+    rows = rows.add_column("caption_weights", [[0.5, 1.5]] * 3)
+    check_rows(rows)
+    chosen = pickle.loads(pickle.dumps(rows.select([2, 0])))
+    check_rows(chosen, [2, 0])
+    batch = chosen.__getitems__([1, 0])
+    assert [index_of(row["image"]) for row in batch] == [0, 2]
+    assert batch[0]["caption_weights"] == [0.5, 1.5]
+    assert "image" not in chosen.remove_columns("image")[0]
+    assert [index_of(image) for image in chosen["image"]] == [2, 0]
+    assert set(chosen.select_columns(["captions"])[0]) == {"captions"}
+
+
+def test_a_batch_for_a_captioner_holds_the_images(tmp_path):
+    rows = load_data(f"images:{parquet_folder(tmp_path / 'mine')}", "train")
+    batch = CaptionCollator(lambda **inputs: inputs, captions_per_image=2)(rows.__getitems__([1, 2]))
+    assert [index_of(image) for image in batch["images"]] == [1, 2]
+    assert batch["captions"] == CAPTIONS[1:]
+
+
+@pytest.mark.parametrize("content", [b"no image", b"", picture_bytes(1)[:40]])
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_damaged_image_is_named_when_it_is_read(tmp_path, content, as_file):
+    if as_file:
+        source = SHAPES["metadata.jsonl, lists"](tmp_path / "mine")
+        (source / "photo_1.png").write_bytes(content)
+    else:
+        data = [{"bytes": picture_bytes(0), "path": None}, {"bytes": content, "path": None}]
+        dataset = Dataset.from_dict({"image": data, "captions": CAPTIONS[:2], "image_id": [4, 1]})
+        source = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
+    rows = load_data(f"images:{source}", "train")
+    check_rows(rows.select([0]), [0])
+    for read in (lambda: rows[1], lambda: rows.__getitems__([0, 1]), lambda: list(rows)):
+        with pytest.raises(DataError) as error:
+            read()
+        assert all(fact in str(error.value) for fact in (str(source), "split train", "image_id 1"))
+        assert ("photo_1.png" in str(error.value)) == as_file
+        assert "\n" not in str(error.value)
+    with pytest.raises(DataError, match="an image cannot be read"):
+        rows.select_columns("image")[1]
+
+
+def test_an_image_file_that_is_gone_is_named(tmp_path):
+    source = SHAPES["metadata.jsonl, lists"](tmp_path / "mine")
+    rows = load_data(f"images:{source}", "train")
+    (source / "photo_2.png").unlink()
+    with pytest.raises(DataError, match=r"image_id 2, file_name photo_2\.png"):
+        rows[2]
+
+
+def shared_data(name: str) -> Path:
+    folder = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", name)
+    if "HF_NGSAN_TEST_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip(f"HF_NGSAN_TEST_DATA does not name a folder with data/{name}")
+    return folder
+
+
+def test_photographs_in_parquet_files():
+    folder = shared_data("flickr8k")
+    rows = load_data(f"images:{folder}", "validation")
+    table = pq.read_table(folder / "validation-00000-of-00001.parquet", columns=["image_id", "file_name", "captions"])
+    assert rows.select_columns(["image_id", "file_name", "captions"])[:] == table.to_pydict()
+    for row in rows.select(range(0, 1000, 200)):
+        assert row["image"].size == (224, 224) and row["image"].mode == "RGB"
+    alone = load_data(f"images:{folder / 'validation-00000-of-00001.parquet'}", "validation")
+    assert alone["captions"][:] == rows["captions"][:]
+    train = load_data(f"images:{folder}", "train")
+    assert len(train) == 6000 and len(set(train["image_id"][:])) == 6000
+
+
+def test_photographs_one_row_a_caption_are_told_apart_by_their_content(tmp_path):
+    folder = shared_data("flickr8k")
+    whole = datasets.Dataset.from_parquet(str(folder / "validation-00000-of-00001.parquet")).select(range(50))
+    rows = [
+        {"image": row["image"], "caption": row["captions"][k]}
+        for k in range(5)
+        for row in whole.cast_column("image", Image(decode=False))
+    ]
+    dataset = Dataset.from_list(rows).cast_column("image", Image())
+    dataset = dataset.cast_column("image", Image(decode=False)).map(
+        lambda row: {"image": {**row["image"], "path": None}}
+    )
+    file = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
+    loaded = load_data(f"images:{file}", "train")
+    assert loaded["captions"][:] == whole["captions"][:]
+    np.testing.assert_array_equal(np.asarray(loaded[7]["image"]), np.asarray(whole[7]["image"]))
+
+
+def test_photographs_of_any_size_and_mode_in_a_folder():
+    rows = load_data(f"images:{shared_data('coco_photos') / 'images'}", "train")
+    assert len(rows) == 96
+    assert rows["image_id"][:][:3] == [139, 785, 802]
+    modes = {row["image_id"]: row["image"].mode for row in rows}
+    assert {image_id for image_id, mode in modes.items() if mode == "L"} == {7888, 431848}
