@@ -45,6 +45,16 @@ def caption_diagnostics(
 
     Raises:
         ValueError: there are no captions, or one is no string.
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics.diagnostics import caption_diagnostics
+    >>> found = caption_diagnostics(["a man riding a", "a dog dog", "two birds", "two birds"])
+    >>> found["bad_endings"], found["stutter"], found["distinct_captions"]
+    (0.25, 0.25, 0.75)
+
+    ```
     """
     if isinstance(captions, str) or not len(captions):
         raise ValueError("Diagnostics need a list of at least one caption.")

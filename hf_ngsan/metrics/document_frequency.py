@@ -34,6 +34,18 @@ class DocumentFrequency:
         vocabulary (`tuple[str]` or `None`): the words, or `None` where the words are token ids.
         eos_token_id (`int` or `None`): token ids only: sequences end with the first such token.
         ignored_token_ids (`tuple[int]`): token ids only: tokens left out everywhere (start, padding).
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics import DocumentFrequency
+    >>> frequency = DocumentFrequency.from_captions([["a red bus", "a bus"], ["a cat"], ["the cat on a bus"]])
+    >>> frequency.num_documents
+    3
+    >>> frequency.to_dict()["a",], frequency.to_dict()["a", "bus"]
+    (3, 2)
+
+    ```
     """
 
     def __init__(

@@ -47,6 +47,18 @@ def retrieval_metrics(
     Raises:
         ValueError: shapes do not fit, an image has no caption, a value is not a number, or the images cannot be divided
             into `folds` equal parts.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.metrics.retrieval import retrieval_metrics
+    >>> similarity = np.array([[0.9, 0.2, 0.3, 0.5], [0.4, 0.6, 0.7, 0.1]])  # two images with two captions each
+    >>> metrics = retrieval_metrics(similarity, recall_at=(1, 2))
+    >>> metrics["image_to_text_r1"], metrics["text_to_image_r1"]
+    (100.0, 50.0)
+
+    ```
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     images = len(similarity)

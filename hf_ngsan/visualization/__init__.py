@@ -1,4 +1,4 @@
-"""Figures that explain a captioner: what each word looked at, and what its geometric bias prefers.
+"""Figures that explain a captioner: the regions that each word attended to, and the geometry that its bias prefers.
 
 Nothing heavy is imported before it is used; figures need matplotlib (the extra `plots`).
 """

@@ -1,9 +1,16 @@
-"""Which visual tokens a captioner attended to while it predicted each word."""
+"""Attention of a captioner to visual tokens while it predicted each word."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -13,13 +20,24 @@ class WordAttention:
     Attributes:
         words: the T words of the caption, without special tokens.
         weights: float32 `(T, N)`; row t belongs to the prediction of word t and sums to 1 over the N visual tokens.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.visualization import WordAttention
+    >>> attention = WordAttention(["a", "red", "bus"], np.array([[0.5, 0.5], [0.1, 0.9], [0.2, 0.8]], np.float32))
+    >>> attention.position("bus"), attention.of("bus").tolist() == attention.of(2).tolist()
+    (2, True)
+
+    ```
     """
 
     words: list[str]
     weights: np.ndarray
 
     def of(self, word: str | int) -> np.ndarray:
-        """The weights `(N,)` of a word, given itself (its first occurrence) or its position.
+        """Returns the weights `(N,)` of a word, named by itself (its first occurrence) or its position.
 
         Raises:
             ValueError: the caption has no such word.
@@ -27,7 +45,7 @@ class WordAttention:
         return self.weights[self.position(word)]
 
     def position(self, word: str | int) -> int:
-        """The position of a word in the caption; raises as `of` does."""
+        """Returns the position of a word in the caption; raises as `of`."""
         if isinstance(word, str) and word in self.words:
             return self.words.index(word)
         if isinstance(word, int) and -len(self.words) <= word < len(self.words):
@@ -37,21 +55,27 @@ class WordAttention:
         )
 
 
-def word_attention(model, tokenizer, inputs: Mapping, sequences, layer: int | None = None) -> list[WordAttention]:
-    """Cross-attention over visual tokens for every word of generated captions.
+def word_attention(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    inputs: Mapping[str, Any],
+    sequences: torch.Tensor,
+    layer: int | None = None,
+) -> list[WordAttention]:
+    """Returns the cross-attention to visual tokens for every word of generated captions.
 
     Args:
-        model: a captioner of this package; its method `word_attention` makes the pass over the captions.
-        tokenizer: the model's.
-        inputs: what the processor made of B images; its prefixes and labels are not looked at.
-        sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included; C
-            captions an image, those of one image next to each other.
-        layer: the decoder layer to look at; None for the mean over all. The mean over heads is taken in either case.
+        model: a captioner of this package; its method `word_attention` runs over the captions.
+        tokenizer: that of the model.
+        inputs: the processor's output for B images; its prefixes and labels are ignored.
+        sequences: int64 `(B * C, length)`, the output of `generate()` with its start tokens; C captions an image, those
+            of one image next to each other.
+        layer: the decoder layer; None for the mean over all. The mean over heads is taken in either case.
 
     Returns:
-        One `WordAttention` for each sequence, over the real visual tokens of its image.
+        The attention of each sequence, over the real visual tokens of its image.
 
     Raises:
-        ValueError: no such layer.
+        ValueError: the decoder has no such layer.
     """
     return [WordAttention(*found) for found in model.word_attention(tokenizer, inputs, sequences, layer)]

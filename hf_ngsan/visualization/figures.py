@@ -1,23 +1,39 @@
 """Figures of an image with its boxes, its caption and what the words of the caption attended to."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .attention import WordAttention
 from .plots import ACCENT, INK, QUIET, new_figure
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+    from PIL.Image import Image
+
 CHARACTERS_PER_LINE = 48
 COLUMNS = 4
 PANEL_INCHES = 3.8
 
 
-def plot_caption(image, boxes, attention: WordAttention, word: str | int, names: Sequence[str] | None = None):
-    """An image with its boxes, its caption, and the attention of one word.
+def plot_caption(
+    image: Image | np.ndarray,
+    boxes: ArrayLike,
+    attention: WordAttention,
+    word: str | int,
+    names: Sequence[str] | None = None,
+) -> Figure:
+    """Draws an image with its boxes, its caption, and the attention of one word.
 
-    On the left the boxes with their names, on the right how the attention of the word, highlighted in the caption, is
-    shared out among them.
+    The boxes with their names are on the left. On the right the attention of the word, which is highlighted in the
+    caption, is split among them.
 
     Args:
         image: a `PIL.Image.Image` or an array `(H, W, 3)`.
@@ -26,12 +42,23 @@ def plot_caption(image, boxes, attention: WordAttention, word: str | int, names:
         word: the word, or its position.
         names: of the boxes; their numbers otherwise.
 
-    Returns:
-        `matplotlib.figure.Figure`.
-
     Raises:
-        ValueError: the caption has no such word, or boxes, names and weights are not equally many.
+        ValueError: the caption has no such word, or the numbers of boxes, names and weights differ.
         MissingPlotsError: matplotlib is not installed.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.visualization import WordAttention, plot_caption
+    >>> image = np.zeros((90, 120, 3), np.uint8)
+    >>> boxes = [[0.1, 0.2, 0.5, 0.8], [0.6, 0.1, 0.9, 0.5]]
+    >>> attention = WordAttention(["a", "bus"], np.array([[0.5, 0.5], [0.1, 0.9]], np.float32))
+    >>> figure = plot_caption(image, boxes, attention, "bus", names=["car", "bus"])
+    >>> [panel.get_title() for panel in figure.axes]
+    ['', 'regions', 'attention of “bus”']
+
+    ```
     """
     position = attention.position(word)
     weights = attention.weights[position]
@@ -53,12 +80,12 @@ def plot_caption(image, boxes, attention: WordAttention, word: str | int, names:
     return figure
 
 
-def plot_words(image, boxes, attention: WordAttention):
-    """An image once for every word of its caption, with the attention of the word.
+def plot_words(image: Image | np.ndarray, boxes: ArrayLike, attention: WordAttention) -> Figure:
+    """Draws an image once for every word of its caption, with the attention of the word.
 
-    Args, returns and raises: as `plot_caption`.
+    Args and raises: as [`plot_caption`].
     """
-    boxes = to_pixels(check_boxes(boxes, attention), image)
+    pixel_boxes = to_pixels(check_boxes(boxes, attention), image)
     rows = math.ceil(len(attention.words) / COLUMNS)
     figure = new_figure(8.4, 2.35 * rows)
     panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
@@ -66,12 +93,13 @@ def plot_words(image, boxes, attention: WordAttention):
         panel.set_axis_off()
     for panel, word, weights in zip(panels, attention.words, attention.weights, strict=False):
         show_image(panel, image, faded=True)
-        draw_weights(panel, boxes, weights)
+        draw_weights(panel, pixel_boxes, weights)
         panel.set_title(word, fontsize=11, color=INK)
     return figure
 
 
-def check_boxes(boxes, attention: WordAttention, names: Sequence[str] | None = None) -> np.ndarray:
+def check_boxes(boxes: ArrayLike, attention: WordAttention, names: Sequence[str] | None = None) -> np.ndarray:
+    """Returns the boxes as an array; a ValueError says if there are not as many weights and names."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
@@ -88,12 +116,13 @@ def check_boxes(boxes, attention: WordAttention, names: Sequence[str] | None = N
     return boxes
 
 
-def to_pixels(boxes: np.ndarray, image) -> np.ndarray:
+def to_pixels(boxes: np.ndarray, image: Image | np.ndarray) -> np.ndarray:
     height, width = np.asarray(image).shape[:2]
     return boxes * [width, height, width, height]
 
 
-def show_image(panel, image, faded: bool = False):
+def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> None:
+    """Draws an image without ticks; `faded` leaves room for what is drawn over it."""
     pixels = np.asarray(image)
     panel.imshow(pixels, alpha=0.5 if faded else 1.0)
     panel.set_xlim(0, pixels.shape[1])
@@ -104,8 +133,8 @@ def show_image(panel, image, faded: bool = False):
         spine.set_color("#d4d4d4")
 
 
-def draw_weights(panel, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False):
-    """Boxes filled the more, the more weight they have; `boxes` in pixels."""
+def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False) -> None:
+    """Draws boxes, given in pixels, which are the fuller in colour the more weight they have."""
     largest = max(float(weights.max()), 1e-12)
     order = np.argsort(weights)
     for index in order:
@@ -115,19 +144,19 @@ def draw_weights(panel, boxes: np.ndarray, weights: np.ndarray, show_values: boo
         draw_labels(panel, boxes[order], [f"{weight:.0%}" for weight in weights[order]])
 
 
-def draw_box(panel, box: np.ndarray, colour: str, fill: float = 0.0, width: float = 1.0):
+def draw_box(panel: Axes, box: np.ndarray, colour: str, fill: float = 0.0, width: float = 1.0) -> None:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    size = box[2:] - box[:2]
-    style = {"facecolor": to_rgba(ACCENT, fill), "edgecolor": colour, "linewidth": width}
-    panel.add_patch(Rectangle(tuple(box[:2]), *size, **style))
+    left, top, right, bottom = map(float, box)
+    style: dict[str, Any] = {"facecolor": to_rgba(ACCENT, fill), "edgecolor": colour, "linewidth": width}
+    panel.add_patch(Rectangle((left, top), right - left, bottom - top, **style))
 
 
-def draw_labels(panel, boxes: np.ndarray, labels: Sequence[str]):
-    """A label at each box: above it, below it or beside it, wherever it first meets no other label."""
+def draw_labels(panel: Axes, boxes: np.ndarray, labels: Sequence[str]) -> None:
+    """Writes a label above, below or beside each box, at the first of these places where no other label is."""
     width, height = panel.get_xlim()[1], panel.get_ylim()[0]
-    taken = []
+    taken: list[tuple[float, ...]] = []
     for (left, top, right, bottom), label in zip(boxes, labels, strict=True):
         # rough size of the text, as the picture is PANEL_INCHES wide
         half_x, half_y = width / PANEL_INCHES * np.array([0.034 * len(label) + 0.03, 0.075])
@@ -154,19 +183,23 @@ def overlap(area: Sequence[float], other: Sequence[float]) -> bool:
     return area[0] < other[2] and other[0] < area[2] and area[1] < other[3] and other[1] < area[3]
 
 
-def write_caption(panel, words: Sequence[str], highlighted: int):
-    """The caption in the middle of an empty panel, one word of it in colour."""
+def write_caption(panel: Axes, words: Sequence[str], highlighted: int) -> None:
+    """Writes the caption in the middle of an empty panel, with one word in colour."""
     from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea, VPacker
 
     panel.set_axis_off()
-    lines = []
+    lines: list[list[tuple[str, dict[str, Any]]]] = []
     for index, word in enumerate(words):
         chosen = index == highlighted
-        style = {"fontsize": 13, "color": ACCENT if chosen else INK, "fontweight": "bold" if chosen else "normal"}
+        style: dict[str, Any] = {
+            "fontsize": 13,
+            "color": ACCENT if chosen else INK,
+            "fontweight": "bold" if chosen else "normal",
+        }
         if not lines or sum(len(text) + 1 for text, _ in lines[-1]) + len(word) > CHARACTERS_PER_LINE:
             lines.append([])
         lines[-1].append((word, style))
-    rows = [
+    rows: list[Artist] = [
         HPacker(children=[TextArea(word, textprops=style) for word, style in line], pad=0, sep=5, align="baseline")
         for line in lines
     ]

@@ -1,8 +1,18 @@
-"""What a geometric bias prefers: figures 3 and 4 of Guo et al. 2020."""
+"""The geometry that a geometric bias prefers: figures 3 and 4 of Guo et al. 2020."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .plots import INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+    from torch import nn
+    from transformers.modeling_utils import PreTrainedModel
 
 FIXED = (0.5, 1.0, 2.0)
 LARGEST = 3.0
@@ -12,22 +22,24 @@ BRIGHTEST = 99  # percentile of the values that has the brightest colour
 LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
 
 
-def geometric_weights(model, dx, dy, dw, dh, layer: int = 0) -> np.ndarray:
-    """The content-independent geometric bias, eq. 11 of Guo et al. 2020, as a function of relative geometry.
+def geometric_weights(
+    model: PreTrainedModel, dx: ArrayLike, dy: ArrayLike, dw: ArrayLike, dh: ArrayLike, layer: int = 0
+) -> np.ndarray:
+    """Returns the content-independent geometric bias, eq. 11 of Guo et al. 2020, as a function of relative geometry.
 
     Args:
-        model: a captioner whose `geometric_bias` contains `"content"`; the other kinds depend on what regions show, and
-            are left out.
+        model: a captioner whose `geometric_bias` contains `"content"`; the other kinds depend on the features of the
+            regions and are left out.
         dx, dy: offsets (x_j - x_i) / w_i and (y_j - y_i) / h_i, whose sign counts only with
             `geometry_features="signed"`; numbers or arrays, all four of which broadcast together.
         dw, dh: ratios w_i / w_j and h_i / h_j, above 0.
-        layer: of the encoder.
+        layer: the layer of the encoder.
 
     Returns:
         float32 array `(num_heads, *shape)`.
 
     Raises:
-        ValueError: a model without such a bias, no such layer, or a ratio that is not above 0.
+        ValueError: the model has no such bias or layer, or a ratio is not above 0.
     """
     import torch
 
@@ -45,9 +57,9 @@ def geometric_weights(model, dx, dy, dw, dh, layer: int = 0) -> np.ndarray:
     return weights.float().cpu().numpy().reshape(-1, *dx.shape)
 
 
-def content_bias(model, layer: int):
-    """The embedding of relative geometry and a layer's projection of it to one weight a head."""
-    encoder = model.get_encoder()
+def content_bias(model: PreTrainedModel, layer: int) -> tuple[nn.Module, nn.Module]:
+    """Returns the embedding of relative geometry and a layer's projection of it to one weight a head."""
+    encoder: Any = model.get_encoder()
     layers = getattr(encoder, "layers", ())
     kinds = list(getattr(model.config, "geometric_bias", ()))
     if "content" not in kinds:
@@ -60,23 +72,23 @@ def content_bias(model, layer: int):
     return encoder.geometry_embedding, layers[layer].geometric_bias.content_proj
 
 
-def plot_geometric_weights(model, vary: str = "position", layer: int = 0, head: int | None = None):
-    """Figure 3 (`vary="position"`) or figure 4 (`vary="size"`) of Guo et al. 2020.
+def plot_geometric_weights(
+    model: PreTrainedModel, vary: Literal["position", "size"] = "position", layer: int = 0, head: int | None = None
+) -> Figure:
+    """Draws figure 3 (`vary="position"`) or figure 4 (`vary="size"`) of Guo et al. 2020.
 
-    Three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh with Δx = Δy in
-    {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios from just above 0 to 3.
+    The figure has three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh
+    with Δx = Δy in {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios run from just
+    above 0 to 3.
 
     Args:
-        model: see `geometric_weights`.
-        vary: `"position"` or `"size"`.
-        layer: of the encoder.
+        model: see [`geometric_weights`].
+        vary: the geometry on the axes.
+        layer: the layer of the encoder.
         head: one head; None for the mean over heads.
 
-    Returns:
-        `matplotlib.figure.Figure`.
-
     Raises:
-        ValueError: another `vary`, no such head, or what `geometric_weights` raises.
+        ValueError: `vary` is another, there is no such head, or as [`geometric_weights`].
         MissingPlotsError: matplotlib is not installed.
     """
     if vary not in LABELS:
@@ -84,11 +96,14 @@ def plot_geometric_weights(model, vary: str = "position", layer: int = 0, head: 
     horizontal, vertical, fixed_label = LABELS[vary]
     signed = vary == "position" and model.config.geometry_features == "signed"
     lowest = -LARGEST if signed else (0.0 if vary == "position" else SMALLEST)
-    grid = np.meshgrid(*[np.linspace(lowest, LARGEST, RESOLUTION)] * 2)
+    ticks = np.linspace(lowest, LARGEST, RESOLUTION)
+    across, down = np.meshgrid(ticks, ticks)
     maps = []
     for value in FIXED:
-        geometry = (*grid, value, value) if vary == "position" else (value, value, *grid)
-        heads = geometric_weights(model, *geometry, layer=layer)
+        if vary == "position":
+            heads = geometric_weights(model, across, down, value, value, layer)
+        else:
+            heads = geometric_weights(model, value, value, across, down, layer)
         if head is not None and not 0 <= head < len(heads):
             raise ValueError(f"The model has heads 0 to {len(heads) - 1}; there is no head {head}.")
         maps.append(heads.mean(0) if head is None else heads[head])
@@ -96,6 +111,7 @@ def plot_geometric_weights(model, vary: str = "position", layer: int = 0, head: 
     figure = new_figure(8.4, 3.0)
     panels = figure.subplots(1, len(FIXED), sharex=True, sharey=True)
     top = float(np.percentile(maps, BRIGHTEST)) or 1.0  # log|Δ| has a narrow peak at 0 that would leave the rest dark
+    images = []
     for panel, values, value in zip(panels, maps, FIXED, strict=True):
         image = panel.imshow(
             values,
@@ -106,11 +122,12 @@ def plot_geometric_weights(model, vary: str = "position", layer: int = 0, head: 
             cmap="viridis",
             interpolation="bilinear",
         )
+        images.append(image)
         panel.set_title(f"{fixed_label} = {value:g}", fontsize=10, color=INK)
         panel.set_xlabel(horizontal, fontsize=10)
         panel.tick_params(labelsize=8)
     panels[0].set_ylabel(vertical, fontsize=10)
-    figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
+    figure.colorbar(images[-1], ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
         labelsize=8
     )
     return figure

@@ -1,29 +1,45 @@
-"""Heat maps over an image: where a captioner looked while it predicted each word."""
+"""Heat maps over an image: the places that a captioner attended to while it predicted each word."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .figures import COLUMNS, INK, show_image
-from .plots import new_figure
+from .figures import COLUMNS, show_image
+from .plots import INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+    from PIL.Image import Image
 
 
-def plot_word_maps(image, words: Sequence[str], maps):
-    """An image once for every word of its caption, under a map of the attention of that word.
+def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:
+    """Draws an image once for every word of its caption, under a map of the attention of that word.
 
     Args:
-        image: what the caption is about, a `PIL.Image.Image` or an array `(height, width, 3)`.
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
         words: the T words of the caption.
         maps: attention maps `(T, height, width)` of the image, as `pipeline("image-to-text")` returns them with
             `return_attention=True`.
 
-    Returns:
-        A matplotlib figure.
-
     Raises:
-        ValueError: no words, or not one map of the image's size for each word.
+        ValueError: there are no words, or not one map of the image's size for each word.
         MissingPlotsError: matplotlib is not installed.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.visualization import plot_word_maps
+    >>> figure = plot_word_maps(np.zeros((6, 8, 3), np.uint8), ["a", "bus"], np.ones((2, 6, 8)))
+    >>> [panel.get_title() for panel in figure.axes]
+    ['a', 'bus']
+
+    ```
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]

@@ -1,9 +1,15 @@
-"""What every figure needs: matplotlib, and files that are whole or absent."""
+"""Figures and their files, which are whole or absent."""
+
+from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..files import write_file_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
@@ -13,16 +19,16 @@ class MissingPlotsError(ImportError):
     """matplotlib is not installed; the message says how to get it."""
 
 
-def check_matplotlib():
-    """Raise a MissingPlotsError unless matplotlib can be imported."""
+def check_matplotlib() -> None:
+    """Raises a MissingPlotsError unless matplotlib can be imported."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
         raise MissingPlotsError('Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.') from None
 
 
-def new_figure(width: float, height: float):
-    """A `matplotlib.figure.Figure` of a size in inches, outside of pyplot: nothing has to be closed.
+def new_figure(width: float, height: float) -> Figure:
+    """Returns a figure of a size in inches, outside of pyplot, so that nothing has to be closed.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
@@ -33,8 +39,8 @@ def new_figure(width: float, height: float):
     return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
 
 
-def save_figure(figure, path: str | os.PathLike) -> Path:
-    """Writes a figure, whole or not at all, in the format of the file's suffix; its folder is made if absent."""
+def save_figure(figure: Figure, path: str | os.PathLike) -> Path:
+    """Writes a figure, whole or not at all, in the format of the file's suffix; missing parent folders are made."""
     path = Path(path)
     write_file_atomically(path, lambda file: figure.savefig(file, format=path.suffix.removeprefix(".") or None))
     return path
