@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 class MetricReference:
-    """What the official evaluation gives on known captions."""
+    """Values of the official evaluation on known captions."""
 
     def __init__(self, data):
         self.folder, self.coco = data / "metric_reference", data / "coco_val2017"

@@ -1,4 +1,4 @@
-"""Figures: what is drawn where, files that are whole or absent, and life without matplotlib."""
+"""Figures: their content, files that are whole or absent, and errors without matplotlib."""
 
 import subprocess
 import sys
