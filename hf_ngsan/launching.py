@@ -54,6 +54,18 @@ def make_accelerator(**options):
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
 
+def is_main_process() -> bool:
+    """Returns whether this process speaks for all that run the same command; it does where it is alone."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def leave_process_group():
+    """Ends the connections between processes, if there are several, at the end of what they do together."""
+    from accelerate import PartialState
+
+    PartialState().destroy_process_group()
+
+
 def torchrun() -> int:
     """The command `torchrun`; returns the exit code of the process that failed first, or 0."""
     from torch.distributed.elastic.multiprocessing.api import SignalException

@@ -10,6 +10,12 @@ def sentence(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def type_and_reason(error: Exception) -> str:
+    """Returns the type of an error of somebody's code and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
 def one_sentence(error: Exception) -> str:
     """What an error says, in one line and without its full stop."""
     from huggingface_hub.errors import StrictDataclassError

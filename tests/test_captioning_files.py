@@ -13,9 +13,9 @@ from hf_ngsan.loading import save_model
 from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
 from hf_ngsan.visualization import plot_word_maps
+from tests.commands.running import fails
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
-from tests.test_cli import fails
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,8 @@
 """What a sampled caption is worth in self-critical training: CIDEr-D, BLEU-4 and functions of the user, weighted."""
 
 import difflib
-import importlib
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 
@@ -12,12 +10,14 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ...messages import type_and_reason
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.groups import ScoredGroups
 from ...metrics.ngrams import WordSequences, count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
+from ...user_modules import UserModuleError, import_user_module
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 
@@ -224,20 +224,10 @@ def load_reward_function(name: str) -> RewardFunction:
     module_name, colon, attribute = name.partition(":")
     if not (colon and attribute.isidentifier() and all(map(str.isidentifier, module_name.split(".")))):
         raise RewardError(f"{name!r} is no reward function; write package.module:function.")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-        if missing and f"{module_name}.".startswith(f"{missing}."):
-            raise RewardError(
-                f"Reward function {name}: there is no module {missing}; install it, start from the folder it lies in, "
-                "or add that folder to PYTHONPATH."
-            ) from None
-        raise RewardError(
-            f"Reward function {name}: importing {module_name} failed ({_describe(error)}); correct it."
-        ) from error
+        module = import_user_module(module_name, f"Reward function {name}")
+    except UserModuleError as error:
+        raise RewardError(str(error)) from error
     if not hasattr(module, attribute):
         close = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f"did you mean {module_name}:{close[0]}?" if close else "define it there or correct the name."
@@ -293,7 +283,7 @@ def _call(name: str, function: RewardFunction, captions: list[str], references: 
     try:
         values = function(captions, references)
     except Exception as error:
-        raise RewardError(f"Reward function {name} failed on {number} captions ({_describe(error)}).") from error
+        raise RewardError(f"Reward function {name} failed on {number} captions ({type_and_reason(error)}).") from error
     advice = f"return {number} finite numbers, one for each caption"
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
@@ -302,7 +292,7 @@ def _call(name: str, function: RewardFunction, captions: list[str], references: 
         values = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RewardError(
-            f"Reward function {name} returned no plain list of numbers ({_describe(error)}); {advice}."
+            f"Reward function {name} returned no plain list of numbers ({type_and_reason(error)}); {advice}."
         ) from error
     if values.shape != (number,):
         raise RewardError(f"Reward function {name} returned the shape {values.shape} instead of ({number},); {advice}.")
@@ -315,8 +305,3 @@ def _call(name: str, function: RewardFunction, captions: list[str], references: 
             f"Reward function {name} returned {values[bad[0]]} for caption {bad[0]}, {first[bad[0]]!r}; {advice}."
         )
     return torch.from_numpy(values)
-
-
-def _describe(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

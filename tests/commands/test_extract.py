@@ -7,10 +7,9 @@ from datasets import load_from_disk
 from PIL import Image
 
 from hf_ngsan.cli import main, parse
+from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
-from hf_ngsan.extraction.command import check_extract
-
-from .tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
+from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
 
 DATA = os.environ.get("HF_NGSAN_TEST_DATA")
 
@@ -110,7 +109,7 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("hf-ngsan: error: ") and message in error
     with pytest.raises((ValueError, OSError), match=message):
-        check_extract(parse(["extract", *map(str, words)]))
+        check(parse(["extract", *map(str, words)]))
     assert sorted(os.listdir()) == ["empty", "file", "photos"] and not os.listdir("empty")
 
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from hf_ngsan.commands import score as command
 from hf_ngsan.metrics import CaptionMetrics, DocumentFrequency
-from hf_ngsan.metrics.command import add_score_arguments, run_score
 
 REFERENCES = {
     "images": [{"id": 3}, {"id": 7}, {"id": 11}],
@@ -31,13 +31,13 @@ def files(tmp_path):
 
 def score(folder, *options, results="results.json", references="references.json"):
     parser = argparse.ArgumentParser()
-    add_score_arguments(parser)
+    command.add_arguments(parser)
     with_references = [] if references is None else ["--references", str(folder / references)]
-    return run_score(parser.parse_args(["--predictions", str(folder / results), *with_references, *options]))
+    return command.run(parser.parse_args(["--predictions", str(folder / results), *with_references, *options]))
 
 
 def test_scores_are_printed_and_written(files, capsys):
-    assert score(files, "--per-image", str(files / "scores.json")) == 0
+    score(files, "--per-image", str(files / "scores.json"))
     expected = CaptionMetrics().compute(
         predictions=["A bird on a branch.", "a dog runs"],
         references=[["A bird sits on a branch"], ["Two dogs run", "A dog."]],
@@ -54,13 +54,13 @@ def test_scores_are_printed_and_written(files, capsys):
 
 
 def test_the_choice_of_metrics_and_frequencies(files, capsys):
-    assert score(files, "--metrics", "rouge_l", "bleu") == 0
+    score(files, "--metrics", "rouge_l", "bleu")
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [
         "rouge_l", "bleu_1", "bleu_2", "bleu_3", "bleu_4"
     ]  # fmt: skip
     DocumentFrequency.from_captions([["a bird"], ["a dog"], ["the sea"]]).save(files / "df.npz")
     (files / "one.json").write_text(json.dumps(RESULTS[:1]))
-    assert score(files, "--metrics", "cider_d", "--document-frequency", str(files / "df.npz"), results="one.json") == 0
+    score(files, "--metrics", "cider_d", "--document-frequency", str(files / "df.npz"), results="one.json")
     with pytest.raises(ValueError, match="at least two images"):
         score(files, results="one.json")
     with pytest.raises(SystemExit):
@@ -138,7 +138,7 @@ def with_string_ids(rows, form="{}"):
 
 
 def printed(capsys, *arguments, **files):
-    assert score(*arguments, **files) == 0
+    score(*arguments, **files)
     return capsys.readouterr().out
 
 
@@ -207,11 +207,11 @@ def test_missing_files_are_explained(files):
 
 
 def test_server_format(files, capsys):
-    assert score(files, "--check-server-format", references=None) == 0
+    score(files, "--check-server-format", references=None)
     assert "2 results in the format of the COCO server.\nNote: The server wants files named" in capsys.readouterr().out
     complete = [*RESULTS, {"image_id": 11, "caption": "a man"}]
     (files / "captions_val2014_mine_results.json").write_text(json.dumps(complete))
-    assert score(files, "--check-server-format", results="captions_val2014_mine_results.json") == 0
+    score(files, "--check-server-format", results="captions_val2014_mine_results.json")
     output = capsys.readouterr().out
     assert "3 results in the format of the COCO server, one for every image of the split.\n" in output
     assert "Note" not in output
@@ -243,10 +243,10 @@ def test_images_of_the_split_must_be_listed(files):
 def test_real_files(metric_reference, capsys):
     folder = metric_reference.folder
     parser = argparse.ArgumentParser()
-    add_score_arguments(parser)
+    command.add_arguments(parser)
     arguments = ["--predictions", str(folder / "predictions_val_noisy.json")]
     arguments += ["--references", str(metric_reference.captions_path("val")), "--metrics", "cider_d", "rouge_l"]
-    assert run_score(parser.parse_args(arguments)) == 0
+    command.run(parser.parse_args(arguments))
     expected = metric_reference.read("scores_val_noisy")["corpus"]
     output = capsys.readouterr().out
     assert f"cider_d  {expected['CIDEr']:.4f}\nrouge_l  {expected['ROUGE_L']:.4f}\n400 images\n" == output

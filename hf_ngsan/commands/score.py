@@ -5,12 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from ..coco_files import read_references, read_results
-from ..files import write_file_atomically
-from .results import check_server_format, match_results, read_image_ids
-
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
+SUMMARY = "Score captions in a COCO result file against a COCO caption file."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
@@ -21,8 +18,7 @@ cider_d is the number that the COCO evaluation calls "CIDEr"; cider is the plain
 and pip install 'hf-ngsan[eval]', spice the models of Stanford CoreNLP too."""
 
 
-def add_score_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `hf-ngsan score` to an `argparse` parser."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predictions",
         required=True,
@@ -51,34 +47,29 @@ def add_score_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_score(args: argparse.Namespace) -> int:
-    """Runs `hf-ngsan score`.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        OSError, ValueError: an input or output file cannot be used; one sentence says what is wrong.
-    """
-    if args.check_server_format:
-        return run_server_check(args)
-    if args.references is None:
+def run(options: argparse.Namespace) -> None:
+    if options.check_server_format:
+        run_server_check(options)
+        return
+    if options.references is None:
         raise ValueError("score needs --references CAPTIONS.json, the captions to compare with.")
-    results, references = read_results(args.predictions), read_references(args.references)
-    images, predictions, matched = match_results(results, references, args.predictions, args.references)
 
-    from .document_frequency import DocumentFrequency
-    from .evaluation import CaptionMetrics
+    from ..coco_files import read_references, read_results
+    from ..metrics.document_frequency import DocumentFrequency
+    from ..metrics.evaluation import CaptionMetrics
+    from ..metrics.results import match_results
 
-    frequency = None if args.document_frequency is None else DocumentFrequency.load(args.document_frequency)
-    scores = CaptionMetrics(frequency, metrics=args.metrics).compute(
-        predictions=predictions, references=matched, per_image=args.per_image is not None
+    results, references = read_results(options.predictions), read_references(options.references)
+    images, predictions, matched = match_results(results, references, options.predictions, options.references)
+    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
+    scores = CaptionMetrics(frequency, metrics=options.metrics).compute(
+        predictions=predictions, references=matched, per_image=options.per_image is not None
     )
     per_image = scores.pop("per_image", None)
     if per_image is not None:
         rows = zip(*per_image.values(), strict=True)
         write_json(
-            args.per_image,
+            options.per_image,
             [
                 {"image_id": image, **dict(zip(per_image, row, strict=True))}
                 for image, row in zip(images, rows, strict=True)
@@ -87,13 +78,14 @@ def run_score(args: argparse.Namespace) -> int:
     for name, value in scores.items():
         print(f"{name:<8} {value:.4f}")
     left_out = len(references) - len(images)
-    note = f"; {left_out} image(s) of {args.references} have no prediction" if left_out else ""
+    note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
-    return 0
 
 
 def write_json(path: str | os.PathLike, content: object) -> None:
     """Writes a JSON file, whole or not at all, into a folder that exists."""
+    from ..files import write_file_atomically
+
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the file to write.")
@@ -103,11 +95,12 @@ def write_json(path: str | os.PathLike, content: object) -> None:
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
-def run_server_check(args: argparse.Namespace) -> int:
-    image_ids = None if args.references is None else read_image_ids(args.references)
-    number, notes = check_server_format(args.predictions, image_ids)
+def run_server_check(options: argparse.Namespace) -> None:
+    from ..metrics.results import check_server_format, read_image_ids
+
+    image_ids = None if options.references is None else read_image_ids(options.references)
+    number, notes = check_server_format(options.predictions, image_ids)
     coverage = "" if image_ids is None else ", one for every image of the split"
-    print(f"{args.predictions}: {number} results in the format of the COCO server{coverage}.")
+    print(f"{options.predictions}: {number} results in the format of the COCO server{coverage}.")
     for note in notes:
         print(f"Note: {note}")
-    return 0

@@ -1,0 +1,112 @@
+"""Arguments that several commands have, and their values."""
+
+import argparse
+import os
+
+from ..data import describe_readers
+
+DATASETS = f"datasets:\n{describe_readers()}"
+VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
+
+
+def positive_int(text: str) -> int:
+    number = whole_number(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="DIR",
+        help="folder of a model, folder of a training run (its best model is taken), or name on the Hub",
+    )
+
+
+def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, see below")
+    parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="take the first N images only")
+
+
+def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--num-beams", type=positive_int, metavar="N", help="width of the beam search (the model's)")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=positive_int,
+        metavar="N",
+        help="longest caption in tokens, its end included (the model's)",
+    )
+    parser.add_argument("--batch-size", type=positive_int, default=64, metavar="N", help="images a batch (%(default)s)")
+
+
+def generation_options(options: argparse.Namespace) -> dict[str, int]:
+    """Returns the arguments of `generate()` that were given."""
+    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backbone",
+        required=True,
+        metavar="ID_OR_DIR",
+        help="backbone, detection model, vision encoder, or captioner with one: a folder or a name on the Hub",
+    )
+    parser.add_argument(
+        "--grid-size",
+        nargs=2,
+        type=positive_int,
+        metavar=("ROWS", "COLUMNS"),
+        help="pool a backbone's feature map to this (left as it is)",
+    )
+    parser.add_argument("--num-regions", type=positive_int, metavar="K", help="regions of an image at most (36)")
+    parser.add_argument(
+        "--score-threshold", type=fraction, metavar="S", help="leave out regions with a lower score (0)"
+    )
+    parser.add_argument(
+        "--suppression-threshold",
+        type=fraction,
+        metavar="IOU",
+        help="leave out regions that overlap a better one of their class by more (1, none)",
+    )
+
+
+def vision_fields(options: argparse.Namespace) -> dict:
+    """Returns the fields of a vision encoder's configuration, None where an option is left out."""
+    return {name: getattr(options, name) for name in VISION_FIELDS}
+
+
+def add_launch_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--num-processes", type=positive_int, metavar="N", help="split the work among N processes (1)")
+
+
+def check_output_file(path: str) -> None:
+    """Raises an OSError for a file that could not be written, before hours are spent on what it shall hold."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"--output {path} is a folder; name a file, such as captions.json.")
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(f"--output {path}: {folder} is a file, not a folder; name another place.")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"--output {path}: {folder} cannot be written to; name another place.")

@@ -1,0 +1,28 @@
+"""The command `hf-ngsan references`: the captions of a dataset as references for `hf-ngsan score`."""
+
+import argparse
+
+from .arguments import DATASETS, add_data_arguments, check_output_file
+
+SUMMARY = "Write the captions of a dataset into a COCO caption file, which score takes as references."
+EPILOG = f"""examples:
+  hf-ngsan references --data scenes --split test --output references.json
+  hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
+  hf-ngsan score --predictions captions.json --references references.json
+
+{DATASETS}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data_arguments(parser)
+    parser.add_argument("--output", required=True, metavar="FILE.json", help="the file to write")
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..coco_files import write_caption_file
+    from ..tasks.caption_rows import load_rows
+
+    check_output_file(options.output)
+    rows = load_rows(options.data, options.split, limit=options.limit)
+    number = write_caption_file(options.output, rows["image_id"], rows["captions"])
+    print(f"{options.output}: {number} captions of {len(rows)} images.")

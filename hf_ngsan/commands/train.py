@@ -1,0 +1,70 @@
+"""The command `hf-ngsan train`: a model of any task, by a training config."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .arguments import DATASETS, add_launch_argument
+
+if TYPE_CHECKING:
+    from ..training import Recipe
+
+SUMMARY = "Train a model by a training config."
+EPILOG = f"""examples:
+  hf-ngsan train --config ngsan/scenes
+  hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
+  hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR --resume
+  hf-ngsan train --config ngsan/scenes --stage auto
+
+{DATASETS}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE",
+        help="training config: a YAML file, or the name of one that the package brings, such as ngsan/scenes",
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="change the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
+    )
+    parser.add_argument(
+        "--stage",
+        help="short for training.stage=STAGE, where the task trains in stages (captioning: xe, scst or auto)",
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, if any")
+    parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
+    add_launch_argument(parser)
+
+
+def check(options: argparse.Namespace) -> None:
+    from ..training.output_folder import check_output_folder
+
+    check_output_folder(recipe_of(options), options.resume, options.overwrite)
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..launching import is_main_process, leave_process_group
+    from ..tasks import train
+
+    recipe = recipe_of(options)
+    result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+    if is_main_process():
+        score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
+        print(f"The best model{score} is in {result.best_dir}.")
+    leave_process_group()
+
+
+def recipe_of(options: argparse.Namespace) -> "Recipe":
+    from ..tasks import load_recipe
+    from ..training import RecipeError
+
+    recipe = load_recipe(options.config, options.overrides)
+    if options.stage is None:
+        return recipe
+    if not hasattr(recipe.training, "stage"):
+        raise RecipeError(f"--stage {options.stage}: the model of {options.config} has no stages; leave it out.")
+    return load_recipe(options.config, [*options.overrides, f"training.stage={options.stage}"])

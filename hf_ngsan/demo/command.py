@@ -1,0 +1,20 @@
+"""The command `hf-ngsan demo`."""
+
+import argparse
+
+SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions and a figure."
+EPILOG = """examples:
+  hf-ngsan demo
+  hf-ngsan demo --output runs/another --seed 1"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of scenes and weights (%(default)s)")
+    parser.add_argument("--retrain", action="store_true", help="train again what is trained already")
+
+
+def run(options: argparse.Namespace) -> int:
+    from .journey import main
+
+    return main(output=options.output, seed=options.seed, retrain=options.retrain)

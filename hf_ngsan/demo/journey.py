@@ -1,0 +1,122 @@
+"""`hf-ngsan demo`: from nothing to captioners of drawn scenes that are trained, compared, shared and explained."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..data import draw_scene
+from ..data.scenes import Statement
+from ..files import replace_folder_contents, write_text_atomically
+from ..hub import save_for_hub
+from ..loading import load_captioner
+from ..tasks.caption_rows import load_rows
+from ..training import Recipe
+from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
+from .recipes import FROM_PIXELS, IN_BRIEF, folder_name, scenes_recipe
+from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
+
+COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
+SHOWN = "NG-SAN signed"
+NUM_CAPTIONS = 20
+
+
+def main(
+    output: str | Path = "runs/demo",
+    seed: int = 0,
+    retrain: bool = False,
+    changes: Mapping[str, Mapping] | None = None,
+    pixel_changes: Mapping[str, Mapping] = IN_BRIEF,
+) -> int:
+    """Train SAN, NG-SAN and NG-SAN with signed geometry alike, and a captioner of pixels; compare and use them.
+
+    Prints what it does and a table. What an earlier call has finished is not done again; what it has begun is gone on
+    with. `output` gets
+
+    - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
+      test scenes;
+    - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
+    - `captions.json`: what that pipeline says about the first test scenes;
+    - `figure.png`: a scene, its caption, and the attention of the relation's word;
+    - `pixel-model/`: the captioner of pixels, with its code;
+    - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked.
+
+    Args:
+        output: the folder.
+        seed: of scenes and weights.
+        retrain: train again although there are trained captioners.
+        changes: sections of the recipe of captioners of regions, with keys to change.
+        pixel_changes: the same for the captioner of pixels.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        RecipeError: the folder holds captioners of another recipe.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    output = Path(output)
+    recipes = {
+        name: scenes_recipe(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
+        for name in COMPARED
+    }
+    for recipe in recipes.values():
+        check_earlier_run(recipe, retrain)
+    with calm_logs():
+        scores = train_and_compare(recipes, retrain)
+        print_table(scores)
+        use(recipes[SHOWN], output)
+        use_on_pixels(recipes[FROM_PIXELS], output)
+    return 0
+
+
+def use(recipe: Recipe, output: Path):
+    """Save a trained captioner with its code, load it as anyone would, caption scenes with it and explain a caption."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
+
+    folder = output / "model"
+    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
+    print(f'Saved to {folder}; read back with AutoModelForImageTextToText and pipeline("image-to-text").')
+
+    rows = load_rows(recipe.data.spec, "test")
+    rows = rows.select(range(min(NUM_CAPTIONS, len(rows))))
+    captions = [found[0]["generated_text"] for found in pipeline("image-to-text", model=str(folder))(rows)]
+    entries = [
+        {"image_id": row["image_id"], "caption": caption, "references": row["captions"]}
+        for row, caption in zip(rows, captions, strict=True)
+    ]
+    write_text_atomically(output / "captions.json", json.dumps(entries, indent=1) + "\n")
+    print(f"Captions of test scenes, in {output / 'captions.json'}:")
+    for entry in entries[:3]:
+        print(f"  {entry['image_id']}: {entry['caption']}")
+
+    model, processor = AutoModelForImageTextToText.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    explain_caption(model.eval(), processor, rows[0], output / "figure.png")
+    print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
+
+
+def explain_caption(model, processor, row: Mapping, path: Path):
+    """Draw a scene with its caption and the attention of the relation's first word."""
+    inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
+    [attention] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
+    statement = Statement.parse(" ".join(attention.words))
+    word = -1 if statement is None else statement.relation.split()[0]
+    save_figure(plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"]), path)
+
+
+def use_on_pixels(recipe: Recipe, output: Path):
+    """Let a captioner of pixels caption a drawing, as anyone would, and show where each of its words looked."""
+    from PIL import Image
+    from transformers import pipeline
+
+    folder, drawing = output / "pixel-model", output / "scene.png"
+    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
+    draw_scene(load_rows(recipe.data.spec, "test")[0]).save(drawing)
+    captioner = pipeline("image-to-text", model=str(folder))
+    [answer] = captioner(str(drawing), return_attention=True)
+    print(f'\npipeline("image-to-text", model="{folder}")("{drawing}")')
+    print(f"  {answer['generated_text']}")
+    if answer["words"]:
+        with Image.open(drawing) as image:
+            save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "words.png")
+        print(f"Where each of its words looked: {output / 'words.png'}")

@@ -1,0 +1,60 @@
+"""What every command does about models that are not there, and mistakes before processes are started."""
+
+import os
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from hf_ngsan.cli import main
+from tests.tasks.tiny import DATA
+
+from .running import fails
+
+SPEC = DATA["spec"]
+
+
+def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_path, monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    several = ("--num-processes", 2)
+    assert "epoch" in fails(capsys, "train", "--config", config, "training.epoch=3", *several)
+    assert "already holds a run" in fails(capsys, "train", "--config", config, *several)
+    assert "absent" in fails(capsys, "evaluate", "--model", tmp_path / "absent", "--data", SPEC, *several)
+    evaluate = ("evaluate", "--model", run, "--data", SPEC, *several)
+    assert "is a folder" in fails(capsys, *evaluate, "--output", tmp_path)
+    assert not started
+    main([str(argument) for argument in evaluate])
+    assert "hf_ngsan.launching" in started[0][1]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "caption"])
+def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, capsys):
+    def message_of(folder):
+        return fails(capsys, command, "--model", folder, "--data", SPEC)
+
+    assert "no model folder" in message_of(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    assert "config.json is missing" in message_of(tmp_path / "empty")
+
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in (run / "best").iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    weights = broken / "model.safetensors"
+    complete = weights.read_bytes()
+    weights.write_bytes(complete[: len(complete) // 2])
+    assert "broken is not a complete captioner" in message_of(broken)
+    weights.unlink()
+    assert "broken is not a complete captioner" in message_of(broken)
+    weights.write_bytes(complete)
+    tensors = load_file(weights)
+    del tensors["lm_head.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    assert "1 weights are missing, lm_head.weight" in message_of(broken)
+    weights.write_bytes(complete)
+    (broken / "tokenizer.json").unlink()
+    assert "broken is not a complete captioner" in message_of(broken)
+    (broken / "config.json").write_text("{")
+    assert "broken" in message_of(broken)

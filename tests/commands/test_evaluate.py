@@ -1,0 +1,67 @@
+"""`hf-ngsan evaluate`: scores, captions in a file, and one sentence for mistakes."""
+
+import json
+import os
+
+import numpy
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
+from tests.tasks.tiny import DATA
+
+from .running import fails, prints
+
+SPEC = DATA["spec"]
+
+
+def test_evaluate_writes_coco_results_and_prints_scores(run, tmp_path, capsys):
+    capsys.readouterr()
+    output = tmp_path / "new" / "captions.json"
+    assert main(["evaluate", "--model", str(run), "--data", SPEC, "--split", "test", "--output", str(output)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert {"cider_d", "bleu_4", "symmetric", "directional"} <= scores.keys()
+    results = json.loads(output.read_text())
+    assert all(set(result) == {"image_id", "caption"} for result in results)
+    assert len({result["image_id"] for result in results}) == len(results) == 6
+    assert os.listdir(output.parent) == ["captions.json"]
+
+
+def test_evaluate_computes_the_metrics_asked_for(run, capsys):
+    capsys.readouterr()
+    arguments = ["evaluate", "--model", str(run / "last"), "--data", SPEC, "--metrics", "rouge_l", "--num-beams", "1"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"rouge_l", "objects", "symmetric", "directional"}
+
+
+def test_other_features_than_the_models(run, tmp_path, capsys):
+    from datasets import Dataset, DatasetDict
+
+    from hf_ngsan.data import caption_features
+
+    row = {
+        "image_id": 1,
+        "visual_features": numpy.ones((2, 6), numpy.float32),
+        "visual_boxes": numpy.array([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], numpy.float32),
+        "captions": ["a red circle"],
+    }
+    rows = Dataset.from_list([row, {**row, "image_id": 2}], features=caption_features(6))
+    DatasetDict(test=rows).save_to_disk(tmp_path / "narrow")
+    message = fails(capsys, "evaluate", "--model", run, "--data", f"features:{tmp_path / 'narrow'}")
+    assert "6 wide" in message and "visual_feature_size=10" in message
+
+
+def test_other_mistakes_of_evaluate(run, tmp_path, capsys):
+    model = ["--model", run]
+    assert "split" in fails(capsys, "evaluate", *model, "--data", SPEC, "--split", "tset")
+    assert "'sise'" in fails(capsys, "evaluate", *model, "--data", "scenes:sise=4")
+    assert "meteorite" in fails(capsys, "evaluate", *model, "--data", SPEC, "--metrics", "meteorite")
+    assert "is a folder" in fails(capsys, "evaluate", *model, "--data", SPEC, "--output", tmp_path)
+
+
+def test_a_part_of_the_split_and_short_captions(run, tmp_path, capsys):
+    output = tmp_path / "captions.json"
+    arguments = ["evaluate", "--model", run, "--data", SPEC, "--limit", 3, "--max-new-tokens", 2, "--output", output]
+    prints(capsys, *arguments)
+    results = json.loads(output.read_text())
+    assert [result["image_id"] for result in results] == load_data(SPEC, "test")["image_id"][:3]
+    assert all(len(result["caption"].split()) <= 2 for result in results)

@@ -1,0 +1,37 @@
+"""`hf-ngsan references`: captions of a dataset as a COCO file that `hf-ngsan score` takes."""
+
+import json
+
+from hf_ngsan.coco_files import read_references
+from hf_ngsan.data import load_data
+from tests.tasks.tiny import DATA
+
+from .running import fails, prints
+
+SPEC = DATA["spec"]
+
+
+def test_the_captions_of_a_split_become_references_of_score(run, tmp_path, capsys):
+    references, captions = tmp_path / "new" / "references.json", tmp_path / "captions.json"
+    data = ["--data", SPEC, "--split", "test"]
+    prints(capsys, "references", *data, "--output", references)
+    rows = load_data(SPEC, "test")
+    assert read_references(references) == {row["image_id"]: row["captions"] for row in rows}
+
+    scores = json.loads(prints(capsys, "evaluate", "--model", run, *data, "--output", captions))
+    scored = prints(capsys, "score", "--predictions", captions, "--references", references)
+    printed = dict(line.split() for line in scored.splitlines()[:-1])
+    assert printed["cider_d"] == f"{scores['cider_d']:.4f}" and printed["bleu_4"] == f"{scores['bleu_4']:.4f}"
+
+
+def test_the_first_images_alone(tmp_path, capsys):
+    prints(capsys, "references", "--data", SPEC, "--limit", 2, "--output", tmp_path / "two.json")
+    assert list(read_references(tmp_path / "two.json")) == sorted(load_data(SPEC, "test")["image_id"][:2])
+
+
+def test_mistakes(tmp_path, capsys):
+    output = ["--output", tmp_path / "references.json"]
+    assert "'sise'" in fails(capsys, "references", "--data", "scenes:sise=3", *output)
+    assert "tset" in fails(capsys, "references", "--data", SPEC, "--split", "tset", *output)
+    assert str(tmp_path) in fails(capsys, "references", "--data", SPEC, "--output", tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,89 @@
+"""`hf-ngsan train`: what it leaves behind, and one clear sentence for everything a user can get wrong."""
+
+import pytest
+
+from hf_ngsan.cli import main
+from hf_ngsan.training import Recipe
+from tests.tasks.tiny import DATA
+
+from .running import fails
+
+SPEC = DATA["spec"]
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, config, capsys):
+    before = (run / "best" / "model.safetensors").read_bytes()
+    message = fails(capsys, "train", "--config", config)
+    assert "already holds a run" in message
+    assert "--resume" in message and "--overwrite" in message
+    assert (run / "best" / "model.safetensors").read_bytes() == before
+    assert main(["train", "--config", str(config), "--resume"]) == 0  # finished: nothing is left to do
+    assert (run / "best" / "model.safetensors").read_bytes() == before
+
+
+def test_resuming_with_another_recipe_names_the_key(run, config, capsys):
+    message = fails(capsys, "train", "--config", config, "training.seed=9", "--resume", "model.dropout=0.3")
+    assert "model.dropout, training.seed differ" in message
+    assert "recipe.yaml" in message
+
+
+def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path, capsys):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    output = f"output_dir={tmp_path / 'thesis'}"
+    message = fails(capsys, "train", "--config", config, output, "--overwrite")
+    assert "no training run" in message
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
+    output = f"output_dir={tmp_path / 'run'}"
+    assert main(["train", "--config", str(config), output, "data.validation_split=null"]) == 0
+    assert not (tmp_path / "run" / "best").exists()
+    assert main(["train", "--config", str(config), output, "--overwrite"]) == 0
+    assert (tmp_path / "run" / "best").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["epoch=3"], ["epoch", "training.epochs"]),
+        (["training.epochs=many"], ["training.epochs", "whole number"]),
+        (["model.hiden_size=8"], ["model.hiden_size", "model.hidden_size"]),
+        (["model.hidden_size=big"], ["hidden_size"]),
+        (["model.hidden_size=15"], ["hidden_size", "num_attention_heads"]),
+        (["model.query_norm=group"], ["query_norm", "'group'", "instance"]),
+        (["model.vocab_size=100"], ["model.vocab_size", "vocabulary"]),
+        (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
+        (["model.visual_feature_size=7"], ["visual_feature_size=7", "10 wide", SPEC]),
+        (["model.init_from=nowhere/at/all"], ["nowhere"]),
+        (["data.spec=secnes"], ["secnes", "scenes"]),
+        (["data.spec=features:nowhere"], ["nowhere"]),
+        (["data.spec=coco-layout:nowhere"], ["nowhere"]),
+        (["data.train_split=trian"], ["trian"]),
+        (["data.min_word_count=100000"], ["100000"]),
+        (["evaluation.metric=ciderd"], ["ciderd", "cider_d"]),
+        (["training.tracker=tensorbored"], ["tensorbored", "tensorboard"]),
+    ],
+)
+def test_training_mistakes(config, tmp_path, capsys, overrides, words):
+    message = fails(capsys, "train", "--config", config, f"output_dir={tmp_path / 'run'}", *overrides)
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_or_broken_recipes(tmp_path, capsys):
+    assert "absent.yaml" in fails(capsys, "train", "--config", tmp_path / "absent.yaml")
+    (tmp_path / "broken.yaml").write_text("training: {epochs")
+    assert "broken.yaml, line" in fails(capsys, "train", "--config", tmp_path / "broken.yaml")
+
+
+def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
+    output = f"output_dir={tmp_path / 'run'}"
+    message = fails(capsys, "train", "--config", config, output, "--stage", "both")
+    assert "training.stage" in message and "'both'" in message and "auto" in message
+    assert "init_from" in fails(capsys, "train", "--config", config, output, "--stage", "scst")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_without_stages_refuses_one(config, capsys, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.tasks.load_recipe", lambda path, overrides: Recipe())
+    assert "--stage auto" in fails(capsys, "train", "--config", config, "--stage", "auto")
