@@ -55,7 +55,13 @@ def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, d
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
         return only_images(rows)
-    check_feature_size(model, visual_feature_size(rows), data)
+    size = visual_feature_size(rows)
+    if size is None:
+        raise DataError(
+            f"{data} has images and no visual_features, and this captioner has no vision encoder; train one with "
+            "model.vision_config, or extract features with hf-ngsan extract."
+        )
+    check_feature_size(model, size, data)
     check_features(model, processor, rows, data)
     return only_features(rows)
 

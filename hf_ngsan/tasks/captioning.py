@@ -1,10 +1,11 @@
 """Image captioning: teacher forcing, self-critical training, and captions scored against references."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from accelerate import Accelerator
 from datasets import Dataset
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import CaptionCollator, extra_scores_of
 from ..metrics.diagnostics import BAD_ENDINGS
@@ -22,6 +23,11 @@ from .caption_evaluation import caption_metric, evaluate_captioner, score_captio
 from .caption_rows import load_rows, rows_for, visual_feature_size
 from .captioning_recipe import CaptioningRecipe
 from .new_captioners import new_captioner
+
+logger = logging.getLogger(__name__)
+
+MOST_UNKNOWN_WORDS = 0.05
+"""Share of unknown words above which training warns."""
 
 
 class CaptioningTask(Task):
@@ -47,7 +53,9 @@ class CaptioningTask(Task):
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
-        return new_captioner(self.recipe, captions, visual_feature_size(rows))
+        model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
+        report_vocabulary(processor.tokenizer, captions)
+        return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         power = self.recipe.training.consensus_power
@@ -136,6 +144,19 @@ class CaptioningTask(Task):
         if provenance is not None:
             identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
         return identity
+
+
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]):
+    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
+    ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
+    number = sum(map(len, ids))
+    unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
+    known = len(tokenizer) - len(set(tokenizer.all_special_ids))
+    message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
+    if unknown > MOST_UNKNOWN_WORDS:
+        logger.warning("Warning: " + message, known, 100 * unknown, ": lower data.min_word_count")
+    else:
+        logger.info(message, known, 100 * unknown, "")
 
 
 def check_self_critical(recipe: CaptioningRecipe):

@@ -28,6 +28,7 @@ from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_c
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
+from .progress_display import ProgressDisplay
 from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
 from .stages import Stage
@@ -108,7 +109,7 @@ class TrainingLoop:
         self.new_sums: dict[str, torch.Tensor] = {}
 
     def resume(self) -> bool:
-        """Go back to the newest intact checkpoint; False if the run has none.
+        """Goes back to the newest intact checkpoint; False if the run has none.
 
         Raises:
             CheckpointError: every checkpoint is damaged, or made with other data or another model.
@@ -121,7 +122,7 @@ class TrainingLoop:
         return True
 
     def run(self) -> TrainingProgress:
-        """Train until the last epoch or until early stopping; return where the run ended."""
+        """Trains until the last epoch or until early stopping; returns where the run ended."""
         if self.progress.step == 0 and "init_from" in self.recipe.model and self.evaluate is not None:
             self.evaluate_start()
         self.start_clock()
@@ -160,7 +161,7 @@ class TrainingLoop:
         return patience is not None and self.progress.evaluations_since_best >= patience
 
     def begin_next_stage(self):
-        """Go back to the best weights so far, with a new optimizer."""
+        """Goes back to the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
         logger.info("The stage %s begins with the model in %s.", self.stages[progress.stage + 1].name, start)
         with without_progress_bars():
@@ -187,22 +188,23 @@ class TrainingLoop:
         self.started_at, self.started_from = time.monotonic(), self.progress.step
 
     def train_epoch(self):
-        """Make the updates of the epoch under way that have not been made yet."""
+        """Makes the updates of the epoch under way that have not been made yet."""
         progress, settings = self.progress, self.settings
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
         shares = list(self.sampler(progress.epoch))
         batches = UpdateBatches(self.rows, self.collator, shares, settings.gradient_accumulation_steps)
         self.model.train(self.objective.training_mode)
-        with self.progress_bar() as bar:
+        with self.progress_display() as display:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
+                summary = None
                 if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
                     self.log_training()
-                    bar.set_postfix_str(f"{self.objective.describe(self.training_summary())}, {self.time_left()} left")
-                bar.update(self.rows_done() - bar.n)
+                    summary = self.objective.describe(self.training_summary())
+                display.update(self.rows_done(), self.time_left(), summary)
                 if self.time_to_save():
                     self.save_checkpoint()
 
@@ -220,7 +222,7 @@ class TrainingLoop:
         )
 
     def update(self, micro_batches: list[MicroBatch]):
-        """One step of the optimizer on this process's share of a global batch."""
+        """Makes one step of the optimizer on this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         set_learning_rate(self.optimizer, self.learning_rate())
@@ -262,7 +264,7 @@ class TrainingLoop:
             self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
 
     def gather_sums(self):
-        """Add the statistics that all processes have counted since the last call to those of the epoch."""
+        """Adds the statistics that all processes have counted since the last call to those of the epoch."""
         for sums in gather_object([{name: float(value) for name, value in self.new_sums.items()}]):
             for name, value in sums.items():
                 self.progress.sums[name] = self.progress.sums.get(name, 0.0) + value
@@ -288,10 +290,17 @@ class TrainingLoop:
     def log_training(self):
         self.gather_sums()
         values = {**self.training_summary(), "learning_rate": self.optimizer.param_groups[0]["lr"]}
-        self.accelerator.log({f"train/{name}": value for name, value in values.items()}, step=self.progress.step)
+        self.log({f"train/{name}": value for name, value in values.items()})
+
+    def log(self, values: dict[str, float]):
+        """Passes values to the trackers, and what TensorBoard has of them to its file."""
+        self.accelerator.log(values, step=self.progress.step)
+        for tracker in self.accelerator.trackers:
+            if tracker.name == "tensorboard":
+                tracker.writer.flush()
 
     def finish_epoch(self, seconds: float):
-        """Evaluate and save the epoch's model, write the epoch's line, save a checkpoint."""
+        """Evaluates and saves the epoch's model, writes the epoch's line, saves a checkpoint."""
         progress = self.progress
         num_rows = progress.sums["rows"]
         entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
@@ -342,7 +351,7 @@ class TrainingLoop:
         for warning in self.objective.warnings(of_stage):
             logger.warning("Warning: %s", warning)
         scores = {name: value for name, value in entry.items() if isinstance(value, float)}
-        self.accelerator.log({f"epoch/{name}": value for name, value in scores.items()}, step=progress.step)
+        self.log({f"epoch/{name}": value for name, value in scores.items()})
         if self.accelerator.is_main_process:
             lines = [json.dumps(entry) + "\n" for entry in progress.history]
             write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
@@ -375,14 +384,10 @@ class TrainingLoop:
             "average": self.average,
         }
 
-    def progress_bar(self) -> tqdm:
-        return tqdm(
-            desc=self.name_of_epoch(self.progress.stage_epoch + 1),
-            total=len(self.rows),
-            initial=self.rows_done(),
-            unit=f" {self.unit}",
-            leave=False,
-            disable=None if self.accelerator.is_main_process else True,
+    def progress_display(self) -> ProgressDisplay:
+        name = self.name_of_epoch(self.progress.stage_epoch + 1)
+        return ProgressDisplay(
+            name, len(self.rows), self.rows_done(), self.unit, shown=self.accelerator.is_main_process
         )
 
     def rows_done(self) -> int:
