@@ -70,7 +70,7 @@ def write_folder_atomically(target: Path, write: Callable[[Path], None], manifes
 
 
 def replace_folder_contents(target: Path, write: Callable[[Path], None]):
-    """Renew a folder in which one file at most has changed, by atomic renames of its files.
+    """Renews a folder in which one file at most has changed, by atomic renames of its files.
 
     A renewed model folder differs from the old one in its weights alone, so a reader, or a crash, meets the old model
     or the new one.
@@ -87,7 +87,7 @@ def replace_folder_contents(target: Path, write: Callable[[Path], None]):
 
 
 def check_folder(folder: Path):
-    """Compare a folder written by [`write_folder_atomically`] with its manifest.
+    """Compares a folder written by [`write_folder_atomically`] with its manifest.
 
     Raises:
         DamagedFolderError: the manifest or a file is missing, cut short or changed.
@@ -111,7 +111,7 @@ def check_folder(folder: Path):
 
 
 def remove_leftovers(folder: Path):
-    """Delete what an interrupted write left behind in a folder."""
+    """Deletes what an interrupted write left behind in a folder."""
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

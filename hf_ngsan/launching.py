@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def launch_processes(command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None):
-    """Replace this process by `num_processes` ones of the same command, unless it is one of them already.
+    """Replaces this process by `num_processes` ones of the same command, unless it is one of them already.
 
     `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
     a word; with `num_processes=None` it gets the N it asked for here. The processes are `torchrun`'s; its report of a
@@ -32,7 +32,7 @@ def launch_processes(command: list[str], num_processes: int | None = None, check
 
 
 def processes_asked_of_accelerate() -> int:
-    """The N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
+    """Returns the N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
         return 1
     import psutil
@@ -43,7 +43,7 @@ def processes_asked_of_accelerate() -> int:
 
 
 def make_accelerator(**options):
-    """An `accelerate.Accelerator` that also joins several processes started by `torchrun` on a machine without a GPU.
+    """Returns an `accelerate.Accelerator` that joins the processes of `torchrun` on a machine without a GPU too.
 
     Args:
         options: for `Accelerator`.
@@ -67,7 +67,7 @@ def leave_process_group():
 
 
 def torchrun() -> int:
-    """The command `torchrun`; returns the exit code of the process that failed first, or 0."""
+    """Runs the command `torchrun`; returns the exit code of the process that failed first, or 0."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main

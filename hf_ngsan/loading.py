@@ -32,14 +32,14 @@ class ModelFolderError(ValueError):
 
 
 def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
-    """Save both into one folder that the Auto classes load."""
+    """Saves both into one folder that the Auto classes load."""
     with without_progress_bars():
         model.save_pretrained(folder)
         processor.save_pretrained(folder)
 
 
 def find_model_folder(name: str | os.PathLike) -> str:
-    """The folder of a model: `name` itself, or `best` or else `last` in it where it is the folder of a training run.
+    """Returns the folder of a model: `name` itself, or its `best` or else `last` if it is that of a training run.
 
     A name that is no folder, but could be one of the Hub, is returned as it is.
 
@@ -76,7 +76,7 @@ def read_model_type(name: str | os.PathLike) -> str | None:
 
 
 def load_config(name: str | os.PathLike):
-    """Configuration of a captioner in a folder or on the Hub.
+    """Returns the configuration of a captioner in a folder or on the Hub.
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
@@ -98,11 +98,11 @@ def load_config(name: str | os.PathLike):
 
 
 def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **config_changes):
-    """Load a captioner and its processor, from a model folder, a training run's folder or the Hub.
+    """Loads a captioner and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
         name: what [`find_model_folder`] takes.
-        new_vision: the vision part that the changed configuration describes begins with new weights, whatever the
+        new_vision: the vision encoder that the changed configuration describes begins with new weights, whatever the
             folder has.
         config_changes: fields of the configuration that get other values.
 
@@ -141,7 +141,7 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping):
-    """The configuration with other values in some fields, checked as a new one is.
+    """Returns the configuration with other values in some fields, checked as a new one is.
 
     Raises:
         ConfigurationError: a value that its field cannot have.
@@ -153,7 +153,7 @@ def changed_config(config: PreTrainedConfig, changes: Mapping):
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None):
-    """Raise a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
+    """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
 
     Args:
         folder: of the model, for the message.
@@ -179,7 +179,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
 
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
-    """Raise a ModelFolderError if a tokenizer is not the one of its model."""
+    """Raises a ModelFolderError if a tokenizer is not the one of its model."""
     if None in (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id):
         raise ModelFolderError(
             f"{folder} is not a complete captioner: tokenizer_config.json names no padding, first or last token; save "

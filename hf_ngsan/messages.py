@@ -4,7 +4,7 @@ import re
 
 
 def sentence(error: Exception) -> str:
-    """What an error says, in one line; for one of the operating system the file and the reason."""
+    """Returns what an error says, in one line; for one of the operating system the file and the reason."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     return " ".join(str(error).split())
@@ -17,7 +17,7 @@ def type_and_reason(error: Exception) -> str:
 
 
 def one_sentence(error: Exception) -> str:
-    """What an error says, in one line and without its full stop."""
+    """Returns what an error says, in one line and without its full stop."""
     from huggingface_hub.errors import StrictDataclassError
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -19,10 +19,10 @@ class PreprocessingError(ValueError):
 def load_image_processor(
     source: str | os.PathLike, kind: str, name: str | None = None, image_size: int | None = None
 ) -> CaptioningImageProcessor:
-    """The preprocessing that the folder of a trained model describes, for whole images.
+    """Returns the preprocessing that the folder of a trained model describes, for whole images.
 
     Args:
-        source: folder or Hub name of a backbone, detection model or vision part.
+        source: folder or Hub name of a backbone, detection model or vision encoder.
         kind: `"grid"` or `"regions"`, that of the [`VisionConfig`] around it.
         name: what messages call the model; `source` if `None`.
         image_size: height and width in pixels, in place of the size described there.
@@ -65,7 +65,7 @@ def of_whole_images(name, image_processor: CaptioningImageProcessor) -> Captioni
 
 
 def size_without_cropping(name, settings: dict) -> dict:
-    """Height and width, or shortest and longest edge, of images from which nothing is cut.
+    """Returns height and width, or shortest and longest edge, of images from which nothing is cut.
 
     Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
     that square.

@@ -37,7 +37,7 @@ class ProvenanceError(ValueError):
 
 
 def vision_provenance(model: PreTrainedModel, image_processor) -> dict:
-    """What tells features of one model and preprocessing from those of any other.
+    """Returns what tells features of one model and preprocessing from those of any other.
 
     Args:
         model: a [`VisionModel`].
@@ -64,7 +64,7 @@ def vision_provenance(model: PreTrainedModel, image_processor) -> dict:
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """What the second of two identities has that the first has not, e.g. `"other weights"`; None if they are one."""
+    """Returns what the second of two provenances has that the first has not, e.g. `"other weights"`, or None."""
     recorded, current = recorded["checksums"], current["checksums"]
     return next((words for key, words in CHECKSUMS.items() if recorded[key] != current[key]), None)
 
@@ -78,7 +78,7 @@ def weights_checksum(model: torch.nn.Module) -> str:
 
 
 def config_settings(config) -> dict:
-    """What a [`VisionConfig`] says of features."""
+    """Returns what a [`VisionConfig`] says of features."""
     fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
     backbone = backbone_settings(config.backbone_config)
     if config.kind == "grid":  # a backbone that was a classifier's still names its classes
@@ -87,12 +87,12 @@ def config_settings(config) -> dict:
 
 
 def backbone_settings(config) -> dict:
-    """What the configuration of a backbone or detection model says of it."""
+    """Returns what the configuration of a backbone or detection model says of it."""
     return {"model_type": config.model_type, **unusual_settings(config)}
 
 
 def unusual_settings(configured) -> dict:
-    """The settings of a configuration or image processor that are not default.
+    """Returns the settings of a configuration or image processor that are not default.
 
     A later version of its class that has more settings says the same.
     """
@@ -132,7 +132,7 @@ def description_of(identity: Mapping) -> str:
 
 
 def features_provenance(rows: Dataset, data: str) -> dict | None:
-    """What the features of a data set were made with.
+    """Returns what the features of a dataset were made with.
 
     Args:
         rows: any rows, with or without such a description.
@@ -175,10 +175,10 @@ def is_identity(value) -> bool:
 
 
 def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str):
-    """Refuse features that another backbone or preprocessing made than those that a captioner knows.
+    """Refuses features that another backbone or preprocessing made than those that a captioner knows.
 
-    These are the ones that it was trained on and, where it has a vision part, what that makes of its image processor's
-    pixels. Where one of the two is not known, it is not compared.
+    These are the ones that it was trained on and, where it has a vision encoder, what that makes of its image
+    processor's pixels. Where one of the two is not known, it is not compared.
 
     Raises:
         ProvenanceError: see above; the message says what differs.
@@ -189,7 +189,7 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
     refuse_to_mix(model.config.features_provenance, identity, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
     if vision is not None and image_processor is not None:
-        refuse_to_mix(vision_provenance(vision, image_processor), identity, data, "the model's vision part has")
+        refuse_to_mix(vision_provenance(vision, image_processor), identity, data, "the model's vision encoder has")
 
 
 def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str):
@@ -203,9 +203,9 @@ def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str)
 
 
 def remember_features(model: PreTrainedModel, rows: Dataset, data: str):
-    """Let the configuration of a captioner that is to be trained say what its features are made with.
+    """Lets the configuration of a captioner that is to be trained say what its features are made with.
 
-    Trained on images, it knows no features but those of its own vision part.
+    Trained on images, it knows no features but those of its own vision encoder.
     """
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None

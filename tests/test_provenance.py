@@ -175,11 +175,11 @@ def seen(tmp_path_factory):
     return folder
 
 
-def test_features_must_be_those_of_the_vision_part(seen, tmp_path):
+def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
     named = {**VISION, "pretrained": str(seen / "backbone")}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["noise"])
     assert len(rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")) == 3
-    with pytest.raises(ProvenanceError, match=r"others .* with other weights than the model's vision part has"):
+    with pytest.raises(ProvenanceError, match=r"others .* with other weights than the model's"):
         rows_for(model, processor, load_data(f"features:{seen / 'others'}", "test"), "others")
     processor.image_processor.image_mean = [0.0, 0.0, 0.0]
     with pytest.raises(ProvenanceError, match="with another preprocessing than"):
@@ -198,7 +198,7 @@ def test_the_description_is_that_of_the_extraction(seen):
 
 
 def test_a_captioner_of_features_gets_eyes(seen, tmp_path):
-    """Fine-tuned with the backbone of its features as a vision part, it reads images as well."""
+    """Fine-tuned with the backbone of its features as a vision encoder, it reads images as well."""
     data = {"spec": f"features:{seen / 'ours'}", "train_split": "test", "validation_split": "test"}
     blind = train(tiny_recipe(tmp_path / "blind", data=data, training={"epochs": 1}))
     recipe = tiny_recipe(tmp_path / "seeing", data=data, training={"epochs": 1})

@@ -1,4 +1,4 @@
-"""Visual features of a folder of images, written once as a data set that training and evaluation read.
+"""Visual features of a folder of images, written once as a dataset that training and evaluation read.
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """

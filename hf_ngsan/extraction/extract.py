@@ -1,4 +1,4 @@
-"""Extraction: images through a vision part into a folder of features, on one process or many."""
+"""Extraction: images through a vision encoder into a folder of features, on one process or many."""
 
 import contextlib
 import os
@@ -60,9 +60,9 @@ def extract_features(
     strict: bool = False,
     accelerator: Accelerator | None = None,
 ) -> ExtractionResult:
-    """Write the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
+    """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
-    What a killed run has finished stays, and the same call goes on from there: the rows become those of a run that was
+    What a killed run has finished stays, and the same call resumes from there: the rows become those of a run that was
     not interrupted. Images that the folder does not have yet are added to those that it has. Several processes write
     shards of their own, and together the rows that one process would write.
 
@@ -73,7 +73,7 @@ def extract_features(
         output: the folder; new, empty, or one of an earlier extraction with the same model and preprocessing.
         name: of the model, for the metadata and for messages.
         split: what the column `split` says; no such column with `None`.
-        batch_size: images that go through the model at once.
+        batch_size: images that go through the model together.
         num_workers: processes that read and preprocess images, for each process that has a model; `None` = the
             processors that each has, 4 at most.
         dtype: `"float16"` or `"float32"`, of the stored features.
@@ -161,7 +161,7 @@ def release(lock: FileLock):
 
 
 def columns_of(metadata: Mapping) -> Features:
-    """The `datasets.Features` of an extraction's rows."""
+    """Returns the `datasets.Features` of an extraction's rows."""
     columns = caption_features(
         metadata["feature_size"], dtype=metadata["dtype"], size=True, split="split" in metadata["columns"]
     )
@@ -211,7 +211,7 @@ class ChunkWriter:
         return [{"image_id": one.image_id, "file_name": one.file_name, "reason": reason} for one, reason in listed]
 
     def rows_of(self, batch: PreparedBatch) -> list[dict]:
-        """Rows of the feature contract.
+        """Returns rows of the feature contract.
 
         Raises:
             ExtractionError: features that are not finite, or too large for the type they are stored as.

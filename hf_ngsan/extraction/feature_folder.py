@@ -1,4 +1,4 @@
-"""The folder that an extraction fills: shards that appear whole or not at all, and become one data set at the end.
+"""The folder that an extraction fills: shards that appear whole or not at all, and become one dataset at the end.
 
 extraction.json       what the features are: backbone, checksums, columns (`read_extraction`)
 shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
@@ -44,7 +44,7 @@ ROWS_PER_RECORD_BATCH = 64
 
 
 def read_extraction(directory: str | os.PathLike) -> dict:
-    """What the features in a folder were made with.
+    """Returns what the features in a folder were made with.
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
@@ -76,7 +76,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
 
 def check_output_folder(folder: Path):
-    """Refuse a folder that is none or holds something else than an extraction; nothing is written.
+    """Refuses a folder that is none or holds something else than an extraction; nothing is written.
 
     Raises:
         ExtractionError: see above.
@@ -97,7 +97,7 @@ def check_output_folder(folder: Path):
 
 
 def is_new(folder: Path) -> bool:
-    """Whether a folder is absent or holds nothing but what an interrupted start left."""
+    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
     return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())
 
 
@@ -141,7 +141,7 @@ class FeatureFolder:
         self.path = Path(path)
 
     def begin(self, metadata: dict) -> dict:
-        """Describe the features that the folder is to hold, or check that those described may be added to it.
+        """Describes the features that the folder is to hold, or check that those described may be added to it.
 
         Where an earlier extraction has left no rows, it is begun anew.
 
@@ -162,7 +162,7 @@ class FeatureFolder:
         return recorded
 
     def remove_leftovers(self):
-        """Delete half-written shards, and those that lack a record; no other process may be writing."""
+        """Deletes half-written shards, and those that lack a record; no other process may be writing."""
         kept = {f"{record.name}.arrow" for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
@@ -171,7 +171,7 @@ class FeatureFolder:
             file.unlink()
 
     def records(self) -> list[Record]:
-        """The complete shards, in the order of their rows; one whose file is missing or cut short is not complete."""
+        """Returns the complete shards in the order of their rows; one whose file is missing or cut is not complete."""
         records = []
         for file in sorted((self.path / RECORDS).glob("shard-*.json")):
             try:
@@ -184,7 +184,7 @@ class FeatureFolder:
         return sorted(records, key=lambda record: (record.generation, record.chunk))
 
     def rows_by_image_id(self, records: Iterable[Record]) -> dict[int, dict]:
-        """File name, split and captions, as far as there are any, of every image that has features."""
+        """Returns file name, split and captions, as far as there are any, of every image that has features."""
         rows = {}
         for record in records:
             if record.num_rows:
@@ -194,7 +194,7 @@ class FeatureFolder:
         return rows
 
     def publish(self, metadata: Mapping, expected: Iterable[str] = ()) -> tuple[int, list[dict]]:
-        """Make the complete shards one data set for `datasets.load_from_disk`, and list the skipped images.
+        """Makes the complete shards one dataset for `datasets.load_from_disk`, and list the skipped images.
 
         Args:
             metadata: of the folder.
@@ -231,7 +231,7 @@ class FeatureFolder:
         return sum(record.num_rows for record in filled), skipped
 
     def describe(self, records: list[Record], metadata: Mapping) -> tuple[dict, dict]:
-        """The two JSON files of a saved data set, as `datasets` writes them for one row, but with all shards."""
+        """Returns the two JSON files of a saved dataset, as `datasets` writes them for one row, but with all shards."""
         sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
         sample.info.description = description_of(metadata)
         temporary = temporary_path(self.path / "sample")
@@ -245,7 +245,7 @@ class FeatureFolder:
         return info, state
 
     def remove(self):
-        """Delete what is said of the rows, where there are none (any more)."""
+        """Deletes what is said of the rows, where there are none (any more)."""
         for name in (STATE, INFO, SKIPPED, METADATA):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
@@ -264,7 +264,7 @@ def without_progress_bars():
 
 
 def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):
-    """Raise an ExtractionError if features described by `current` do not belong into a folder."""
+    """Raises an ExtractionError if features described by `current` do not belong into a folder."""
     difference = provenance_difference(recorded, current)
     if difference:
         raise ExtractionError(
@@ -306,7 +306,7 @@ class ShardWriter:
         self.num_rows += 1
 
     def commit(self, skipped: list[dict]):
-        """Flush, rename, and record the shard, in this order."""
+        """Flushes, rename, and record the shard, in this order."""
         num_bytes, checksum = 0, ""
         if self.num_rows:
             self.writer.finalize()

@@ -56,6 +56,6 @@ class PreparedBatches(Dataset):
 
 
 def load_batches(images: ImageList, batches: Sequence[Sequence[int]], image_processor, num_workers: int) -> DataLoader:
-    """The prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
+    """Returns the prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
     dataset = PreparedBatches(images, batches, image_processor)
     return DataLoader(dataset, batch_size=None, num_workers=num_workers)

@@ -33,7 +33,7 @@ class Chunk:
 
 
 def default_images_per_shard(num_images: int, batch_size: int) -> int:
-    """Few enough that several processes get equal shares and a kill costs little; a multiple of the batch size."""
+    """Returns a multiple of the batch size, so small that processes get equal shares and a kill costs little."""
     wanted = min(max(num_images // SHARDS_WANTED, 1), LARGEST_SHARD)
     return -(-wanted // batch_size) * batch_size
 
@@ -46,13 +46,13 @@ def plan_chunks(
     images_per_shard: int,
     batch_size: int,
 ) -> list[Chunk]:
-    """The chunks that hold images without features.
+    """Returns the chunks that hold images without features.
 
     Args:
         images, split: what is to be extracted.
         records, rows: what the folder holds ([`FeatureFolder`]).
         images_per_shard: length of a chunk.
-        batch_size: images that go through the backbone at once.
+        batch_size: images that go through the backbone together.
 
     Raises:
         ExtractionError: the folder has another image, or other captions, under an image id.

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def extraction_accelerator() -> Accelerator:
-    """Of processes that may wait long for each other: images are not shared out to the second."""
+    """Returns the accelerator of processes that may wait long for each other, as images take unequal time."""
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
 
 
@@ -31,7 +31,7 @@ def default_num_workers(accelerator: Accelerator) -> int:
 
 
 def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
-    """The result of `work`, done by the main process, in every process.
+    """Returns the result of `work`, done by the main process, in every process.
 
     Where it fails the main process raises the error, and the others end quietly.
     """
@@ -52,7 +52,7 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
 
 
 def on_every_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
-    """The result of `work`, done by the main process first, and only if that succeeds by the others."""
+    """Returns the result of `work`, done by the main process first, and only if that succeeds by the others."""
     done = []
     on_main_process(accelerator, lambda: done.append(work()))
     return done[0] if accelerator.is_main_process else work()
@@ -72,6 +72,6 @@ def others_at_hand():
         if os.environ.get("LOCAL_WORLD_SIZE", "") == os.environ.get("WORLD_SIZE"):
             raise SystemExit(2) from error
         raise ExtractionError(
-            "Another process of this extraction has ended before its share was done; mend what it says, and run the "
-            "same command again to go on."
+            "Another process of this extraction has ended before its share was done; fix what it says, and run the "
+            "same command again to resume."
         ) from error

@@ -18,10 +18,10 @@ REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold")
 
 
 def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, CaptioningImageProcessor]:
-    """Load the model that extracts features, and its preprocessing.
+    """Loads the model that extracts features, and its preprocessing.
 
     Args:
-        name: folder or Hub name of a [`VisionModel`], of a captioner with a vision part, of a backbone (`ngsan_vgg`,
+        name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
             `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE).
         fields: of [`VisionConfig`], for a backbone `grid_size`, for a detection model `num_regions`, `score_threshold`
             and `suppression_threshold`. Those that are `None` are left as they are.
@@ -32,7 +32,7 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: no such model, one without a vision part, or fields that it does not have.
+        ValueError: no such model, one without a vision encoder, or fields that it does not have.
     """
     folder, model_type, fields = check_backbone(name, **fields)
     if model_type in CAPTIONERS:
@@ -45,7 +45,7 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
 
 
 def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
-    """Check what [`load_vision`] takes without loading any weights.
+    """Checks what [`load_vision`] takes without loading any weights.
 
     Returns:
         Where the model is, its `model_type`, and the fields of its [`VisionConfig`].
@@ -60,14 +60,14 @@ def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
     if model_type in CAPTIONERS:
         refuse_fields(name, fields, "a captioner", allowed=())
     elif model_type == "ngsan_vision":
-        refuse_fields(name, fields, "a vision part", allowed=())
+        refuse_fields(name, fields, "a vision encoder", allowed=())
     else:
         fields = fields_of_backbone(name, config, fields)
     return folder, model_type, fields
 
 
 def load_model(name, load) -> VisionModel:
-    """What `load` returns, without the report that a classifier's last layer is not used."""
+    """Returns what `load` returns, without the report that a classifier's last layer is not used."""
     try:
         with quiet_loading():
             return load()
@@ -93,12 +93,12 @@ def vision_of_captioner(name, folder: str) -> tuple[VisionModel, CaptioningImage
     vision = getattr(captioner.base_model, "vision", None)
     if vision is None:
         raise ExtractionError(
-            f"{name} is a captioner without a vision part, which takes features itself; give the backbone that its "
+            f"{name} is a captioner without a vision encoder, which takes features itself; give the backbone that its "
             "features come from."
         )
     image_processor = getattr(processor, "image_processor", None)
     if image_processor is None:
-        raise ExtractionError(f"{name} has a vision part, but no image processor; save it with its processor.")
+        raise ExtractionError(f"{name} has a vision encoder, but no image processor; save it with its processor.")
     return vision.eval(), of_whole_images(name, image_processor)
 
 
@@ -111,11 +111,11 @@ def load_vision_model(folder: str) -> VisionModel:
 
 
 def fields_of_backbone(name, config: dict, fields: dict) -> dict:
-    """The fields of a VisionConfig around a backbone or detection model, its kind among them."""
+    """Returns the fields of a VisionConfig around a backbone or detection model, its kind among them."""
     try:
         kind = kind_of_source(name, config)
     except ValueError as error:
-        raise ExtractionError(f"{error} Vision parts and captioners with one can be given too.") from error
+        raise ExtractionError(f"{error} Vision encoders and captioners with one can be given too.") from error
     what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
     refuse_fields(name, fields, what, allowed)
     return {"kind": kind, **fields}

@@ -8,7 +8,7 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 0.05, 3.0
 
 
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
-    """Weigh each caption by its CIDEr-D against the other captions of its image.
+    """Weighs each caption by its CIDEr-D against the other captions of its image.
 
     After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
     weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image

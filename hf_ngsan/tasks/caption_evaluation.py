@@ -30,7 +30,7 @@ class Evaluation:
     scores: dict[str, float]
 
     def save(self, path: str | os.PathLike):
-        """Write the captions in the COCO result format, whole or not at all."""
+        """Writes the captions in the COCO result format, whole or not at all."""
         results = [
             {"image_id": image_id, "caption": caption}
             for image_id, caption in zip(self.image_ids, self.captions, strict=True)
@@ -49,7 +49,7 @@ def evaluate_captioner(
     batch_size: int = 64,
     **generate_arguments,
 ) -> Evaluation:
-    """Caption every row and score the captions against the row's own.
+    """Captions every row and score the captions against the row's own.
 
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
@@ -75,10 +75,10 @@ def evaluate_captioner(
 
 
 def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:
-    """The metrics of an evaluation; a ValueError says which is unknown or cannot run here."""
+    """Returns the metrics of an evaluation; a ValueError says which is unknown or cannot run here."""
     return CaptionMetrics() if names is None else CaptionMetrics(metrics=names)
 
 
 def score_captions(captions: list[str], rows: Sequence, metric: CaptionMetrics) -> dict[str, float]:
-    """Scores of one caption for each row; the row's own `captions` are the references."""
+    """Returns scores of one caption for each row; the row's own `captions` are the references."""
     return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])

@@ -21,7 +21,7 @@ def generate_captions(
     batch_size: int = 64,
     **generate_arguments,
 ) -> list[str]:
-    """Caption every row once, in the order of the rows.
+    """Captions every row once, in the order of the rows.
 
     Args:
         model: a captioner on the accelerator's device, not wrapped, in evaluation mode.
@@ -29,7 +29,7 @@ def generate_captions(
         rows: a `datasets.Dataset` of the feature contract.
         accelerator: to share the work among its processes; each gets the whole result, which is the same for any number
             of them.
-        batch_size: images captioned at once in one process.
+        batch_size: images captioned together in one process.
         generate_arguments: for `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
 
@@ -84,7 +84,7 @@ def caption_batch(
     prefixes: Sequence[str] | None = None,
     **generate_arguments,
 ) -> list[str]:
-    """Caption a few rows of the feature contract.
+    """Captions a few rows of the feature contract.
 
     Args:
         model, processor, generate_arguments: see [`generate_captions`].

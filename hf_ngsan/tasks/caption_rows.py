@@ -32,17 +32,17 @@ def visual_feature_size(rows: Dataset) -> int | None:
 
 
 def only_features(rows: Dataset) -> Dataset:
-    """The rows without their images, which would be decoded for nothing."""
+    """Returns the rows without their images, which would be decoded for nothing."""
     return rows.remove_columns("image") if "image" in rows.column_names else rows
 
 
 def only_images(rows: Dataset) -> Dataset:
-    """The rows without visual features and their boxes, which a model that sees images makes itself."""
+    """Returns the rows without visual features and their boxes, which a model that sees images makes itself."""
     return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
 
 
 def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
-    """The columns of a data set that a captioner reads: images for one that sees, if there are any, or else features.
+    """Returns the columns that a captioner reads: images for one with a vision encoder, if there are any, or features.
 
     Args:
         model, processor: the captioner.
@@ -50,7 +50,7 @@ def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, d
         data: what messages call them.
 
     Raises:
-        DataError: the features are of another width than the model takes.
+        DataError: the features have another dimension than the model takes.
         ProvenanceError: they are known to be of another backbone.
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
@@ -67,11 +67,11 @@ def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, d
 
 
 def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
-    """Raise a DataError unless the features of a data set are as wide as the model's input."""
+    """Raises a DataError unless the features of a dataset are of the feature dimension that the model takes."""
     expected = model.config.visual_feature_size
     if expected != visual_feature_size:
         images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
         raise DataError(
-            f"The features of {data} are {visual_feature_size} wide, but the model takes visual_feature_size="
-            f"{expected}; use a model or features of the same width{images}."
+            f"The feature dimension of {data} is {visual_feature_size}, but the model takes visual_feature_size="
+            f"{expected}; use a model or features of the same dimension{images}."
         )

@@ -65,7 +65,7 @@ class CaptioningRecipe(Recipe):
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
 
     def changes_that_break_resuming(self, new: "CaptioningRecipe") -> list[str]:
-        """The keys that must not differ; a run without a self-critical stage may get one, with any settings."""
+        """Returns the keys that must not differ; a run without a self-critical stage may get one, with any settings."""
         changed = super().changes_that_break_resuming(new)
         if (self.training.stage, new.training.stage) == ("xe", "auto"):
             changed.remove("training.stage")

@@ -30,7 +30,7 @@ FOLLOWS_FROM_DATA = {
 
 
 def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feature_size: int | None = None):
-    """Make the model and processor that a recipe describes, with the vocabulary of the training captions.
+    """Makes the model and processor that a recipe describes, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
     section change its configuration.
@@ -39,14 +39,14 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
         recipe: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
             used.
         captions: every training caption.
-        visual_feature_size: width D of the data's features, for a model without a vision part.
+        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
 
     Returns:
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, features of another width, or images of a
-            size that the vision part cannot take.
+        RecipeError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
+            a size that the vision encoder cannot take.
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
@@ -77,7 +77,7 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
 
 
 def build_config(fields: Mapping, vocab_size: int):
-    """The configuration with `model_type` and the fields of a recipe's section `model`.
+    """Returns the configuration with `model_type` and the fields of a recipe's section `model`.
 
     Raises:
         RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
@@ -93,10 +93,10 @@ def build_config(fields: Mapping, vocab_size: int):
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None):
-    """Load the captioner named by `init_from`, with the other fields changed in its configuration.
+    """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
 
-    It keeps the weights of its vision part and its image processor, but for the size where one is given. With another
-    backbone it gets new ones.
+    It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
+    another backbone it gets new ones.
     """
     folder = fields.pop("init_from")
     config = load_config(folder)
@@ -132,7 +132,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
 
 
 def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
-    """Whether the `vision_config` of a recipe names or describes another backbone than a trained captioner has."""
+    """Returns whether the `vision_config` of a recipe means another backbone than a trained captioner has."""
     if vision is None or trained is None:
         return vision is not None
     source, described = vision.get("pretrained"), vision.get("backbone_config")
@@ -147,24 +147,24 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
 
 
 def check_width(folder: str, config, fields: Mapping):
-    """Raise a RecipeError unless the visual tokens of a new vision part are as wide as those that a captioner takes."""
+    """Raises a RecipeError unless a new vision encoder has the feature dimension that a captioner takes."""
     expected = config.visual_feature_size
     found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
     if found != expected:
         raise RecipeError(
-            f"model.vision_config: its visual tokens are {found} wide, but {folder} takes visual_feature_size="
-            f"{expected}; name a backbone of that width, or train a captioner without model.init_from."
+            f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
+            f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
         )
 
 
 def has_vision(fields: Mapping) -> bool:
-    """Whether the captioner with these fields of a configuration has a vision part."""
+    """Returns whether the captioner with these fields of a configuration has a vision encoder."""
     kind = config_class_of(fields["model_type"])
     return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
 
 
 def with_named_backbone(fields: Mapping) -> dict:
-    """The fields of a recipe; a vision part that names its backbone, but does not describe it, has it as it is there.
+    """Returns the fields of a recipe, with the described backbone where a vision encoder only names its own.
 
     Raises:
         RecipeError: there is no such backbone.
@@ -184,7 +184,7 @@ def with_named_backbone(fields: Mapping) -> dict:
 
 
 def load_backbone(vision: VisionModel):
-    """Load the weights of a backbone, where they have a source.
+    """Loads the weights of a backbone, where they have a source.
 
     Raises:
         RecipeError: they cannot be loaded.
@@ -202,7 +202,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     """Images are prepared as the source of a backbone's weights says, else as ImageNet's.
 
     Args:
-        vision: the vision part around the backbone.
+        vision: the vision encoder around the backbone.
         image_size: height and width in pixels anyway, if not `None`.
 
     Raises:
@@ -219,7 +219,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
 
 def check_image_size(vision: VisionModel | None, image_processor):
-    """Raise a RecipeError if all images become of one size, which the vision part cannot take."""
+    """Raises a RecipeError if all images become of one size, which the vision encoder cannot take."""
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
         try:
@@ -242,7 +242,7 @@ def config_class_of(model_type: str):
 
 
 def check_field_names(fields: Mapping, kind: type):
-    """Raise a RecipeError for a key of section `model`, or of a configuration in it, that there is not."""
+    """Raises a RecipeError for a key of section `model`, or of a configuration in it, that there is not."""
     for name in fields:
         if name in FOLLOWS_FROM_DATA:
             raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
@@ -265,14 +265,14 @@ def refuse_unknown(names: Iterable[str], valid: set[str], section: str):
 
 
 def config_fields(kind: type) -> set[str]:
-    """The fields that a configuration class itself declares, those of transformers' base class left out."""
+    """Returns the fields that a configuration class itself declares, those of transformers' base class left out."""
     own = [parent for parent in kind.__mro__ if parent.__module__.startswith("hf_ngsan.")]
     names = {name for parent in own for name in parent.__annotations__}
     return names & {field.name for field in dataclasses.fields(kind)}
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings):
-    """Make `generate()` without arguments do what the evaluation does, in the saved model too."""
+    """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
     defaults = model.generation_config
     defaults.num_beams = settings.num_beams
     defaults.max_new_tokens = settings.max_new_tokens

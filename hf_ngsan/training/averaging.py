@@ -27,18 +27,18 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, num_updates: int):
-        """Move towards the weights of the moment, after update number `num_updates`, counted from 1."""
+        """Moves towards the weights of the moment, after update number `num_updates`, counted from 1."""
         decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
         for name, average in self.tensors.items():
             average.lerp_(self.weights[name], 1 - decay)
 
     def load(self, tensors: dict[str, torch.Tensor]):
-        """Take over a saved average; its names and shapes must be the model's."""
+        """Takes over a saved average; its names and shapes must be the model's."""
         copy_into(self.tensors, tensors)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averaged weights inside the `with` block and its own again, to the bit, after it."""
+        """The model has the averaged weights inside the `with` block and its own again, bit-exactly, after it."""
         own = {name: tensor.clone() for name, tensor in self.weights.items()}
         copy_into(self.weights, self.tensors)
         try:

@@ -1,4 +1,4 @@
-"""Resumable checkpoints: everything that a run needs to go on as if it had never stopped."""
+"""Resumable checkpoints: everything that a run needs to continue as if it had never stopped."""
 
 import json
 import logging
@@ -70,11 +70,11 @@ class Checkpoints:
         self.keep = keep
 
     def all(self) -> list[Path]:
-        """Every checkpoint, the oldest first."""
+        """Returns every checkpoint, the oldest first."""
         return sorted(self.folder.glob("step-*"))
 
     def save(self, step: int, write: Callable[[Path], None]):
-        """Add the checkpoint of an update, complete or not at all, then remove those that are too many."""
+        """Adds the checkpoint of an update, complete or not at all, then remove those that are too many."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_folder_atomically(self.folder / f"step-{step:09d}", write)
         for old in self.all()[: -self.keep]:
@@ -83,7 +83,7 @@ class Checkpoints:
             shutil.rmtree(doomed)
 
     def newest_intact(self) -> Path | None:
-        """The newest checkpoint that is as it was written, or None if there is none at all.
+        """Returns the newest checkpoint that is as it was written, or None if there is none at all.
 
         Raises:
             CheckpointError: there are checkpoints, and all of them are damaged.
@@ -97,7 +97,7 @@ class Checkpoints:
                 problems.append(str(error))
                 continue
             for problem in problems:
-                logger.warning("%s Going on from %s instead.", problem, folder)
+                logger.warning("%s Resuming from %s instead.", problem, folder)
             return folder
         if problems:
             raise CheckpointError(f"{problems[0]} No earlier checkpoint is intact either; start over with --overwrite.")
@@ -113,7 +113,7 @@ def write_checkpoint(
     scaler=None,
     average: WeightAverage | None = None,
 ):
-    """Fill a folder with the state of a run. `data` tells the training data from any other."""
+    """Fills a folder with the state of a run. `data` tells the training data from any other."""
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
     torch.save(states, folder / "optimizer.pt")
@@ -131,7 +131,7 @@ def read_checkpoint(
     scaler=None,
     average: WeightAverage | None = None,
 ) -> TrainingProgress:
-    """Load what [`write_checkpoint`] wrote into the same objects.
+    """Loads what [`write_checkpoint`] wrote into the same objects.
 
     Raises:
         CheckpointError: it was made by a run with other data, as far as it tells of them, or another model.
@@ -160,5 +160,5 @@ def read_checkpoint(
             average.load(load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
         reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{folder} does not fit the model of this recipe ({reason}).") from error
+        raise CheckpointError(f"{folder} does not fit the model of this training config ({reason}).") from error
     return TrainingProgress(**state["progress"])

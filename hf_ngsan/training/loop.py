@@ -1,4 +1,4 @@
-"""The training loop: one for every model and objective, on one process or several, resumable to the bit."""
+"""The training loop: one for every model and objective, on one process or several, resumable bit-exactly."""
 
 import json
 import logging
@@ -173,7 +173,7 @@ class TrainingLoop:
         self.start_clock()
 
     def keep_start_of_next_stage(self) -> Path:
-        """A folder, named after the stage that is over, with its best model.
+        """Returns a folder, named after the stage that is over, with its best model.
 
         It is written once: a run that was killed and begins the stage again finds better models in `best` already.
         """
@@ -271,7 +271,7 @@ class TrainingLoop:
         self.new_sums = {}
 
     def training_summary(self) -> dict[str, float]:
-        """The epoch so far in numbers.
+        """Returns the epoch so far in numbers.
 
         Raises:
             TrainingDivergedError: the loss is infinite or not a number.
@@ -362,7 +362,7 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def time_to_save(self) -> bool:
-        """Whether a checkpoint is due within the epoch; at its end there is one anyway."""
+        """Returns whether a checkpoint is due within the epoch; at its end there is one anyway."""
         every = self.settings.save_every_steps
         at_end = self.progress.step_in_epoch == self.steps_per_epoch
         return every is not None and self.progress.step % every == 0 and not at_end
@@ -398,7 +398,7 @@ class TrainingLoop:
         return f"{self.stage.epoch_name} {number}/{self.stage.settings.epochs}"
 
     def time_left(self) -> str:
-        """Estimate for the rest of the stage, evaluations included, as hours, minutes and seconds."""
+        """Returns an estimate for the rest of the stage, evaluations included, as hours, minutes and seconds."""
         steps_done = self.progress.step - self.started_from
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
@@ -406,7 +406,7 @@ class TrainingLoop:
 
 
 def may_leave_weights_unused(model: torch.nn.Module) -> bool:
-    """Whether the loss may not depend on weights that are trained, for which processes would wait in vain.
+    """Returns whether the loss may not depend on weights that are trained, for which processes would wait in vain.
 
     A detection model's last boxes and scores choose regions, but no gradient goes through them, and backbones have
     weights that their maps do not need, such as the mask token of DINOv2.
@@ -421,7 +421,7 @@ def may_leave_weights_unused(model: torch.nn.Module) -> bool:
 
 
 def seed_everything(seed: int, step: int, process_index: int):
-    """Set the random states of Python, NumPy and PyTorch to a function of the three numbers."""
+    """Sets the random states of Python, NumPy and PyTorch to a function of the three numbers."""
     words = numpy.random.SeedSequence([seed, step, process_index]).generate_state(4)
     random.seed(int(words[0]))
     numpy.random.seed(words[1])

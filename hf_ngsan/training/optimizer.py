@@ -1,4 +1,4 @@
-"""The optimizer of a run: Adam, with a learning rate of its own for a vision part."""
+"""The optimizer of a run: Adam, with a learning rate of its own for a vision encoder."""
 
 import torch
 
@@ -8,12 +8,12 @@ from .settings import TrainingSettings
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
-    """Adam over the weights that are not frozen.
+    """Returns Adam over the weights that are not frozen.
 
     Its groups have a `rate_factor`: what the learning rate of the moment is multiplied by.
 
     Raises:
-        RecipeError: there is a learning rate for a vision part that is not trained.
+        RecipeError: there is a learning rate for a vision encoder that is not trained.
     """
     of_vision = trained_weights_of_vision(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -21,8 +21,8 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     rate = settings.vision_learning_rate
     if rate is not None and not of_vision:
         raise RecipeError(
-            "training.vision_learning_rate is for a vision part that is trained, but this model has none or a frozen "
-            "one; leave it out, or give model.vision_config with frozen: false."
+            "training.vision_learning_rate is for a vision encoder that is trained, but this model has none or a "
+            "frozen one; leave it out, or give model.vision_config with frozen: false."
         )
     if of_vision:
         rate = settings.learning_rate if rate is None else rate
@@ -43,7 +43,7 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float):
-    """Give every group its share of a learning rate."""
+    """Gives every group its share of a learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate_factor"]
 

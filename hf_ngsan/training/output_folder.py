@@ -1,4 +1,4 @@
-"""The folder of a training run: begun, gone on with or refused, never mixed with anything else."""
+"""The folder of a training run: begun, resumed or refused, never mixed with anything else."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ RECIPE_FILE = "recipe.yaml"
 
 
 def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
-    """Refuse to mix a run with whatever its folder already holds; nothing is written.
+    """Refuses to mix a run with whatever its folder already holds; nothing is written.
 
     Raises:
         FileExistsError: the folder holds a run, and neither `resume` nor `overwrite` is given, or something else.
@@ -30,8 +30,8 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
         return
     if not resume:
         raise FileExistsError(
-            f"{folder} already holds a run; add --resume to go on, --overwrite to delete it and start again, or choose "
-            "another training.output_dir."
+            f"{folder} already holds a run; add --resume to continue it, --overwrite to delete it and start again, or "
+            "choose another training.output_dir."
         )
     changed = load_recipe(recipe_file, (), lambda model: type(recipe)).changes_that_break_resuming(recipe)
     if changed:
@@ -44,7 +44,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
 
 
 def prepare_output_folder(recipe: Recipe, overwrite: bool):
-    """Make the folder, empty if `overwrite`, and write the recipe into it."""
+    """Makes the folder, empty if `overwrite`, and write the recipe into it."""
     if overwrite and recipe.output_dir.exists():
         shutil.rmtree(recipe.output_dir)
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
@@ -53,5 +53,5 @@ def prepare_output_folder(recipe: Recipe, overwrite: bool):
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder is absent or holds nothing but what an interrupted start left."""
+    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
     return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())

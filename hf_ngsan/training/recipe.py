@@ -47,7 +47,7 @@ class Recipe:
 
     @classmethod
     def sections(cls) -> dict[str, type]:
-        """The settings classes of all sections but `model`, by the names of the sections."""
+        """Returns the settings classes of all sections but `model`, by the names of the sections."""
         kinds = typing.get_type_hints(cls)
         return {entry.name: kinds[entry.name] for entry in dataclasses.fields(cls) if entry.name != "model"}
 
@@ -77,7 +77,7 @@ class Recipe:
         return Path(self.training.output_dir or "runs/model")
 
     def changes_that_break_resuming(self, new: "Recipe") -> list[str]:
-        """The keys whose values differ and would make a resumed run another run, as `section.key` texts.
+        """Returns the keys whose values differ and would make a resumed run another run, as `section.key` texts.
 
         The number of a stage's epochs may change unless a cosine schedule depends on it.
         """
@@ -138,7 +138,7 @@ def check_value(value, annotation, bounds: Mapping, where: str):
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
-    """How a message about an unknown name ends: with the closest valid one or, if none is close, with all of them."""
+    """Returns the end of a message about an unknown name: the closest valid one or, if none is close, all of them."""
     valid = list(valid)
     prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
@@ -223,7 +223,7 @@ def parse_override(text: str) -> tuple[str, str, object]:
 
 
 def section_of(key: str, kind: type[Recipe]) -> str:
-    """The one section, other than `model`, that has this key; one of the task's own only if no other has it."""
+    """Returns the one section, other than `model`, that has this key; one of the task's own only if no other has it."""
     keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
     owners = [section for section, name in keys if name == key]
     owners = [section for section in owners if section in Recipe.sections()] or owners

@@ -6,7 +6,7 @@ from .settings import ScheduleSettings
 
 
 def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
-    """Learning rate of an update.
+    """Returns the learning rate of an update.
 
     Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
     halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).

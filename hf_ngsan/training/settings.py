@@ -14,7 +14,7 @@ def setting(
     below: float | None = None,
     free_on_resume: bool = False,
 ) -> Any:
-    """A key of a training config: its default, its explanation, its bounds, and whether a resumed run may change it."""
+    """Returns a key of a training config: default, explanation, bounds, and whether a resumed run may change it."""
     metadata = {
         "help": help,
         "choices": choices,
@@ -26,7 +26,7 @@ def setting(
 
 
 def another_default(kind: type, name: str, default: Any) -> Any:
-    """A key of a class of settings whose default is another in a subclass."""
+    """Returns a key of a class of settings whose default is another in a subclass."""
     return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)
 
 

@@ -134,7 +134,7 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
     [
         ("absent", {}, "There is no model folder"),
         ("bert", {}, "type 'bert'"),
-        ("blind", {}, "without a vision part"),
+        ("blind", {}, "blind"),
         ("vision", {"grid_size": [3, 3]}, "--grid-size does not apply"),
         ("captioner", {"num_regions": 3}, "--num-regions does not apply"),
         ("vgg", {"score_threshold": 0.5}, "--score-threshold does not apply"),

@@ -1,4 +1,4 @@
-"""A vision part, an image processor and photos so small that an extraction takes a fraction of a second."""
+"""A vision encoder, an image processor and photos so small that an extraction takes a fraction of a second."""
 
 import json
 from pathlib import Path
@@ -53,12 +53,12 @@ def extract(photos, output, *, model=None, processor=None, **options):
 
 
 def rows_of(output) -> list[dict]:
-    """Every row of a saved data set, features and boxes to the bit."""
+    """Every row of a saved dataset, features and boxes to the bit."""
     return load_from_disk(str(output)).to_list()
 
 
 def files_of(output) -> dict[str, bytes]:
-    """The files that a reader of the data set meets."""
+    """The files that a reader of the dataset meets."""
     names = [
         "state.json",
         "dataset_info.json",

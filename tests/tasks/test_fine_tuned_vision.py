@@ -1,4 +1,4 @@
-"""`model.init_from` with a vision part: which weights and which preprocessing it trains further, and which are new."""
+"""`model.init_from` with a vision encoder: which weights and preprocessing it trains further, and which are new."""
 
 import shutil
 
@@ -157,7 +157,7 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
 
 @pytest.mark.parametrize("name", ["blind", "seeing"])
 def test_tokens_of_another_width_are_refused(folder, name):
-    with pytest.raises(RecipeError, match=r"its visual tokens are 16 wide, but .* takes visual_feature_size=8; name"):
+    with pytest.raises(RecipeError, match=r"16, but .*visual_feature_size=8"):
         tuned(folder, name, vision_config={"pretrained": str(folder / "wider")})
 
 

@@ -92,7 +92,7 @@ class SelfCritical(Objective):
     def draw_captions(
         self, model, encoded: BaseModelOutput, mask, rows: torch.Tensor, update: Update
     ) -> torch.LongTensor:
-        """Token ids `(B * k, T)` of k captions an image, without the start token."""
+        """Returns token ids `(B * k, T)` of k captions an image, without the start token."""
         number = self.settings.samples_per_image
         if self.settings.decoding == "beam":
             return search(model, self.policy, encoded, mask, num_beams=number)
@@ -101,7 +101,7 @@ class SelfCritical(Objective):
         return sample_captions(model, self.policy, encoded, mask, uniforms)
 
     def reward(self, samples, greedy, rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rewards and baselines of the samples, `(B, k)` both."""
+        """Returns rewards and baselines of the samples, `(B, k)` both."""
         number = self.settings.samples_per_image
         images = rows.repeat_interleave(number)
         if greedy is not None:
@@ -118,7 +118,7 @@ class SelfCritical(Objective):
         return rewards, (mean * number - rewards) / (number - 1)
 
     def ends_badly(self, samples: torch.LongTensor) -> torch.BoolTensor:
-        """Which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""
+        """Returns which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""
         is_end = samples == self.policy.eos_token_id
         is_word = is_end.cumsum(-1) == 0
         last = samples.gather(-1, (is_word.sum(-1) - 1).clamp(min=0)[:, None]).squeeze(-1)

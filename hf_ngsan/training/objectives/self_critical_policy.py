@@ -36,7 +36,7 @@ class Policy:
 
     @classmethod
     def of(cls, model: PreTrainedModel, **settings) -> "Policy":
-        """The policy of a captioner with the special tokens of its configuration."""
+        """Returns the policy of a captioner with the special tokens of its configuration."""
         config = model.config
         special = {config.pad_token_id, config.decoder_start_token_id, config.bos_token_id}
         special |= set(model.generation_config.suppress_tokens or ())
@@ -49,7 +49,7 @@ class Policy:
         )
 
     def logits(self, logits: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits of the policy, float32, `-inf` at words that it never says.
+        """Returns logits of the policy, float32, `-inf` at words that it never says.
 
         Args:
             logits (`torch.Tensor` of shape `(..., vocab_size)`): the model's.
@@ -106,13 +106,13 @@ class InverseTransformSampling(LogitsProcessor):
 
 
 def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:
-    """Uniform numbers `(len(keys) * num_samples, length)`; those of an image depend on its own key only."""
+    """Returns uniform numbers `(len(keys) * num_samples, length)`; those of an image depend on its own key only."""
     draws = [numpy.random.default_rng(key).random((num_samples, length), dtype=numpy.float32) for key in keys]
     return torch.from_numpy(numpy.concatenate(draws))
 
 
 def expand(encoded: BaseModelOutput, mask: torch.Tensor | None, times: int):
-    """Each image's encoder states and mask, `times` times one after the other."""
+    """Returns each image's encoder states and mask, `times` times one after the other."""
     states = encoded.last_hidden_state.repeat_interleave(times, dim=0)
     return BaseModelOutput(last_hidden_state=states), None if mask is None else mask.repeat_interleave(times, dim=0)
 
@@ -124,7 +124,7 @@ def sample_captions(
     attention_mask: torch.Tensor | None,
     uniforms: torch.Tensor,
 ) -> torch.LongTensor:
-    """Draw captions.
+    """Draws captions.
 
     Args:
         model: a captioner in evaluation mode, not wrapped.
@@ -150,7 +150,7 @@ def search(
     num_beams: int = 1,
     **arguments,
 ) -> torch.LongTensor:
-    """Greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token."""
+    """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token."""
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
     own = BaseModelOutput(last_hidden_state=encoded.last_hidden_state)  # beam search expands it in place
@@ -159,14 +159,14 @@ def search(
 
 
 def labels_of(samples: torch.LongTensor, eos_token_id: int) -> torch.LongTensor:
-    """Samples `(R, T)` with -100 after the end token, which itself stays."""
+    """Returns samples `(R, T)` with -100 after the end token, which itself stays."""
     is_end = samples == eos_token_id
     after_end = is_end.long().cumsum(-1) - is_end.long() > 0
     return samples.masked_fill(after_end, IGNORED_LABEL)
 
 
 def pad_to_same_length(first: torch.Tensor, second: torch.Tensor, value: int) -> torch.Tensor:
-    """Both batches of sequences, one under the other, filled up with `value`."""
+    """Returns both batches of sequences, one under the other, filled up with `value`."""
     width = max(first.shape[1], second.shape[1])
     both = [torch.nn.functional.pad(ids, (0, width - ids.shape[1]), value=value) for ids in (first, second)]
     return torch.cat(both)

@@ -9,8 +9,8 @@ SECONDS = ("sampling_seconds", "reward_seconds", "update_seconds")
 
 
 def summarize(sums: dict[str, float]) -> dict[str, float]:
-    """Means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length` in words,
-    `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
+    """Returns means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length` in
+    words, `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
     `reference_log_likelihood` (both in nats); seconds of drawing, rewarding and the rest for a process's batch."""
     samples, batches = sums["samples"], sums["batches"]
     mean_advantage = sums["advantages"] / samples
@@ -39,7 +39,7 @@ def describe(summary: dict[str, float]) -> str:
 
 
 def find_warnings(history: list[dict]) -> list[str]:
-    """What is amiss in the last of the epochs of this stage."""
+    """Returns what is amiss in the last of the epochs of this stage."""
     first, last = history[0], history[-1]
     found = []
     if last["bad_endings"] > MOST_BAD_ENDINGS:

@@ -95,7 +95,7 @@ class CaptionRewards:
             self._cider_d = self._make_cider_d(document_frequency)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Reward captions.
+        """Rewards captions.
 
         Args:
             token_ids: `(R, T)` long, the samples.
@@ -114,7 +114,7 @@ class CaptionRewards:
         return total.to(token_ids.device, torch.float32)
 
     def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
+        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
         ids, images = self._check_samples(token_ids, image_indices)
         words = cut_sequences(ids, self._eos, (*self._ignored, self._eos))
         known = ids
@@ -195,7 +195,7 @@ class CaptionRewards:
 
 
 def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
-    """Read document frequencies for `cider_d` that `DocumentFrequency.save` wrote.
+    """Reads document frequencies for `cider_d` that `DocumentFrequency.save` wrote.
 
     Raises:
         RewardError: no such file, a file of another kind, or frequencies of text.
@@ -213,7 +213,7 @@ def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
 
 
 def load_reward_function(name: str) -> RewardFunction:
-    """Import a reward function of the user.
+    """Imports a reward function of the user.
 
     Args:
         name: `package.module:function`. Modules are also looked for in the current folder, after all other places.

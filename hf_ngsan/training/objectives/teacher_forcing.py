@@ -51,6 +51,6 @@ class TeacherForcing(Objective):
 
 
 def token_weights(labels: torch.Tensor, caption_weights: torch.Tensor | None) -> torch.Tensor:
-    """What each target token counts, `(B * C, T)`: 0 at padding, else 1 or the weight of its caption."""
+    """Returns what each target token counts, `(B * C, T)`: 0 at padding, else 1 or the weight of its caption."""
     targets = (labels != IGNORED_LABEL).float()
     return targets if caption_weights is None else targets * caption_weights[:, None]
