@@ -47,7 +47,7 @@ def test_other_features_than_the_models(run, tmp_path, capsys):
     rows = Dataset.from_list([row, {**row, "image_id": 2}], features=caption_features(6))
     DatasetDict(test=rows).save_to_disk(tmp_path / "narrow")
     message = fails(capsys, "evaluate", "--model", run, "--data", f"features:{tmp_path / 'narrow'}")
-    assert "6 wide" in message and "visual_feature_size=10" in message
+    assert "is 6" in message and "visual_feature_size=10" in message
 
 
 def test_other_mistakes_of_evaluate(run, tmp_path, capsys):
