@@ -34,7 +34,7 @@ class PlainCiderD:
         self.log_documents = np.log(float(num_documents))
 
     def score(self, candidate, references):
-        """CIDEr-D of one candidate, a list of words, against its references."""
+        """Returns CIDEr-D of one candidate, a list of words, against its references."""
         vector, norm, length = self._vector(candidate)
         total = np.zeros(4)
         for reference in references:
@@ -60,7 +60,7 @@ class PlainCiderD:
 
 
 def random_captions(generator, images, captions, words):
-    """Captions by image: words drawn by Zipf's law, an end token after each."""
+    """Returns captions by image: words drawn by Zipf's law, an end token after each."""
     drawn = generator.zipf(1.3, (images, captions, words)) % (VOCABULARY - 3) + 3
     return [[[*caption, END] for caption in image] for image in drawn.tolist()]
 

@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def score(options: argparse.Namespace, variant: str, seed: int) -> dict[str, float]:
-    """Scores of one run on the test split: read if they are there, else trained for and measured."""
+    """Returns scores of one run on the test split: read if they are there, else trained for and measured."""
     run = options.output / f"{variant.lower()}-{seed}"
     scores = run / "test_scores.json"
     if not scores.exists():
@@ -64,7 +64,7 @@ def score(options: argparse.Namespace, variant: str, seed: int) -> dict[str, flo
 
 
 def call(run: Path, *arguments) -> str:
-    """Output of an `hf-ngsan` command; what it says on the way goes to a log next to the run's folder."""
+    """Returns the output of an `hf-ngsan` command; what it says on the way goes to a log next to the run's folder."""
     run.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, arguments)]
     with open(run.with_suffix(".log"), "a") as log:
@@ -78,7 +78,7 @@ def call(run: Path, *arguments) -> str:
 
 
 def table(scores: dict[str, list[dict[str, float]]]) -> str:
-    """Mean and sample standard deviation over seeds, as Markdown."""
+    """Returns mean and sample standard deviation over seeds, as Markdown."""
     lines = [f"| model | seeds | {' | '.join(METRICS.values())} |", f"| --- | --- |{' --- |' * len(METRICS)}"]
     for variant, runs in scores.items():
         cells = [spread([run[metric] for run in runs]) for metric in METRICS]
@@ -92,7 +92,7 @@ def spread(values: list[float]) -> str:
 
 
 def verdict(scores: dict[str, list[dict[str, float]]]) -> str:
-    """Whether mean CIDEr-D follows the paper's order, and where it does not."""
+    """Returns whether mean CIDEr-D follows the paper's order, and where it does not."""
     means = {variant: statistics.mean(run["cider_d"] for run in runs) for variant, runs in scores.items()}
     broken = [
         f"{better} ({means[better]:.4f}) is not above {worse} ({means[worse]:.4f})"

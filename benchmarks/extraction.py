@@ -1,7 +1,7 @@
 """Extraction with two processes against one, each with one thread.
 
-VGG-11 at 224 x 224 with random weights takes drawn scenes, or the photos of a folder, to a 7 x 7 grid. One process and
-two take turns, each pair in the other order, and the ratio of images per second is taken pair by pair; what counts is
+VGG-11 at 224 x 224 with random weights takes synthetic scenes, or the photos of a folder, to a 7 x 7 grid. One process
+and two take turns, each pair in the other order, and the ratio of images per second is taken pair by pair; what counts is
 the time within `extract_features`, without the start of Python. Two processes should do at least 1.6 times as much on
 two processors that have nothing else to do. The processor time of both tells what other work on the machine hides: if
 two need in all as much as one, nothing is lost to sharing.
@@ -41,7 +41,7 @@ def run(processes: int, options: argparse.Namespace, folder: str) -> dict:
 
 
 def work(options: argparse.Namespace):
-    """What each of the processes does; the first prints the numbers of all."""
+    """Returns what each of the processes does; the first prints the numbers of all."""
     import torch
     from accelerate.utils import gather_object
 
@@ -77,7 +77,7 @@ def work(options: argparse.Namespace):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", metavar="DIR", help="photos (drawn scenes)")
+    parser.add_argument("--images", metavar="DIR", help="photos (synthetic scenes)")
     parser.add_argument("--limit", type=int, default=64, help="images of a run (%(default)s)")
     parser.add_argument("--pairs", type=int, default=3, help="runs of each number of processes (%(default)s)")
     parser.add_argument("--worker", help=argparse.SUPPRESS)

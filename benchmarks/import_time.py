@@ -22,7 +22,7 @@ print(json.dumps([time.perf_counter() - wall, time.process_time() - processor]))
 
 
 def import_times(modules: str) -> tuple[float, float]:
-    """Wall and processor time in seconds that a fresh process takes to import the modules."""
+    """Returns wall and processor time in seconds that a fresh process takes to import the modules."""
     code = TIMED_IMPORT.format(modules=modules)
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     return tuple(json.loads(output))

@@ -24,7 +24,7 @@ REQUIRED_RATIO, REQUIRED_DIFFERENCE = 10, 1e-9
 
 
 def made_up_captions(images, references, seed=0):
-    """Captions with the traits of COCO's: Zipf's law, a full stop in three of four, some commas, hyphens and quotes.
+    """Returns captions with traits of COCO's: Zipf's law, a full stop in three of four, some commas and quotes.
 
     Those of an image differ in a third of their words.
     """
@@ -52,7 +52,7 @@ def made_up_captions(images, references, seed=0):
 
 
 def captions_of_file(path, images, references):
-    """Captions of a file, repeated as often as needed; a prediction is an image's first one without its third word."""
+    """Returns captions of a file, repeated as needed; a prediction is an image's first one without its third word."""
     rows = [row[:references] for row in read_references(path).values() if len(row) >= references]
     rows = list(itertools.islice(itertools.cycle(rows), images))
     first = [row[0].split() for row in rows]

@@ -68,7 +68,7 @@ class TrainingStep:
 
 
 def resident_megabytes() -> float:
-    """The largest resident size of this process so far (getrusage counts kilobytes on Linux, bytes on macOS)."""
+    """Returns the peak memory of this process (getrusage counts kilobytes on Linux, bytes on macOS)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
@@ -83,7 +83,7 @@ def peak_megabytes_of_this_process(name: str, sizes: argparse.Namespace) -> floa
 
 
 def peak_megabytes(name: str) -> float:
-    """Peak memory of a model's training, measured in a fresh process with the same arguments."""
+    """Returns the peak memory of a model's training, measured in a fresh process with the same arguments."""
     command = [sys.executable, __file__, *sys.argv[1:], "--memory-of", name]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

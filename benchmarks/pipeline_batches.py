@@ -45,7 +45,7 @@ def make_pipeline(vocabulary: int, device: str) -> ImageToTextPipeline:
 
 
 def write_photos(folder: Path, count: int) -> list[str]:
-    """JPEG files of 640 x 480 pixels."""
+    """Writes JPEG files of 640 x 480 pixels."""
     paths = []
     for index in range(count):
         noise = np.random.default_rng(index).integers(0, 256, (15, 20, 3), dtype=np.uint8)
@@ -55,7 +55,7 @@ def write_photos(folder: Path, count: int) -> list[str]:
 
 
 def seconds(pipe: ImageToTextPipeline, paths: list[str], batch_size: int) -> tuple[float, float]:
-    """Elapsed time and time of processors that captioning takes."""
+    """Returns elapsed and processor time of captioning."""
     words = pipe.model.generation_config.max_new_tokens
     elapsed, worked = time.perf_counter(), time.process_time()
     captions = pipe(paths, batch_size=batch_size, min_new_tokens=words)

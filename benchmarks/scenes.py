@@ -1,4 +1,4 @@
-"""Captioners of drawn scenes, from regions and from pixels, with several seeds each: means and spreads.
+"""Captioners of synthetic scenes, from regions and from pixels, with several seeds each: means and spreads.
 
     python benchmarks/scenes.py
 
@@ -39,14 +39,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
-    """Scores of one run, read if they are there, else trained for and measured."""
+    """Returns scores of one run, read if they are there, else trained for and measured."""
     recipe = scenes_recipe(variant, output / f"{folder_name(variant)}-{seed}", seed, {"training": {"num_threads": 1}})
     with calm_logs():
         return read_scores(recipe) or train_and_score(recipe)
 
 
 def table(scores: dict[str, list[dict[str, float]]]) -> str:
-    """Mean and sample standard deviation over seeds, as Markdown."""
+    """Returns mean and sample standard deviation over seeds, as Markdown."""
     lines = [f"| model | seeds | {' | '.join(COLUMNS)} |", f"| --- | --- |{' --- |' * len(COLUMNS)}"]
     for variant, runs in scores.items():
         cells = [

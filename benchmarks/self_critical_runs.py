@@ -39,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def score(options: argparse.Namespace, seed: int) -> dict[str, dict[str, float]]:
-    """Test scores before and after: read if they are there, else trained for and measured."""
+    """Returns test scores before and after: read if they are there, else trained for and measured."""
     before, after = options.start / f"ng-san-{seed}", options.output / f"ng-san-{seed}"
     data = f"coco-layout:{options.data}"
     if not (after / "test_scores.json").exists():
@@ -50,7 +50,7 @@ def score(options: argparse.Namespace, seed: int) -> dict[str, dict[str, float]]
 
 
 def measured(run: Path, data: str) -> dict[str, float]:
-    """Scores of a run on the test split, with the share of bad endings; measured once."""
+    """Returns scores of a run on the test split, with the share of bad endings; measured once."""
     scores, captions = run / "test_scores.json", run / "test_captions.json"
     if not (scores.exists() and captions.exists()):
         output = call(run, "evaluate", "--model", run, "--data", data, "--num-beams", 3, "--output", captions)
@@ -70,7 +70,7 @@ def table(results: list[dict]) -> str:
 
 
 def draw_curves(options: argparse.Namespace, path: Path):
-    """Validation CIDEr-D by epoch of both stages, and the reward of the samples, one line a seed."""
+    """Draws validation CIDEr-D by epoch of both stages, and the reward of the samples, one line a seed."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")

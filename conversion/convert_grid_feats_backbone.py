@@ -37,7 +37,7 @@ PIXEL_STDS = {"X-101": [57.375, 57.120, 58.395]}
 def convert_weights(
     config: NGSANResNeXtConfig, weights: dict[str, torch.Tensor], pixel_std: list[float] = UNIT_STD
 ) -> Conversion:
-    """Turn a state dict of detectron2 into a backbone of this configuration.
+    """Turns a state dict of detectron2 into a backbone of this configuration.
 
     Args:
         config: of the backbone.

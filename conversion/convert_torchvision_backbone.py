@@ -37,7 +37,7 @@ PREPROCESSING = {
 
 
 def convert_weights(config: PreTrainedConfig, weights: dict[str, torch.Tensor]) -> Conversion:
-    """Turn a state dict of torchvision into a backbone of this configuration.
+    """Turns a state dict of torchvision into a backbone of this configuration.
 
     Raises:
         ConversionError: the state dict is not of this architecture, or damaged.

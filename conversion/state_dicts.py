@@ -30,7 +30,7 @@ class ConversionError(ValueError):
 
 
 def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
-    """Read the weights of a `.pth` file without running code from it.
+    """Reads the weights of a `.pth` file without running code from it.
 
     Args:
         path: a file written by `torch.save`, of a state dict or of a dict that has one as `"model"` (detectron2) or
@@ -62,7 +62,7 @@ def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
 
 
 def numpy_classes() -> list:
-    """What a pickled numpy array consists of, also under the names that numpy 1 gave it."""
+    """Returns what a pickled numpy array consists of, also under the names that numpy 1 gave it."""
     functions = [np.empty(0).__reduce__()[0], np.float32(0).__reduce__()[0]]
     numbers = [type(np.dtype(name)) for name in ("float16", "float32", "float64", "int32", "int64", "bool")]
     old_names = [(function, f"numpy.core.multiarray.{function.__name__}") for function in functions]
@@ -84,7 +84,7 @@ def convert(
     source_name: Callable[[str], str],
     heads: str = "$^",
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Build a model and fill it with the weights of another code base.
+    """Builds a model and fill it with the weights of another code base.
 
     Args:
         model_class, config: what to build.
@@ -130,7 +130,7 @@ def convert(
 
 
 def resnext_weight(name: str) -> tuple[int, str | None, str | None, str, str]:
-    """Take the name of a weight of our ResNeXt apart.
+    """Takes the name of a weight of our ResNeXt apart.
 
     Returns:
         Number of the stage, 0 for the stem; number of the block in it, or `None`; number of the convolution in the
@@ -157,7 +157,7 @@ class Conversion:
 
 
 def save(conversion: Conversion, output: str | Path):
-    """Write a backbone and its image processor into a new folder, whole or not at all.
+    """Writes a backbone and its image processor into a new folder, whole or not at all.
 
     Raises:
         FileExistsError: there is something of that name.
@@ -183,7 +183,7 @@ def main(
     convert_weights: Callable[[str, dict[str, torch.Tensor]], Conversion],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """The command line of a conversion script: read, convert, write, tell; returns the exit code, 2 after an error."""
+    """Runs the command line of a conversion script: read, convert, write, tell; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architecture", required=True, choices=architectures, help="of the checkpoint")
     parser.add_argument("--checkpoint", required=True, metavar="FILE.pth", help="the weights to convert")

@@ -8,7 +8,7 @@ from importlib import import_module
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
 ) -> tuple[Callable, Callable, list[str]]:
-    """Make `__getattr__`, `__dir__` and `__all__` of a package.
+    """Makes `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: the package's `__name__`.

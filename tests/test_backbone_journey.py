@@ -125,9 +125,9 @@ def test_features_of_another_backbone_are_refused(journey, capsys):
     assert evaluate(journey, "other_features") == 2
     assert "other_features (ngsan_vgg) were made with other weights than" in refusal(capsys)
     assert train(journey, "other", "features", "refused") == 2
-    assert "other weights than the model's vision part has" in refusal(capsys)
+    assert "other weights than the model's vision encoder has" in refusal(capsys)
     assert train(journey, "vgg11", "features", "refused", "data.image_size=32") == 2
-    assert "another preprocessing than the model's vision part has" in refusal(capsys)
+    assert "another preprocessing than the model's vision encoder has" in refusal(capsys)
     assert not (journey / "refused").exists()
 
 

@@ -123,5 +123,5 @@ def test_what_does_not_go_together(capsys, model, photos, tmp_path):
         capsys, "caption", "--model", model, "--data", "scenes", "--save-attention", tmp_path
     )
     save_model(tiny_captioner(), tiny_processor(), tmp_path / "blind")
-    assert "no vision part" in fails(capsys, "caption", "--model", tmp_path / "blind", photos[0])
+    assert "no vision encoder" in fails(capsys, "caption", "--model", tmp_path / "blind", photos[0])
     assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])

@@ -1,4 +1,4 @@
-"""`hf-ngsan demo`: from nothing to captioners of drawn scenes that are trained, compared, shared and explained."""
+"""`hf-ngsan demo`: from nothing to captioners of synthetic scenes that are trained, compared, shared and explained."""
 
 import json
 from collections.abc import Mapping

@@ -37,7 +37,9 @@ def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> d
     """Train and score the variants that are not there yet, side by side; returns the scores of all."""
     missing = {name: recipe for name, recipe in recipes.items() if retrain or read_scores(recipe) is None}
     if missing:
-        print(f"Training {', '.join(missing)} on drawn scenes, side by side: some minutes on two cores.", flush=True)
+        print(
+            f"Training {', '.join(missing)} on synthetic scenes, side by side: some minutes on two cores.", flush=True
+        )
         train_side_by_side(missing, retrain)
     else:
         print("All captioners are trained already; --retrain trains them again.", flush=True)
