@@ -29,7 +29,6 @@ LAYERS = [
     "extraction",
     "training",
     "tasks",
-    "captioning_files",
     "commands",
     "demo",
     "cli",

@@ -1,7 +1,10 @@
 """The command `hf-ngsan caption`: captions of image files, or of the images of a dataset."""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from .arguments import (
     DATASETS,
@@ -11,76 +14,120 @@ from .arguments import (
     generation_options,
 )
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedModel, ProcessorMixin
+
 SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
 EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
-  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
+  hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
+  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
 
 {DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("images", nargs="*", metavar="IMAGE", help="image files, for a model with a vision encoder")
+    parser.add_argument(
+        "images",
+        nargs="*",
+        metavar="IMAGE",
+        help="image files, URLs of images, or folders of images, for a model with a vision encoder",
+    )
     add_model_argument(parser)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    parser.add_argument("--text", metavar="WORDS", help="what every caption begins with (IMAGE only)")
+    parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
     parser.add_argument(
-        "--save-attention", metavar="DIR", help="write there, for each IMAGE, where each word of its caption looked"
+        "--save-attention", metavar="DIR", help="write a figure for each image: where each word of its caption looked"
     )
-    parser.add_argument("--skip-errors", action="store_true", help="continue after an IMAGE that cannot be read")
+    parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
 
 
 def run(options: argparse.Namespace) -> None:
-    check_options(options)
-    if options.images:
-        caption_images(options)
-    else:
-        caption_rows(options)
-
-
-def check_options(options: argparse.Namespace) -> None:
-    if bool(options.images) == (options.data is not None):
-        raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
-    of_images = ("text", "save_attention", "skip_errors")
-    if not options.images and (given := [name for name in of_images if getattr(options, name)]):
-        raise ValueError(f"--{given[0].replace('_', '-')} is for image files, not for --data.")
-
-
-def caption_images(options: argparse.Namespace) -> None:
-    from ..captioning_files import caption_files
     from ..launching import make_accelerator
     from ..loading import load_captioner
+    from ..tasks.captioned_images import caption_images
 
+    if bool(options.images) == (options.data is not None):
+        raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
+    paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioner(options.model)
-    results = caption_files(
+    text = {} if options.text is None else {"text": checked_text(options.text, processor)}
+    images, names = of_files(options, model, paths) if paths else of_dataset(options, model, processor)
+    results = caption_images(
         model.to(make_accelerator().device),
         processor,
-        options.images[: options.limit],
+        images,
+        names,
         attention_folder=options.save_attention,
         on_error="skip" if options.skip_errors else "raise",
         batch_size=options.batch_size,
-        text=options.text,
+        **text,
         **generation_options(options),
     )
-    for path, caption, error in results:
-        print(f"{path}\t{caption or ''}", flush=True)
+    for name, caption, error in results:
+        print(f"{printable(name)}\t{caption or ''}", flush=True)
         if error is not None:
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
 
 
-def caption_rows(options: argparse.Namespace) -> None:
-    from ..launching import make_accelerator
-    from ..loading import load_captioner
-    from ..tasks import caption_batch
-    from ..tasks.caption_rows import load_rows, rows_for
+def image_files(places: Iterable[str]) -> Iterator[str]:
+    """Yields paths and URLs, and in place of a folder all images in it, in the order in which `extract` lists them."""
+    from ..extraction import list_images
 
-    model, processor = load_captioner(options.model)
+    for place in places:
+        if os.path.isdir(place):
+            listed = list_images(place)
+            yield from (str(listed.path_of(index)) for index in range(len(listed)))
+        else:
+            yield place
+
+
+def checked_text(text: str, processor: "ProcessorMixin") -> str:
+    """Returns the beginning of captions.
+
+    Raises:
+        ValueError: it is no text, or has words that the captioner does not know.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"--text {text!r} is not UTF-8 text; write it in characters.") from None
+    if unknown := processor.unknown_words(text):
+        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
+    return text
+
+
+def of_files(options: argparse.Namespace, model: "PreTrainedModel", paths: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the images to caption, and their names."""
+    if model.config.vision_config is None:
+        raise ValueError(
+            f"{options.model} has no vision encoder and reads no image files; give it features with --data, or the "
+            "vision encoder that its features were made with: hf-ngsan attach-vision."
+        )
+    return paths, paths
+
+
+def of_dataset(
+    options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
+) -> tuple["Dataset", Iterator[str]]:
+    """Returns the columns of a dataset that the captioner sees, and the image ids."""
+    from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
+
     rows = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
-    rows = rows_for(model, processor, rows, options.data)
-    model = model.to(make_accelerator().device)
-    for start in range(0, len(rows), options.batch_size):
-        batch = [rows[index] for index in range(start, min(start + options.batch_size, len(rows)))]
-        captions = caption_batch(model, processor, batch, **generation_options(options))
-        for row, caption in zip(batch, captions, strict=True):
-            print(f"{row['image_id']}\t{caption}", flush=True)
+    names = map(str, rows["image_id"])
+    draws = options.save_attention is not None
+    rows = rows_for(model, processor, rows, options.data, keep_images=draws)
+    rows = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
+    if draws and "image" not in rows.column_names:
+        raise ValueError(
+            f"--save-attention draws over images, and {options.data}, split {options.split}, has none; give a dataset "
+            "with images, such as scenes:images=true, or image files."
+        )
+    return rows, names
+
+
+def printable(name: str) -> str:
+    """Returns a name without the bytes in it that are no characters, which some file systems allow."""
+    return os.fsencode(name).decode(errors="replace")

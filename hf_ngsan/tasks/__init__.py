@@ -10,6 +10,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .caption_evaluation import Evaluation, evaluate_captioner
     from .caption_generation import caption_batch, generate_captions
+    from .captioned_images import CaptionedImage, caption_images
     from .captioning import CaptioningTask
     from .captioning_recipe import CaptioningRecipe
     from .new_captioners import new_captioner
@@ -19,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "caption_evaluation": ["Evaluation", "evaluate_captioner"],
+        "captioned_images": ["CaptionedImage", "caption_images"],
         "caption_generation": ["caption_batch", "generate_captions"],
         "captioning": ["CaptioningTask"],
         "captioning_recipe": ["CaptioningRecipe"],

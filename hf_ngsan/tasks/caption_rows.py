@@ -9,6 +9,9 @@ from ..data.contract import ARRAY_COLUMNS
 from ..data.specs import check_captions
 from ..provenance import check_features
 
+COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
+"""What a caption is made from, and what tells the image in errors."""
+
 
 def load_rows(spec: str, split: str, with_captions: bool = True, limit: int | None = None) -> Dataset:
     """Returns one split of a dataset, or its first `limit` rows.
@@ -41,16 +44,19 @@ def only_images(rows: Dataset) -> Dataset:
     return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
 
 
-def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
+def rows_for(
+    model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
+) -> Dataset:
     """Returns the columns that a captioner reads: images for one with a vision encoder, if there are any, or features.
 
     Args:
         model, processor: the captioner.
         rows: from [`load_rows`].
         data: what messages call them.
+        keep_images: whether images stay beside features, to be drawn upon.
 
     Raises:
-        DataError: the features have another dimension than the model takes.
+        DataError: the features have another dimension than the model takes, or there are none.
         ProvenanceError: they are known to be of another backbone.
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
@@ -59,11 +65,12 @@ def rows_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, d
     if size is None:
         raise DataError(
             f"{data} has images and no visual_features, and this captioner has no vision encoder; train one with "
-            "model.vision_config, or extract features with hf-ngsan extract."
+            "model.vision_config, give this one the encoder of its features with hf-ngsan attach-vision, or extract "
+            "features with hf-ngsan extract."
         )
     check_feature_size(model, size, data)
     check_features(model, processor, rows, data)
-    return only_features(rows)
+    return rows if keep_images else only_features(rows)
 
 
 def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):

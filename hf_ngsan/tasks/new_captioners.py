@@ -57,7 +57,8 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
     else:
         tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         if visual_feature_size is not None and not has_vision(fields):
-            fields.setdefault("visual_feature_size", visual_feature_size)
+            check_feature_size(fields.get("visual_feature_size"), visual_feature_size, recipe.data.spec)
+            fields["visual_feature_size"] = visual_feature_size
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
             tokenizer.pad_token_id,
@@ -74,6 +75,15 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
     check_image_size(model.base_model.vision, processor.image_processor)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
+
+
+def check_feature_size(asked_for: int | None, found: int, data: str):
+    """Raises a RecipeError if a training config asks for features of another dimension than its data has."""
+    if asked_for not in (None, found):
+        raise RecipeError(
+            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {found}; set "
+            f"model.visual_feature_size={found}, or leave it out."
+        )
 
 
 def build_config(fields: Mapping, vocab_size: int):

@@ -52,7 +52,7 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
         (["model.query_norm=group"], ["query_norm", "'group'", "instance"]),
         (["model.vocab_size=100"], ["model.vocab_size", "vocabulary"]),
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
-        (["model.visual_feature_size=7"], ["visual_feature_size=7", "is 10", SPEC]),
+        (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "model.visual_feature_size=10", SPEC]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),
         (["data.spec=features:nowhere"], ["nowhere"]),

@@ -1,0 +1,201 @@
+"""`hf-ngsan caption`: a line for each image of files, folders and datasets, with the same options for all."""
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, DatasetDict, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
+from hf_ngsan.loading import save_model
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tasks.tiny import DATA
+
+from .running import fails, prints
+
+SPEC = DATA["spec"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a captioner with a vision encoder."""
+    folder = tmp_path_factory.mktemp("captioner")
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a captioner of the regions of scenes, without a vision encoder."""
+    folder = tmp_path_factory.mktemp("blind")
+    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), folder)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / f"photo {number}.png" for number in range(len(PHOTOS))]
+    for photo, file in zip(PHOTOS, files, strict=True):
+        photo.save(file)
+    return files
+
+
+@pytest.fixture
+def photo_data(tmp_path: Path) -> str:
+    """A dataset of the photos, as a folder of `save_to_disk` that `images:` reads."""
+    rows = {"image_id": list(range(5)), "image": PHOTOS, "caption": ["a red circle"] * 5}
+    features = Features({"image_id": Value("int64"), "image": ImageFeature(), "caption": Value("string")})
+    DatasetDict(test=Dataset.from_dict(rows, features=features)).save_to_disk(tmp_path / "data")
+    return f"images:{tmp_path / 'data'}"
+
+
+def captions(capsys, *arguments) -> list[list[str]]:
+    """Runs `caption`; returns the lines that it prints, cut at the tab."""
+    return [line.split("\t") for line in prints(capsys, "caption", *arguments).splitlines()]
+
+
+def test_files_are_captioned_in_their_order(capsys, model, photos):
+    expected = []
+    pixels, processor = pixel_captioner(), pixel_processor()
+    for photo in PHOTOS:
+        ids = pixels.generate(**processor(images=photo), num_beams=2)
+        expected += processor.batch_decode(ids, skip_special_tokens=True)
+    for options in ([], ["--batch-size", 2]):
+        found = captions(capsys, "--model", model, *photos, "--num-beams", 2, *options)
+        assert found == [[str(path), caption.strip()] for path, caption in zip(photos, expected, strict=True)]
+    assert len(set(expected)) > 2
+    few = captions(capsys, "--model", model, "--limit", 2, *photos)
+    assert few == captions(capsys, "--model", model, *photos[:2])
+
+
+def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):
+    within = tmp_path / "album" / "within"
+    within.mkdir(parents=True)
+    files = [tmp_path / "album" / "b.png", within / "a.jpeg", tmp_path / "album" / "z.png"]
+    for file, photo in zip(files, PHOTOS, strict=False):
+        photo.save(file)
+    (within / "notes.txt").write_text("no image")
+    PHOTOS[3].save(tmp_path / "single.png")
+    expected = captions(capsys, "--model", model, *files, tmp_path / "single.png")
+    assert captions(capsys, "--model", model, tmp_path / "album", tmp_path / "single.png") == expected
+    (tmp_path / "empty").mkdir()
+    assert str(tmp_path / "empty") in fails(capsys, "caption", "--model", model, tmp_path / "empty")
+
+
+def test_a_dataset_of_images_gets_the_captions_of_its_files(capsys, model, photos, photo_data):
+    of_files = captions(capsys, "--model", model, *photos)
+    of_data = captions(capsys, "--model", model, "--data", photo_data)
+    assert of_data == [[str(number), caption] for number, (_, caption) in enumerate(of_files)]
+    begun = captions(capsys, "--model", model, "--data", photo_data, "--text", "a red", "--max-new-tokens", 3)
+    assert begun == [
+        [str(number), caption]
+        for number, (_, caption) in enumerate(
+            captions(capsys, "--model", model, *photos, "--text", "a red", "--max-new-tokens", 3)
+        )
+    ]
+    assert all(caption.startswith("a red") for _, caption in begun)
+    assert {len(caption.split()) for _, caption in begun} <= {2, 3, 4, 5}
+
+
+def test_a_dataset_of_features_gets_the_captions_of_its_evaluation(run, tmp_path, capsys):
+    output = tmp_path / "captions.json"
+    for options in (["--num-beams", 2], ["--max-new-tokens", 3], ["--batch-size", 4, "--limit", 5]):
+        prints(capsys, "evaluate", "--model", run, "--data", SPEC, "--output", output, *options)
+        evaluated = [[str(result["image_id"]), result["caption"]] for result in json.loads(output.read_text())]
+        assert captions(capsys, "--model", run, "--data", SPEC, *options) == evaluated
+    assert len(evaluated) == 5
+    begun = captions(capsys, "--model", run, "--data", SPEC, "--text", "the red")
+    assert [image_id for image_id, _ in begun] == [str(image_id) for image_id in load_data(SPEC, "test")["image_id"]]
+    assert all(caption.startswith("the red") for _, caption in begun)
+
+
+def test_a_column_called_text_begins_no_caption(capsys, run, tmp_path):
+    rows = load_data(SPEC, "test").select(range(3))
+    expected = captions(capsys, "--model", run, "--data", SPEC, "--limit", 3)
+    DatasetDict(test=rows.add_column("text", ["a stranger"] * 3)).save_to_disk(tmp_path / "data")
+    assert captions(capsys, "--model", run, "--data", f"features:{tmp_path / 'data'}") == expected
+
+
+def test_attention_goes_into_a_folder(capsys, model, blind, photos, photo_data, tmp_path):
+    plain = captions(capsys, "--model", model, *photos)
+    assert captions(capsys, "--model", model, *photos, "--save-attention", tmp_path / "new/maps") == plain
+    assert sorted(path.stem for path in (tmp_path / "new/maps").iterdir()) == [path.stem for path in photos]
+    with Image.open(tmp_path / "new/maps/photo 0.png") as figure:
+        assert min(figure.size) > 100
+    captions(capsys, "--model", model, "--data", photo_data, "--save-attention", tmp_path / "ids")
+    assert sorted(path.stem for path in (tmp_path / "ids").iterdir()) == ["0", "1", "2", "3", "4"]
+    scenes = "scenes:size=3,test=2,seed=3,images=true,image_size=48"
+    found = captions(capsys, "--model", blind, "--data", scenes, "--save-attention", tmp_path / "regions")
+    assert sorted(path.stem for path in (tmp_path / "regions").iterdir()) == sorted(image_id for image_id, _ in found)
+
+
+def test_attention_over_rows_without_images_is_refused(capsys, blind, tmp_path):
+    arguments = ["--model", blind, "--data", SPEC, "--save-attention", tmp_path / "maps"]
+    message = fails(capsys, "caption", *arguments)
+    assert "--save-attention" in message and SPEC in message and "images=true" in message
+    assert not (tmp_path / "maps").exists()
+
+
+def test_an_image_that_cannot_be_read(capsys, model, photos, tmp_path):
+    text = tmp_path / "text.jpg"
+    text.write_text("no picture")
+    files = [photos[0], text, photos[1]]
+    assert "text.jpg" in fails(capsys, "caption", "--model", model, *files)
+    lines = captions(capsys, "--model", model, *files, "--skip-errors")
+    assert [path for path, _ in lines] == [str(file) for file in files]
+    assert [bool(caption) for _, caption in lines] == [True, False, True]
+    assert main(["caption", "--model", str(model), "--skip-errors", *map(str, files)]) == 0
+    assert "text.jpg" in capsys.readouterr().err
+
+
+def test_a_row_whose_image_cannot_be_read(capsys, model, tmp_path):
+    PHOTOS[0].save(tmp_path / "photo.png")
+    content = [{"bytes": data, "path": None} for data in ((tmp_path / "photo.png").read_bytes(), b"no picture")]
+    features = Features({"image_id": Value("int64"), "image": ImageFeature()})
+    rows = Dataset.from_dict({"image_id": [7, 8], "image": content}, features=features)
+    DatasetDict(test=rows).save_to_disk(tmp_path / "data")
+    arguments = ["--model", model, "--data", f"images:{tmp_path / 'data'}"]
+    assert "image_id 8" in fails(capsys, "caption", *arguments)
+    lines = captions(capsys, *arguments, "--skip-errors")
+    assert [image_id for image_id, _ in lines] == ["7", "8"]
+    assert [bool(caption) for _, caption in lines] == [True, False]
+
+
+def test_file_names_that_are_no_text_are_printed_all_the_same(capsys, model, photos, tmp_path):
+    name = tmp_path / "phot\udce9.png"
+    try:
+        photos[0].rename(name)
+    except (OSError, UnicodeError):
+        pytest.skip("this file system takes only names of characters")
+    assert captions(capsys, "--model", model, name)[0][0] == str(tmp_path / "phot�.png")
+
+
+@pytest.mark.parametrize(("text", "fact"), [("a zebra", "'zebra'"), ("a \udcff", "UTF-8"), ("\ud83d", "UTF-8")])
+@pytest.mark.parametrize("skips", [[], ["--skip-errors"]])
+def test_beginnings_that_no_caption_can_have(capsys, model, photos, text, fact, skips):
+    message = fails(capsys, "caption", "--model", model, photos[0], "--text", text, *skips)
+    assert "--text" in message and fact in message
+
+
+def test_what_does_not_go_together(capsys, model, blind, photos, photo_data):
+    assert "--data" in fails(capsys, "caption", "--model", model)
+    assert "not both" in fails(capsys, "caption", "--model", model, "--data", "scenes", photos[0])
+    for images in ([photos[0]], ["--data", photo_data]):
+        message = fails(capsys, "caption", "--model", blind, *images)
+        assert "no vision encoder" in message and "hf-ngsan attach-vision" in message
+    assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])
+    assert "dimension" in fails(capsys, "caption", "--model", model, "--data", SPEC)
+
+
+def test_captions_are_printed_while_rows_are_still_unread(run, monkeypatch):
+    read, reads_at_lines = [], []
+    get = Dataset.__getitem__
+    monkeypatch.setattr(Dataset, "__getitem__", lambda rows, key: read.append(key) or get(rows, key))
+    monkeypatch.setattr("builtins.print", lambda *words, **options: reads_at_lines.append(len(read)))
+    assert main(["caption", "--model", str(run), "--data", SPEC, "--batch-size", "2"]) == 0
+    assert len(reads_at_lines) == 6
+    assert reads_at_lines[0] < reads_at_lines[2] < reads_at_lines[4]

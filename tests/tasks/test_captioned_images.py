@@ -1,0 +1,119 @@
+"""Captions of images as they come, from files and from rows of a dataset, and the figures of their attention."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+
+from hf_ngsan.data import load_data
+from hf_ngsan.models import images
+from hf_ngsan.models.images import content_of_file
+from hf_ngsan.tasks import caption_images as of_package
+from hf_ngsan.tasks import generate_captions
+from hf_ngsan.tasks.captioned_images import caption_images, with_file_names
+from hf_ngsan.visualization import plot_word_maps
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[str]:
+    files = [tmp_path / f"photo {number}.png" for number in range(len(PHOTOS))]
+    for photo, file in zip(PHOTOS, files, strict=True):
+        photo.save(file)
+    return [str(file) for file in files]
+
+
+def caption(model, processor, images, **options) -> list:
+    return list(caption_images(model, processor, images, [str(image) for image in images], **options))
+
+
+def test_it_is_a_name_of_the_package():
+    assert of_package is caption_images
+
+
+def test_rows_get_the_captions_of_an_evaluation():
+    rows = load_data("scenes:size=30,test=9,seed=3", "test")
+    model, processor = tiny_captioner(visual_feature_size=10).eval(), tiny_processor()
+    expected = generate_captions(model, processor, rows, batch_size=4, num_beams=2)
+    names = map(str, rows["image_id"])
+    found = list(caption_images(model, processor, rows, names, batch_size=4, num_beams=2))
+    assert [answer.caption for answer in found] == expected
+    assert [answer.name for answer in found] == [str(image_id) for image_id in rows["image_id"]]
+    assert len(set(expected)) > 1
+
+
+def test_images_are_read_as_captions_are_asked_for(photos):
+    opened = []
+
+    def watched():
+        for path in photos:
+            opened.append(path)
+            yield path
+
+    answers = caption_images(pixel_captioner(), pixel_processor(), watched(), photos, batch_size=2)
+    assert next(answers).name == photos[0]
+    assert len(opened) < len(photos)
+
+
+def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypatch, photos, tmp_path):
+    big = tmp_path / "big.jpg"
+    PHOTOS[0].resize((1600, 1200)).save(big)
+    drawn, read = [], []
+    monkeypatch.setattr(
+        "hf_ngsan.tasks.captioned_images.plot_word_maps", lambda *parts: drawn.append(parts) or plot_word_maps(*parts)
+    )
+    monkeypatch.setattr(images, "content_of_file", lambda *at: read.append(at[0]) or content_of_file(*at))
+    paths = [str(big), photos[1]]
+    found = caption(pixel_captioner(), pixel_processor(), paths, attention_folder=tmp_path / "maps")
+    assert [answer.name for answer in found] == paths == read
+    assert [image.size for image, _, _ in drawn] == [(640, 480), PHOTOS[1].size]
+    assert [maps.shape[1:] for _, _, maps in drawn] == [(480, 640), PHOTOS[1].size[::-1]]
+    assert [" ".join(words) for _, words, _ in drawn] == [answer.caption for answer in found]
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["big.png", "photo 1.png"]
+
+
+def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
+    silent = pixel_captioner()
+    with torch.no_grad():
+        silent.lm_head.bias[silent.config.eos_token_id] += 50
+    found = caption(silent, pixel_processor(), photos[:2], attention_folder=tmp_path / "maps")
+    assert found == [(path, "", None) for path in photos[:2]]
+    assert not list((tmp_path / "maps").iterdir())
+    assert [path in record.getMessage() for path, record in zip(photos, caplog.records, strict=False)] == [True, True]
+
+
+def test_features_with_an_image_have_a_figure_and_those_without_have_none(caplog, tmp_path):
+    rows = load_data("scenes:size=3,test=2,seed=3,images=true,image_size=48", "test")
+    rows = rows.select_columns(["image_id", "image", "visual_features", "visual_boxes"])
+    model, processor = tiny_captioner(visual_feature_size=10).eval(), tiny_processor()
+
+    def figures(rows: Dataset, folder: Path) -> list[str]:
+        found = list(caption_images(model, processor, rows, map(str, rows["image_id"]), attention_folder=folder))
+        assert all(answer.caption for answer in found)
+        return sorted(path.stem for path in folder.iterdir())
+
+    assert figures(rows, tmp_path / "with") == sorted(map(str, rows["image_id"]))
+    assert not caplog.records
+    assert figures(rows.remove_columns("image"), tmp_path / "without") == []
+    assert len(caplog.records) == 2
+
+
+def test_images_that_cannot_be_read_are_skipped_or_raised(photos, tmp_path):
+    (tmp_path / "text.jpg").write_text("no picture")
+    paths = [photos[0], str(tmp_path / "text.jpg"), photos[1]]
+    found = caption(pixel_captioner(), pixel_processor(), paths, on_error="skip", attention_folder=tmp_path / "maps")
+    assert [answer.name for answer in found] == paths
+    assert [answer.caption is None for answer in found] == [False, True, False]
+    assert "text.jpg" in found[1].error and found[0].error is found[2].error is None
+    with Image.open(tmp_path / "maps" / "photo 1.png") as figure:
+        assert min(figure.size) > 100
+    with pytest.raises(ValueError, match=r"text\.jpg"):
+        caption(pixel_captioner(), pixel_processor(), paths)
+
+
+def test_figures_of_files_with_one_name_are_told_apart():
+    names = ["a/x.jpg", "b/x.jpg", "x.png", "x-2.png", "391895"]
+    assert list(with_file_names(names)) == list(zip(names, ["x", "x-2", "x-3", "x-2-2", "391895"], strict=True))
