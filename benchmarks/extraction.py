@@ -3,8 +3,8 @@
 VGG-11 at 224 x 224 with random weights takes synthetic scenes, or the photos of a folder, to a 7 x 7 grid. One process
 and two take turns, each pair in the other order, and the ratio of images per second is taken pair by pair; what counts
 is the time within `extract_features`, without the start of Python. Two processes should do at least 1.6 times as much
-on two processors that have nothing else to do. The processor time of both tells what other work on the machine hides: if
-two need in all as much as one, nothing is lost to sharing.
+on two processors that have nothing else to do. The processor time of both tells what other work on the machine hides:
+if two need in all as much as one, nothing is lost to sharing.
 
     python benchmarks/extraction.py
     python benchmarks/extraction.py --images PHOTOS --pairs 5

@@ -13,6 +13,7 @@ EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
+  hf-ngsan extract --images images:flickr8k --split train --backbone microsoft/resnet-50 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
 The same command continues what a killed run has begun, and adds images to a folder that has others already, such as
@@ -24,15 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         required=True,
-        metavar="DIR_OR_JSON",
-        help="folder of images, or COCO file (captions_*.json, instances_*.json) that lists them",
+        metavar="SOURCE",
+        help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
     )
     add_vision_arguments(parser)
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the features")
     parser.add_argument(
         "--image-folder", metavar="DIR", help="where the images of a COCO file are (its folder, or images/ there)"
     )
-    parser.add_argument("--split", metavar="NAME", help="what the column 'split' says: train, validation, test, ...")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="what the column 'split' says: train, validation, test, ...; of a dataset, the split",
+    )
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
     parser.add_argument("--batch-size", type=positive_int, default=16, metavar="N", help="images a batch (%(default)s)")
     parser.add_argument(
@@ -91,7 +96,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
     from ..extraction.image_list import list_images
 
     check_output_folder(Path(options.output))
-    return list_images(options.images, options.image_folder)
+    return list_images(options.images, options.image_folder, options.split)
 
 
 def print_summary(result: "ExtractionResult", images: "ImageList", options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Lists of images: those in a folder, or those that a COCO file names."""
+"""Lists of images: those in a folder, those that a COCO file names, or those of a dataset."""
 
 import hashlib
 import json
@@ -8,9 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
+from ..data import load_data
+from ..data.readers import READERS
+from ..models.images import load_image
 from .errors import ExtractionError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL.Image import Image
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -45,8 +53,13 @@ class ImageList:
     def __len__(self) -> int:
         return len(self.images)
 
-    def path_of(self, index: int) -> Path:
-        return self.folder / self.images[index].file_name
+    def load(self, index: int) -> "Image":
+        """Returns an image, upright and in RGB.
+
+        Raises:
+            ValueError, OSError: it cannot be read.
+        """
+        return load_image(self.folder / self.images[index].file_name)
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, but not of the place of their folder."""
@@ -54,8 +67,24 @@ class ImageList:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | None = None) -> ImageList:
-    """Lists the images of a folder or of a COCO file.
+@dataclass(frozen=True)
+class DatasetImages(ImageList):
+    """The images of a dataset's split, in the order of its rows.
+
+    Attributes:
+        rows: have a column `image`.
+    """
+
+    rows: "Dataset" = field(kw_only=True)
+
+    def load(self, index: int) -> "Image":
+        return load_image(self.rows[index]["image"])
+
+
+def list_images(
+    source: str | os.PathLike, image_folder: str | os.PathLike | None = None, split: str | None = None
+) -> ImageList:
+    """Lists the images of a folder, of a COCO file or of a dataset.
 
     The images of a folder are the files in it and in folders within whose suffix is that of an image, by name. The id
     of an image is the number at the end of its file name, as in COCO; unless each has a number of its own, it is the
@@ -64,12 +93,18 @@ def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | Non
     Args:
         source: a folder, or a JSON file `{"images": [{"id", "file_name"}], "annotations": [...]}`. Annotations with
             captions become captions; images without any are then left out, which a note counts.
+            Or a dataset with images, such as `images:SOURCE` ([`~hf_ngsan.data.load_data`]).
         image_folder: the folder that file names in a JSON file are relative to; by default that of the file, or
             `images` beside it.
+        split: of a dataset, which needs one.
 
     Raises:
         ExtractionError: there are no images, or the file cannot be used.
     """
+    if is_dataset(source):
+        if image_folder is not None:
+            raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a dataset; leave it out.")
+        return images_of_dataset(str(source), split)
     source = Path(source)
     if source.is_dir():
         if image_folder is not None:
@@ -83,6 +118,31 @@ def list_images(source: str | os.PathLike, image_folder: str | os.PathLike | Non
         return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
     except CocoFileError as error:
         raise ExtractionError(str(error)) from None
+
+
+def is_dataset(source: str | os.PathLike) -> bool:
+    """Returns whether a source is the spec of a dataset and no file or folder."""
+    name, colon, _ = str(source).partition(":")
+    return name in READERS and (bool(colon) or not os.path.lexists(source))
+
+
+def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
+    if split is None:
+        raise ExtractionError(f"{spec} is a dataset, of which one split is extracted at a time; name it with --split.")
+    rows = load_data(spec, split)
+    if "image" not in rows.column_names:
+        raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+    known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
+    images = tuple(
+        ListedImage(
+            int(row["image_id"]),
+            row.get("file_name") or str(row["image_id"]),
+            tuple(row["captions"]) if "captions" in row else None,
+        )
+        for row in known
+    )
+    rows = rows.select_columns(["image_id", "image"])
+    return DatasetImages(spec, Path(), images, has_captions="captions" in known.column_names, rows=rows)
 
 
 def images_of_folder(folder: Path) -> ImageList:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..models.images import load_image
 from .image_list import ImageList
 
 
@@ -46,7 +45,7 @@ class PreparedBatches(Dataset):
         pictures, unreadable = {}, []
         for position in self.batches[index]:
             try:
-                pictures[position] = load_image(self.images.path_of(position))
+                pictures[position] = self.images.load(position)
             except (ValueError, OSError) as error:
                 unreadable.append((position, " ".join(str(error).split())))
         inputs = {}

@@ -69,7 +69,7 @@ def test_a_coco_file_finds_its_images_beside_itself(tmp_path, place):
     file = write_coco_file(tmp_path / "instances_val.json", {9: "b.png", 4: "a.png"})
     images = list_images(file)
     assert [(image.image_id, image.file_name) for image in images.images] == [(9, "b.png"), (4, "a.png")]
-    assert images.path_of(0) == tmp_path / place / "b.png" and not images.has_captions
+    assert images.folder == tmp_path / place and not images.has_captions
 
 
 def test_captions_come_in_the_order_of_their_ids(tmp_path):

@@ -1,0 +1,82 @@
+"""Extraction from a dataset of images: the same features as from the files themselves."""
+
+import io
+
+import numpy
+import pytest
+from datasets import Dataset, DatasetDict, Features, Image, List, Value
+from PIL import Image as Pillow
+
+from hf_ngsan.data import DataError
+from hf_ngsan.extraction import ExtractionError, list_images
+
+from .tiny import extract, rows_of, write_photos
+
+COLUMNS = Features({"image": Image(), "image_id": Value("int64"), "captions": List(Value("string"))})
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "photos", 5)
+
+
+@pytest.fixture
+def dataset(tmp_path, photos):
+    """A saved dataset of the photos, with their bytes."""
+    rows = [
+        {
+            "image": {"bytes": file.read_bytes(), "path": None},
+            "image_id": int(file.stem),
+            "captions": [f"photo {file.stem}"],
+        }
+        for file in sorted(photos.iterdir())
+    ]
+    DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "dataset")
+    return f"images:{tmp_path / 'dataset'}"
+
+
+def test_features_are_those_of_the_files(tmp_path, photos, dataset):
+    extract(photos, tmp_path / "of_files", split="train")
+    result = extract(list_images(dataset, split="train"), tmp_path / "of_dataset", split="train")
+    assert (result.num_rows, result.skipped) == (5, [])
+    for ours, theirs in zip(rows_of(tmp_path / "of_dataset"), rows_of(tmp_path / "of_files"), strict=True):
+        assert ours["captions"] == [f"photo {ours['image_id']:06d}"]
+        for column in ("image_id", "visual_features", "visual_boxes", "width", "height", "split"):
+            assert ours[column] == theirs[column]
+
+
+def test_an_image_that_cannot_be_read_is_skipped_and_named(tmp_path, dataset):
+    damaged = io.BytesIO()
+    noise = numpy.random.default_rng(0).integers(0, 256, (40, 40, 3), numpy.uint8)
+    Pillow.fromarray(noise).save(damaged, format="PNG")
+    rows = [{"image": {"bytes": damaged.getvalue()[:500], "path": None}, "image_id": 9, "captions": ["half of it"]}]
+    rows.append({"image": {"bytes": damaged.getvalue(), "path": None}, "image_id": 4, "captions": ["all of it"]})
+    DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "half")
+    result = extract(list_images(f"images:{tmp_path / 'half'}", split="train"), tmp_path / "features", split="train")
+    assert result.num_rows == 1
+    [skipped] = result.skipped
+    assert skipped["image_id"] == 9 and "image_id 9" in skipped["reason"]
+
+
+def test_an_extraction_is_resumed_with_what_is_missing(tmp_path, dataset):
+    images = list_images(dataset, split="train")
+    whole = extract(images, tmp_path / "whole", split="train", num_workers=1)
+    again = extract(list_images(dataset, split="train"), tmp_path / "whole", split="train")
+    assert (whole.num_new, again.num_new, again.num_rows) == (5, 0, 5)
+
+
+def test_scenes_with_images_are_a_dataset_too(tmp_path):
+    images = list_images("scenes:images=true,size=3,validation=1,test=1,image_size=32", split="train")
+    assert len(images) == 3 and images.has_captions
+    assert extract(images, tmp_path / "features", split="train").num_rows == 3
+
+
+def test_mistakes_name_the_dataset(tmp_path, dataset):
+    with pytest.raises(ExtractionError, match="--split"):
+        list_images(dataset)
+    with pytest.raises(ExtractionError, match="--image-folder"):
+        list_images(dataset, tmp_path, split="train")
+    with pytest.raises(DataError, match="'test'"):
+        list_images(dataset, split="test")
+    with pytest.raises(ExtractionError, match=r"scenes:size=3.*no images"):
+        list_images("scenes:size=3", split="train")
