@@ -36,9 +36,10 @@ slow: $(VENV)/installed-test  ## run the slow tests
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q -m slow
 
-lint: $(VENV)/installed-dev  ## check style and formatting
+lint: $(VENV)/installed-dev  ## check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 format: $(VENV)/installed-dev  ## repair style and formatting
 	$(BIN)/ruff check --fix
@@ -48,4 +49,4 @@ benchmarks: $(VENV)/installed-test  ## measure speed and memory; prints the requ
 	for script in import_time ngsan_step metrics; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove the virtual environment and everything generated; trained runs stay
-	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

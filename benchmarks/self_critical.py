@@ -88,9 +88,9 @@ class SelfCriticalStep:
     def alone(self, draw: int):
         keys = [(0, draw, row) for row in range(len(self.batch["row_index"]))]
         with torch.no_grad():
-            encoded = self.model.get_encoder()(**self.visual)
+            states = self.model.get_encoder()(**self.visual).last_hidden_state
             uniforms = image_uniforms(keys, self.samples, self.policy.max_new_tokens)
-            samples = sample_captions(self.model, self.policy, encoded, self.visual["attention_mask"], uniforms)
+            samples = sample_captions(self.model, self.policy, states, self.visual["attention_mask"], uniforms)
         labels = labels_of(samples, self.policy.eos_token_id)
         start = self.model.prepare_decoder_input_ids_from_labels(labels)
         logits = self.model(**self.visual, decoder_input_ids=start, use_cache=False).logits

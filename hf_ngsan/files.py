@@ -69,7 +69,7 @@ def write_folder_atomically(target: Path, write: Callable[[Path], None], manifes
     rename_durably(temporary, target)
 
 
-def replace_folder_contents(target: Path, write: Callable[[Path], None]):
+def replace_folder_contents(target: Path, write: Callable[[Path], None]) -> None:
     """Renews a folder in which one file at most has changed, by atomic renames of its files.
 
     A renewed model folder differs from the old one in its weights alone, so a reader, or a crash, meets the old model
@@ -86,7 +86,7 @@ def replace_folder_contents(target: Path, write: Callable[[Path], None]):
         flush_to_disk(target.parent)
 
 
-def check_folder(folder: Path):
+def check_folder(folder: Path) -> None:
     """Compares a folder written by [`write_folder_atomically`] with its manifest.
 
     Raises:
@@ -110,7 +110,7 @@ def check_folder(folder: Path):
             raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
 
 
-def remove_leftovers(folder: Path):
+def remove_leftovers(folder: Path) -> None:
     """Deletes what an interrupted write left behind in a folder."""
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
         if path.is_dir():
@@ -151,13 +151,13 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def flush_files_to_disk(folder: Path):
+def flush_files_to_disk(folder: Path) -> None:
     for file in list_files(folder):
         flush_to_disk(file)
     flush_to_disk(folder)
 
 
-def flush_to_disk(path: Path):
+def flush_to_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
     descriptor = os.open(path, os.O_RDONLY)

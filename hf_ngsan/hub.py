@@ -1,9 +1,13 @@
 """Checkpoints that carry their own code, for readers who have only transformers."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
 
 
-def save_for_hub(model, processor, directory: str | Path) -> Path:
+def save_for_hub(model: "PreTrainedModel", processor: "ProcessorMixin", directory: str | Path) -> Path:
     """Save model, processor and the code of both, ready to be uploaded.
 
     A process without this package can then load the folder, or the Hub repository made from it, with
@@ -28,7 +32,11 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
-    registered = [(type(model.config), "AutoConfig"), (type(model), auto_class), (type(processor), "AutoProcessor")]
+    registered: list[tuple[Any, str]] = [
+        (type(model.config), "AutoConfig"),
+        (type(model), auto_class),
+        (type(processor), "AutoProcessor"),
+    ]
     before = [cls._auto_class for cls, _ in registered]
     try:
         for cls, auto in registered:
@@ -41,7 +49,7 @@ def save_for_hub(model, processor, directory: str | Path) -> Path:
     return directory
 
 
-def auto_class_of(saved, prefix: str, classes: dict[str, str]) -> str:
+def auto_class_of(saved: object, prefix: str, classes: dict[str, str]) -> str:
     """The auto class, of those whose name begins with the prefix, that stands for the class of an object."""
     name = type(saved).__name__
     for auto, location in classes.items():

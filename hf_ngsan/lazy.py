@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
-) -> tuple[Callable, Callable, list[str]]:
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Makes `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
@@ -18,7 +19,7 @@ def lazy_names(
     home_of = {name: module for module, names in homes.items() for name in names}
     public = sorted([*home_of, *submodules])
 
-    def get(name: str):
+    def get(name: str) -> Any:
         if name in home_of:
             value = getattr(import_module(f".{home_of[name]}", package), name)
         elif name in submodules:

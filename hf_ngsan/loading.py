@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
@@ -31,7 +32,7 @@ class ModelFolderError(ValueError):
     """A folder that holds no complete captioner; the message names it and says what is missing."""
 
 
-def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
+def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
     """Saves both into one folder that the Auto classes load."""
     with without_progress_bars():
         model.save_pretrained(folder)
@@ -75,7 +76,7 @@ def read_model_type(name: str | os.PathLike) -> str | None:
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
 
-def load_config(name: str | os.PathLike):
+def load_config(name: str | os.PathLike) -> PreTrainedConfig:
     """Returns the configuration of a captioner in a folder or on the Hub.
 
     Raises:
@@ -97,7 +98,9 @@ def load_config(name: str | os.PathLike):
     return config
 
 
-def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **config_changes):
+def load_captioner(
+    name: str | os.PathLike, *, new_vision: bool = False, **config_changes: Any
+) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads a captioner and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
@@ -121,9 +124,10 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
         raise ModelFolderError(f"{folder} is not a complete captioner: tokenizer.json is missing; save it again.")
     try:
         with quiet_loading():
-            model, report = AutoModelForImageTextToText.from_pretrained(
+            loaded: Any = AutoModelForImageTextToText.from_pretrained(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
+            model, report = loaded
             processor = AutoProcessor.from_pretrained(folder)
     except MissingBackboneError:
         raise
@@ -140,7 +144,7 @@ def load_captioner(name: str | os.PathLike, *, new_vision: bool = False, **confi
     return model.eval(), processor
 
 
-def changed_config(config: PreTrainedConfig, changes: Mapping):
+def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
     """Returns the configuration with other values in some fields, checked as a new one is.
 
     Raises:
@@ -152,7 +156,7 @@ def changed_config(config: PreTrainedConfig, changes: Mapping):
         raise ConfigurationError(one_sentence(error)) from error
 
 
-def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None):
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:
     """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
 
     Args:
@@ -178,7 +182,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
             )
 
 
-def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
+def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
     """Raises a ModelFolderError if a tokenizer is not the one of its model."""
     if None in (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id):
         raise ModelFolderError(
@@ -194,7 +198,7 @@ def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size:
 
 
 @contextmanager
-def without_progress_bars():
+def without_progress_bars() -> Iterator[None]:
     """transformers shows none of its bars for the weights of small models inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -206,7 +210,7 @@ def without_progress_bars():
 
 
 @contextmanager
-def quiet_loading():
+def quiet_loading() -> Iterator[None]:
     """Inside the `with` block transformers shows no bars and does not report on weights, which the caller looks at."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()

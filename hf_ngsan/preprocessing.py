@@ -31,7 +31,7 @@ def load_image_processor(
         PreprocessingError: it cuts images, has no usable size, or is unknown for a detection model. The images of a
             backbone without any are normalized as ImageNet's.
     """
-    name = name or source
+    name = name or str(source)
     try:
         settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
@@ -56,7 +56,7 @@ def load_image_processor(
     return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
 
 
-def of_whole_images(name, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
     try:
         check_whole_images(image_processor)
     except ValueError as error:
@@ -64,7 +64,7 @@ def of_whole_images(name, image_processor: CaptioningImageProcessor) -> Captioni
     return image_processor
 
 
-def size_without_cropping(name, settings: dict) -> dict:
+def size_without_cropping(name: str, settings: dict) -> dict:
     """Returns height and width, or shortest and longest edge, of images from which nothing is cut.
 
     Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become

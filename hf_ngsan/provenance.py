@@ -6,10 +6,11 @@ Features of different backbones do not mix.
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 FIELDS = ("kind", "backbone_type", "checksums")
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
@@ -36,7 +37,7 @@ class ProvenanceError(ValueError):
     """Features that do not fit together or do not fit a model; the message says what differs."""
 
 
-def vision_provenance(model: PreTrainedModel, image_processor) -> dict:
+def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
     """Returns what tells features of one model and preprocessing from those of any other.
 
     Args:
@@ -77,7 +78,7 @@ def weights_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def config_settings(config) -> dict:
+def config_settings(config: PreTrainedConfig) -> dict:
     """Returns what a [`VisionConfig`] says of features."""
     fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
     backbone = backbone_settings(config.backbone_config)
@@ -86,12 +87,12 @@ def config_settings(config) -> dict:
     return {"kind": config.kind, **{name: getattr(config, name) for name in fields}, "backbone_config": backbone}
 
 
-def backbone_settings(config) -> dict:
+def backbone_settings(config: PreTrainedConfig) -> dict:
     """Returns what the configuration of a backbone or detection model says of it."""
     return {"model_type": config.model_type, **unusual_settings(config)}
 
 
-def unusual_settings(configured) -> dict:
+def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
     """Returns the settings of a configuration or image processor that are not default.
 
     A later version of its class that has more settings says the same.
@@ -114,7 +115,7 @@ def settings_checksum(settings: Mapping) -> str:
     return hashlib.sha256(json.dumps(with_effect(settings), sort_keys=True, default=str).encode()).hexdigest()
 
 
-def with_effect(value):
+def with_effect(value: Any) -> Any:
     """Settings as they compare: without those that have no effect, tuples as lists, 1 as 1.0."""
     if isinstance(value, Mapping):
         return {str(key): with_effect(item) for key, item in value.items() if key not in WITHOUT_EFFECT}
@@ -165,7 +166,7 @@ def parse(description: str) -> dict | None:
     return {name: identity[name] for name in FIELDS} if is_identity(identity) else None
 
 
-def is_identity(value) -> bool:
+def is_identity(value: object) -> TypeGuard[Mapping[str, Any]]:
     return (
         isinstance(value, Mapping)
         and value.keys() >= set(FIELDS)
@@ -174,7 +175,7 @@ def is_identity(value) -> bool:
     )
 
 
-def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str):
+def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
     """Refuses features that another backbone or preprocessing made than those that a captioner knows.
 
     These are the ones that it was trained on and, where it has a vision encoder, what that makes of its image
@@ -188,13 +189,12 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
         return
     refuse_to_mix(model.config.features_provenance, identity, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
-    if vision is not None and image_processor is not None:
+    if isinstance(vision, PreTrainedModel) and image_processor is not None:
         refuse_to_mix(vision_provenance(vision, image_processor), identity, data, "the model's vision encoder has")
 
 
-def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str):
-    difference = provenance_difference(own, identity) if is_identity(own) else None
-    if difference:
+def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str) -> None:
+    if is_identity(own) and (difference := provenance_difference(own, identity)):
         raise ProvenanceError(
             f"The features of {data} ({identity['backbone_type']}) were made with {difference} than {whose} "
             f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
@@ -202,7 +202,7 @@ def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str)
         )
 
 
-def remember_features(model: PreTrainedModel, rows: Dataset, data: str):
+def remember_features(model: PreTrainedModel, rows: Dataset, data: str) -> None:
     """Lets the configuration of a captioner that is to be trained say what its features are made with.
 
     Trained on images, it knows no features but those of its own vision encoder.

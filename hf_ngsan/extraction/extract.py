@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy
@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from datasets import Features, Value
 from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
+from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
 from ..files import TEMPORARY_PREFIX
@@ -46,8 +47,8 @@ class ExtractionResult(NamedTuple):
 
 
 def extract_features(
-    model: torch.nn.Module,
-    image_processor,
+    model: PreTrainedModel,
+    image_processor: BaseImageProcessor,
     images: ImageList | str | os.PathLike,
     output: str | os.PathLike,
     *,
@@ -127,7 +128,15 @@ def extract_features(
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
 
 
-def describe(model, image_processor, images: ImageList, name: str, split, dtype: str, images_per_shard: int) -> dict:
+def describe(
+    model: PreTrainedModel,
+    image_processor: BaseImageProcessor,
+    images: ImageList,
+    name: str,
+    split: str | None,
+    dtype: str,
+    images_per_shard: int,
+) -> dict:
     columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
     columns += ["captions"] if images.has_captions else []
     columns += ["split"] if split is not None else []
@@ -153,7 +162,7 @@ def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
     return folder.begin(metadata)
 
 
-def release(lock: FileLock):
+def release(lock: FileLock) -> None:
     if lock.is_locked:
         with contextlib.suppress(OSError):  # Windows deletes no open file
             os.unlink(lock.lock_file)
@@ -172,14 +181,24 @@ def columns_of(metadata: Mapping) -> Features:
 class ChunkWriter:
     """Sends chunks of images through the model and writes a shard for each."""
 
-    def __init__(self, model, image_processor, images, folder, metadata, split, strict, accelerator):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        image_processor: BaseImageProcessor,
+        images: ImageList,
+        folder: FeatureFolder,
+        metadata: Mapping,
+        split: str | None,
+        strict: bool,
+        accelerator: Accelerator,
+    ) -> None:
         self.model = model.to(accelerator.device).eval()
         self.image_processor, self.images, self.folder = image_processor, images, folder
         self.split, self.strict, self.accelerator = split, strict, accelerator
         self.metadata, self.columns = metadata, columns_of(metadata)
         self.image_list = images.checksum(split)
 
-    def write(self, chunks: list[Chunk], num_workers: int):
+    def write(self, chunks: list[Chunk], num_workers: int) -> None:
         batches = [batch for chunk in chunks for batch in chunk.batches]
         prepared = iter(load_batches(self.images, batches, self.image_processor, num_workers if batches else 0))
         process, processes = self.accelerator.process_index + 1, self.accelerator.num_processes
@@ -189,7 +208,7 @@ class ChunkWriter:
             for chunk in chunks:
                 self.write_chunk(chunk, prepared, bar)
 
-    def write_chunk(self, chunk: Chunk, prepared, bar):
+    def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch], bar: tqdm) -> None:
         shard = ShardWriter(self.folder, self.columns, chunk.generation, chunk.number, self.image_list)
         skipped = []
         try:
@@ -255,7 +274,7 @@ class ChunkWriter:
         return features.astype(self.metadata["dtype"])
 
 
-def next_batch(prepared) -> PreparedBatch:
+def next_batch(prepared: Iterator[PreparedBatch]) -> PreparedBatch:
     try:
         return next(prepared)
     except RuntimeError as error:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     return metadata
 
 
-def check_output_folder(folder: Path):
+def check_output_folder(folder: Path) -> None:
     """Refuses a folder that is none or holds something else than an extraction; nothing is written.
 
     Raises:
@@ -137,7 +137,7 @@ class FeatureFolder:
         path: the folder.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
 
     def begin(self, metadata: dict) -> dict:
@@ -161,7 +161,7 @@ class FeatureFolder:
         self.remove_leftovers()
         return recorded
 
-    def remove_leftovers(self):
+    def remove_leftovers(self) -> None:
         """Deletes half-written shards, and those that lack a record; no other process may be writing."""
         kept = {f"{record.name}.arrow" for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
@@ -185,7 +185,7 @@ class FeatureFolder:
 
     def rows_by_image_id(self, records: Iterable[Record]) -> dict[int, dict]:
         """Returns file name, split and captions, as far as there are any, of every image that has features."""
-        rows = {}
+        rows: dict[int, dict] = {}
         for record in records:
             if record.num_rows:
                 shard = Dataset.from_file(str(self.path / f"{record.name}.arrow"))
@@ -214,16 +214,16 @@ class FeatureFolder:
                 "that folder. Start again to extract them."
             )
         filled = [record for record in records if record.num_rows]
-        skipped = {entry["image_id"]: entry for record in records for entry in record.skipped}
+        unread = {entry["image_id"]: entry for record in records for entry in record.skipped}
         if not filled:
             self.remove()
-            first = next(iter(skipped.values()))
+            first = next(iter(unread.values()))
             raise ExtractionError(
-                f"None of the {len(skipped)} images can be read, so {self.path} was not written; the first: "
+                f"None of the {len(unread)} images can be read, so {self.path} was not written; the first: "
                 f"{first['reason']}"
             )
-        present = self.rows_by_image_id(filled) if skipped else {}
-        skipped = [entry for image_id, entry in skipped.items() if image_id not in present]
+        present = self.rows_by_image_id(filled) if unread else {}
+        skipped = [entry for image_id, entry in unread.items() if image_id not in present]
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
         info, state = self.describe(filled, metadata)
         write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
@@ -244,7 +244,7 @@ class FeatureFolder:
         state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
         return info, state
 
-    def remove(self):
+    def remove(self) -> None:
         """Deletes what is said of the rows, where there are none (any more)."""
         for name in (STATE, INFO, SKIPPED, METADATA):
             (self.path / name).unlink(missing_ok=True)
@@ -252,7 +252,7 @@ class FeatureFolder:
 
 
 @contextmanager
-def without_progress_bars():
+def without_progress_bars() -> Iterator[None]:
     """`datasets` shows no bars inside the `with` block."""
     were_disabled = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
@@ -263,7 +263,7 @@ def without_progress_bars():
             datasets.enable_progress_bars()
 
 
-def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping):
+def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping) -> None:
     """Raises an ExtractionError if features described by `current` do not belong into a folder."""
     difference = provenance_difference(recorded, current)
     if difference:
@@ -292,7 +292,7 @@ class ShardWriter:
         generation, chunk, image_list: see [`Record`].
     """
 
-    def __init__(self, folder: FeatureFolder, features: Features, generation: int, chunk: int, image_list: str):
+    def __init__(self, folder: FeatureFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
         self.folder = folder.path
         self.generation, self.chunk, self.image_list = generation, chunk, image_list
         name = f"{shard_name(generation, chunk)}.arrow"
@@ -301,11 +301,11 @@ class ShardWriter:
         self.writer = ArrowWriter(path=str(self.temporary), features=features, writer_batch_size=ROWS_PER_RECORD_BATCH)
         self.num_rows = 0
 
-    def write(self, row: Mapping):
+    def write(self, row: Mapping) -> None:
         self.writer.write(row)
         self.num_rows += 1
 
-    def commit(self, skipped: list[dict]):
+    def commit(self, skipped: list[dict]) -> None:
         """Flushes, rename, and record the shard, in this order."""
         num_bytes, checksum = 0, ""
         if self.num_rows:
@@ -318,6 +318,6 @@ class ShardWriter:
         record = Record(self.generation, self.chunk, self.image_list, self.num_rows, num_bytes, checksum, skipped)
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 
-    def discard(self):
+    def discard(self) -> None:
         self.writer.close()
         self.temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+from transformers import BaseImageProcessor
 
 from .image_list import ImageList
 
@@ -35,7 +36,9 @@ class PreparedBatches(Dataset):
         image_processor: makes pixel values of PIL images.
     """
 
-    def __init__(self, images: ImageList, batches: Sequence[Sequence[int]], image_processor):
+    def __init__(
+        self, images: ImageList, batches: Sequence[Sequence[int]], image_processor: BaseImageProcessor
+    ) -> None:
         self.images, self.batches, self.image_processor = images, batches, image_processor
 
     def __len__(self) -> int:
@@ -54,7 +57,9 @@ class PreparedBatches(Dataset):
         return PreparedBatch(list(pictures), [picture.size for picture in pictures.values()], inputs, unreadable)
 
 
-def load_batches(images: ImageList, batches: Sequence[Sequence[int]], image_processor, num_workers: int) -> DataLoader:
+def load_batches(
+    images: ImageList, batches: Sequence[Sequence[int]], image_processor: BaseImageProcessor, num_workers: int
+) -> DataLoader:
     """Returns the prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
     dataset = PreparedBatches(images, batches, image_processor)
     return DataLoader(dataset, batch_size=None, num_workers=num_workers)

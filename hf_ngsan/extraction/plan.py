@@ -67,15 +67,15 @@ def plan_chunks(
     for number, start in enumerate(range(0, len(images), images_per_shard)):
         end = min(start + images_per_shard, len(images))
         batches = (range(first, min(first + batch_size, end)) for first in range(start, end, batch_size))
-        missing = [tuple(i for i in batch if images.images[i].image_id not in rows) for batch in batches]
-        missing = tuple(batch for batch in missing if batch)
+        without_rows = (tuple(i for i in batch if images.images[i].image_id not in rows) for batch in batches)
+        missing = tuple(batch for batch in without_rows if batch)
         if missing:
             is_retry = number in done
             chunks.append(Chunk(next_generation if is_retry else generation, number, missing, is_retry))
     return chunks
 
 
-def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Mapping]):
+def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Mapping]) -> None:
     for image in images.images:
         row = rows.get(image.image_id)
         if row is None:

@@ -1,10 +1,10 @@
 """What the processes of one extraction do together."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
@@ -35,7 +35,8 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
 
     Where it fails the main process raises the error, and the others end quietly.
     """
-    result, error = None, None
+    result: Any = None
+    error: Exception | None = None
     if accelerator.is_main_process:
         try:
             result = work()
@@ -53,18 +54,18 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
 
 def on_every_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
     """Returns the result of `work`, done by the main process first, and only if that succeeds by the others."""
-    done = []
+    done: list[Result] = []
     on_main_process(accelerator, lambda: done.append(work()))
     return done[0] if accelerator.is_main_process else work()
 
 
-def wait_for_everyone(accelerator: Accelerator):
+def wait_for_everyone(accelerator: Accelerator) -> None:
     with others_at_hand():
         accelerator.wait_for_everyone()
 
 
 @contextmanager
-def others_at_hand():
+def others_at_hand() -> Iterator[None]:
     """Inside the `with` block a process that has lost another ends: quietly, if they share the screen."""
     try:
         yield

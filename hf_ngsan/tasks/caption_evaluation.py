@@ -4,9 +4,11 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.readers import ExtraScores
@@ -29,7 +31,7 @@ class Evaluation:
     captions: list[str]
     scores: dict[str, float]
 
-    def save(self, path: str | os.PathLike):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes the captions in the COCO result format, whole or not at all."""
         results = [
             {"image_id": image_id, "caption": caption}
@@ -41,13 +43,13 @@ class Evaluation:
 def evaluate_captioner(
     model: PreTrainedModel,
     processor: ProcessorMixin,
-    rows: Sequence,
+    rows: Dataset,
     accelerator: Accelerator | None = None,
     *,
     metrics: Sequence[str] | None = None,
     extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
-    **generate_arguments,
+    **generate_arguments: Any,
 ) -> Evaluation:
     """Captions every row and score the captions against the row's own.
 
@@ -58,11 +60,11 @@ def evaluate_captioner(
     """
     metric = caption_metric(metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
-    scores = [None]
-    if accelerator is None or accelerator.is_main_process:
-        scores = [score_captions(captions, rows, metric)]
+    is_main_process = accelerator is None or accelerator.is_main_process
+    shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
     if accelerator is not None:
-        broadcast_object_list(scores)
+        broadcast_object_list(shared)
+    scores: dict[str, float] = shared[0]
     if extra_scores is not None:
 
         def complete(indices: Sequence[int], prefixes: Sequence[str]) -> list[str]:
@@ -70,8 +72,8 @@ def evaluate_captioner(
             longest = extra_scores.completion_tokens
             return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
 
-        scores[0] |= extra_scores.compute(rows, captions, complete)
-    return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores[0])
+        scores |= extra_scores.compute(rows, captions, complete)
+    return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores)
 
 
 def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:
@@ -79,6 +81,6 @@ def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:
     return CaptionMetrics() if names is None else CaptionMetrics(metrics=names)
 
 
-def score_captions(captions: list[str], rows: Sequence, metric: CaptionMetrics) -> dict[str, float]:
+def score_captions(captions: list[str], rows: Dataset, metric: CaptionMetrics) -> dict[str, float]:
     """Returns scores of one caption for each row; the row's own `captions` are the references."""
     return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])

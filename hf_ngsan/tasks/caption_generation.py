@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
+from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.collator import visual_arguments
+from ..models.captioning import CaptioningForConditionalGeneration
 from ..training.batches import take
 from ..training.gathering import map_sharded
 
@@ -15,11 +18,11 @@ from ..training.gathering import map_sharded
 def generate_captions(
     model: PreTrainedModel,
     processor: ProcessorMixin,
-    rows: Sequence,
+    rows: Dataset,
     accelerator: Accelerator | None = None,
     *,
     batch_size: int = 64,
-    **generate_arguments,
+    **generate_arguments: Any,
 ) -> list[str]:
     """Captions every row once, in the order of the rows.
 
@@ -42,7 +45,7 @@ def generate_captions(
 def complete_captions(
     model: PreTrainedModel,
     processor: ProcessorMixin,
-    rows: Sequence,
+    rows: Dataset,
     beginnings: Sequence[tuple[int, str]],
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
@@ -82,7 +85,7 @@ def caption_batch(
     batch: Sequence[dict],
     accelerator: Accelerator | None = None,
     prefixes: Sequence[str] | None = None,
-    **generate_arguments,
+    **generate_arguments: Any,
 ) -> list[str]:
     """Captions a few rows of the feature contract.
 
@@ -94,5 +97,5 @@ def caption_batch(
     """
     inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
     with torch.inference_mode(), accelerator.autocast() if accelerator else nullcontext():
-        ids = model.generate(**inputs.to(model.device), **generate_arguments)
+        ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)

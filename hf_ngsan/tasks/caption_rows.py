@@ -73,7 +73,7 @@ def rows_for(
     return rows if keep_images else only_features(rows)
 
 
-def check_feature_size(model: PreTrainedModel, visual_feature_size: int, data: str):
+def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, data: str) -> None:
     """Raises a DataError unless the features of a dataset are of the feature dimension that the model takes."""
     expected = model.config.visual_feature_size
     if expected != visual_feature_size:

@@ -146,7 +146,7 @@ class CaptioningTask(Task):
         return identity
 
 
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]):
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
@@ -159,7 +159,7 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]):
         logger.info(message, known, 100 * unknown, "")
 
 
-def check_self_critical(recipe: CaptioningRecipe):
+def check_self_critical(recipe: CaptioningRecipe) -> None:
     """Raises a RecipeError if self-critical training cannot start, or its settings do not go together."""
     settings = recipe.self_critical
     if recipe.training.stage == "scst" and "init_from" not in recipe.model:

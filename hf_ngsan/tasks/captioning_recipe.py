@@ -1,7 +1,7 @@
 """The training config of a captioner: the settings that captioning adds to those of every task."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ..training.objectives.self_critical_settings import SelfCriticalSettings
 from ..training.recipe import Recipe
@@ -64,7 +64,7 @@ class CaptioningRecipe(Recipe):
     evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
 
-    def changes_that_break_resuming(self, new: "CaptioningRecipe") -> list[str]:
+    def changes_that_break_resuming(self, new: Self) -> list[str]:
         """Returns the keys that must not differ; a run without a self-critical stage may get one, with any settings."""
         changed = super().changes_that_break_resuming(new)
         if (self.training.stage, new.training.stage) == ("xe", "auto"):

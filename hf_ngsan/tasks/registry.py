@@ -15,7 +15,7 @@ TASKS: dict[str, str | type[Task]] = {"captioning": "hf_ngsan.tasks.captioning:C
 DEFAULT_TASK = "captioning"
 
 
-def register_task(name: str, task: type[Task]):
+def register_task(name: str, task: type[Task]) -> None:
     """Adds a task, which the model types registered for that name belong to."""
     TASKS[name] = task
 

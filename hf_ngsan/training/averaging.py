@@ -20,19 +20,19 @@ class WeightAverage:
         tensors: the averages, by the names of the model's state dict.
     """
 
-    def __init__(self, model: torch.nn.Module, decay: float):
+    def __init__(self, model: torch.nn.Module, decay: float) -> None:
         self.decay = decay
         self.weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
         self.tensors = {name: tensor.clone() for name, tensor in self.weights.items()}
 
     @torch.no_grad()
-    def update(self, num_updates: int):
+    def update(self, num_updates: int) -> None:
         """Moves towards the weights of the moment, after update number `num_updates`, counted from 1."""
         decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
         for name, average in self.tensors.items():
             average.lerp_(self.weights[name], 1 - decay)
 
-    def load(self, tensors: dict[str, torch.Tensor]):
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Takes over a saved average; its names and shapes must be the model's."""
         copy_into(self.tensors, tensors)
 
@@ -48,6 +48,6 @@ class WeightAverage:
 
 
 @torch.no_grad()
-def copy_into(targets: dict[str, torch.Tensor], sources: dict[str, torch.Tensor]):
+def copy_into(targets: dict[str, torch.Tensor], sources: dict[str, torch.Tensor]) -> None:
     for name, target in targets.items():
         target.copy_(sources[name])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -75,5 +75,5 @@ def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> DataL
     )
 
 
-def as_it_is(item):
+def as_it_is(item: Any) -> Any:
     return item

@@ -65,7 +65,7 @@ class Checkpoints:
         keep: how many are kept.
     """
 
-    def __init__(self, folder: Path, keep: int = 2):
+    def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder = folder
         self.keep = keep
 
@@ -73,7 +73,7 @@ class Checkpoints:
         """Returns every checkpoint, the oldest first."""
         return sorted(self.folder.glob("step-*"))
 
-    def save(self, step: int, write: Callable[[Path], None]):
+    def save(self, step: int, write: Callable[[Path], None]) -> None:
         """Adds the checkpoint of an update, complete or not at all, then remove those that are too many."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_folder_atomically(self.folder / f"step-{step:09d}", write)
@@ -109,10 +109,10 @@ def write_checkpoint(
     progress: TrainingProgress,
     data: dict,
     model: torch.nn.Module,
-    optimizer,
-    scaler=None,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler | None = None,
     average: WeightAverage | None = None,
-):
+) -> None:
     """Fills a folder with the state of a run. `data` tells the training data from any other."""
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
@@ -127,8 +127,8 @@ def read_checkpoint(
     folder: Path,
     data: dict,
     model: torch.nn.Module,
-    optimizer,
-    scaler=None,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler | None = None,
     average: WeightAverage | None = None,
 ) -> TrainingProgress:
     """Loads what [`write_checkpoint`] wrote into the same objects.

@@ -1,6 +1,7 @@
 """What the processes of a run compute together."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -48,7 +49,7 @@ def map_sharded(
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0
     starts = range(0, num_items, batch_size)[process_index::num_processes]
-    own = []
+    own: list[tuple[int, Any]] = []
     for start in tqdm(starts, desc=description, unit=" batches", leave=False, disable=process_index > 0 or None):
         indices = range(start, min(start + batch_size, num_items))
         own += zip(indices, work(indices), strict=True)

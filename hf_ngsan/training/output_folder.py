@@ -9,7 +9,7 @@ from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 RECIPE_FILE = "recipe.yaml"
 
 
-def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
+def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Refuses to mix a run with whatever its folder already holds; nothing is written.
 
     Raises:
@@ -43,7 +43,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool):
         )
 
 
-def prepare_output_folder(recipe: Recipe, overwrite: bool):
+def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
     """Makes the folder, empty if `overwrite`, and write the recipe into it."""
     if overwrite and recipe.output_dir.exists():
         shutil.rmtree(recipe.output_dir)

@@ -31,10 +31,10 @@ class ProgressDisplay:
     def __enter__(self) -> "ProgressDisplay":
         return self
 
-    def __exit__(self, *exception: object):
+    def __exit__(self, *exception: object) -> None:
         self.bar.close()
 
-    def update(self, done: int, time_left: str, summary: str | None = None):
+    def update(self, done: int, time_left: str, summary: str | None = None) -> None:
         """Shows the rows trained on, the time left and, from when it is given on, a summary of the training."""
         if summary is not None:
             self.summary = f"{summary}, "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 
@@ -41,7 +41,7 @@ class Recipe:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.default_model_type is not None and not self.model.keys() & {"init_from", "model_type"}:
             object.__setattr__(self, "model", {"model_type": self.default_model_type, **self.model})
 
@@ -76,7 +76,7 @@ class Recipe:
     def output_dir(self) -> Path:
         return Path(self.training.output_dir or "runs/model")
 
-    def changes_that_break_resuming(self, new: "Recipe") -> list[str]:
+    def changes_that_break_resuming(self, new: Self) -> list[str]:
         """Returns the keys whose values differ and would make a resumed run another run, as `section.key` texts.
 
         The number of a stage's epochs may change unless a cosine schedule depends on it.
@@ -98,7 +98,7 @@ RecipeClassOf = Callable[[Mapping], type[Recipe]]
 """Chooses the recipe class of a task from a recipe's section `model`."""
 
 
-def parse_section(section: str, kind: type, values: Mapping, where: str):
+def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
     settings = {entry.name: entry for entry in dataclasses.fields(kind)}
     annotations = typing.get_type_hints(kind)
     parsed = {}
@@ -109,7 +109,7 @@ def parse_section(section: str, kind: type, values: Mapping, where: str):
     return kind(**parsed)
 
 
-def check_value(value, annotation, bounds: Mapping, where: str):
+def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:
     optional = isinstance(annotation, types.UnionType) and types.NoneType in typing.get_args(annotation)
     if optional:
         if value is None:
@@ -237,7 +237,7 @@ def section_of(key: str, kind: type[Recipe]) -> str:
     return owners[0]
 
 
-def save_recipe(recipe: Recipe, path: str | os.PathLike):
+def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
     """Writes a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
     lines = ["# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."]
     lines.append(yaml.safe_dump({"model": recipe.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
@@ -250,6 +250,6 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike):
     write_text_atomically(path, "\n".join(lines) + "\n")
 
 
-def flow_yaml(value) -> str:
+def flow_yaml(value: object) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
     return text.removesuffix("\n").removesuffix("...").strip()

@@ -127,7 +127,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     return result_of(recipe, progress)
 
 
-def check_tracker(name: str | None):
+def check_tracker(name: str | None) -> None:
     if name is None:
         return
     known = sorted(str(tracker) for tracker in LOGGER_TYPE_TO_CLASS)
@@ -137,7 +137,7 @@ def check_tracker(name: str | None):
         raise RecipeError(f"training.tracker is {name}, which is not installed; pip install {name}, or set it to null.")
 
 
-def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingProgress):
+def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingProgress) -> None:
     if recipe.training.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
         options = {"tensorboard": {"purge_step": progress.step + 1}} if progress.step else {}
         accelerator.init_trackers("tensorboard", init_kwargs=options)

@@ -1,7 +1,7 @@
 """Settings that every task's training config has: defaults, explanations and bounds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -27,7 +27,8 @@ def setting(
 
 def another_default(kind: type, name: str, default: Any) -> Any:
     """Returns a key of a class of settings whose default is another in a subclass."""
-    return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)
+    metadata = next(entry.metadata for entry in fields(kind) if entry.name == name)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Task(ABC):
     recipe_class: ClassVar[type[Recipe]] = Recipe
     unit: ClassVar[str] = "rows"
 
-    def __init__(self, recipe: Recipe):
+    def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
 
     @property
@@ -97,11 +97,11 @@ class Task(ABC):
         """Returns JSON values that tell the training data from any other; a run resumes with the same ones only."""
         return {f"number of {self.unit}": len(rows)}
 
-    def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike):
+    def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
         save_model(model, processor, folder)
 
-    def check_metric(self, rows: Dataset):
+    def check_metric(self, rows: Dataset) -> None:
         """Raises a RecipeError unless the evaluation of these rows gives the metric that chooses the best model."""
         known = self.known_metrics(rows)
         if known and self.metric not in known:

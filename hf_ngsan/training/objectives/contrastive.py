@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from transformers.utils import ModelOutput
 
 from ..batches import MicroBatch
 from ..settings import setting
@@ -125,7 +125,7 @@ class Contrastive(Objective):
         return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"
 
 
-def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> ModelOutput:
+def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
     """Returns the outputs of a model for a micro-batch, with the same random numbers each time."""
     inputs = dict(batch.inputs)
     rows = inputs.pop("row_index")
@@ -165,10 +165,12 @@ def pair_losses(
         return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
     other_texts = similarities.masked_fill(is_own, -torch.inf)[image_of]
     other_images = similarities.masked_fill(is_own, -torch.inf).mT
-    excesses = (torch.relu(settings.margin - positives[:, None] + others) for others in (other_texts, other_images))
+    of_texts, of_images = (
+        torch.relu(settings.margin - positives[:, None] + others) for others in (other_texts, other_images)
+    )
     if settings.loss == "hardest":
-        return sum(excess.amax(-1) for excess in excesses)
-    return sum(excess.sum(-1) for excess in excesses)
+        return of_texts.amax(-1) + of_images.amax(-1)
+    return of_texts.sum(-1) + of_images.sum(-1)
 
 
 def recall(

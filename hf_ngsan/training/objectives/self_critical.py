@@ -13,8 +13,11 @@ biased whatever the baseline.
 """
 
 import time
+from collections.abc import Set
+from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from .objective import Objective, Update
@@ -50,26 +53,26 @@ class SelfCritical(Objective):
         rewards: CaptionRewards,
         settings: SelfCriticalSettings,
         policy: Policy,
-        bad_ending_ids: set[int] = frozenset(),
-    ):
+        bad_ending_ids: Set[int] = frozenset(),
+    ) -> None:
         self.rewards = rewards
         self.settings = settings
         self.policy = policy
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
     @torch.no_grad()
-    def prepare_batch(self, model: torch.nn.Module, inputs: dict, update: Update) -> dict:
+    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         """Draws and rewards captions; those of a row are a function of the update and the row's number."""
         visual = dict(inputs)
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
         tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
-        encoded, mask = model.get_encoder()(**tokens), tokens.get("attention_mask")
-        samples = self.draw_captions(model, encoded, mask, rows, update)
+        states, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
+        samples = self.draw_captions(model, states, mask, rows, update)
         greedy = None
         if self.settings.baseline == "greedy":
-            greedy = search(model, self.policy, encoded, mask)
+            greedy = search(model, self.policy, states, mask)
         sampled_at = time.perf_counter()
         rewards, baselines = self.reward(samples, greedy, rows)
         rewarded_at = time.perf_counter()
@@ -79,7 +82,7 @@ class SelfCritical(Objective):
             "sampling_seconds": torch.tensor(sampled_at - started_at),
             "reward_seconds": torch.tensor(rewarded_at - sampled_at),
             **self.statistics_of_captions(samples, labels, rewards, baselines),
-            **self.statistics_of_references(model, encoded, mask, references),
+            **self.statistics_of_references(model, states, mask, references),
         }
         return {
             **visual,
@@ -90,17 +93,24 @@ class SelfCritical(Objective):
         }
 
     def draw_captions(
-        self, model, encoded: BaseModelOutput, mask, rows: torch.Tensor, update: Update
-    ) -> torch.LongTensor:
+        self,
+        model: PreTrainedModel,
+        states: torch.Tensor,
+        mask: torch.Tensor | None,
+        rows: torch.Tensor,
+        update: Update,
+    ) -> torch.Tensor:
         """Returns token ids `(B * k, T)` of k captions an image, without the start token."""
         number = self.settings.samples_per_image
         if self.settings.decoding == "beam":
-            return search(model, self.policy, encoded, mask, num_beams=number)
+            return search(model, self.policy, states, mask, num_beams=number)
         keys = [(update.seed, update.step, row) for row in rows.tolist()]
         uniforms = image_uniforms(keys, number, self.policy.max_new_tokens)
-        return sample_captions(model, self.policy, encoded, mask, uniforms)
+        return sample_captions(model, self.policy, states, mask, uniforms)
 
-    def reward(self, samples, greedy, rows) -> tuple[torch.Tensor, torch.Tensor]:
+    def reward(
+        self, samples: torch.Tensor, greedy: torch.Tensor | None, rows: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns rewards and baselines of the samples, `(B, k)` both."""
         number = self.settings.samples_per_image
         images = rows.repeat_interleave(number)
@@ -117,14 +127,16 @@ class SelfCritical(Objective):
             return rewards, mean.expand_as(rewards)
         return rewards, (mean * number - rewards) / (number - 1)
 
-    def ends_badly(self, samples: torch.LongTensor) -> torch.BoolTensor:
+    def ends_badly(self, samples: torch.Tensor) -> torch.Tensor:
         """Returns which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""
         is_end = samples == self.policy.eos_token_id
         is_word = is_end.cumsum(-1) == 0
         last = samples.gather(-1, (is_word.sum(-1) - 1).clamp(min=0)[:, None]).squeeze(-1)
         return ~is_end.any(-1) | torch.isin(last, self.bad_ending_ids.to(last.device))
 
-    def statistics_of_captions(self, samples, labels, rewards, baselines) -> dict[str, torch.Tensor]:
+    def statistics_of_captions(
+        self, samples: torch.Tensor, labels: torch.Tensor, rewards: torch.Tensor, baselines: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         advantages = rewards - baselines
         is_word = (labels != IGNORED_LABEL) & (labels != self.policy.eos_token_id)
         return {
@@ -137,13 +149,15 @@ class SelfCritical(Objective):
             "bad_endings": self.ends_badly(samples).sum(),
         }
 
-    def statistics_of_references(self, model, encoded, mask, references) -> dict[str, torch.Tensor]:
+    def statistics_of_references(
+        self, model: Any, states: torch.Tensor, mask: torch.Tensor | None, references: torch.Tensor | None
+    ) -> dict[str, torch.Tensor]:
         if references is None:
             return {}
-        num_images = len(encoded.last_hidden_state)
+        num_images = len(states)
         references = references.view(num_images, -1, references.shape[-1])[:, 0]
         logits = model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=encoded.last_hidden_state),
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=mask,
             decoder_input_ids=model.prepare_decoder_input_ids_from_labels(references),
             use_cache=False,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import torch
@@ -35,7 +36,7 @@ class Policy:
     max_new_tokens: int = 20
 
     @classmethod
-    def of(cls, model: PreTrainedModel, **settings) -> "Policy":
+    def of(cls, model: PreTrainedModel, **settings: Any) -> "Policy":
         """Returns the policy of a captioner with the special tokens of its configuration."""
         config = model.config
         special = {config.pad_token_id, config.decoder_start_token_id, config.bos_token_id}
@@ -91,11 +92,11 @@ class InverseTransformSampling(LogitsProcessor):
         uniforms (`torch.Tensor` of shape `(batch_size, max_new_tokens)`): independent, uniform in [0, 1).
     """
 
-    def __init__(self, policy: Policy, uniforms: torch.Tensor):
+    def __init__(self, policy: Policy, uniforms: torch.Tensor) -> None:
         self.policy = policy
         self.uniforms = uniforms
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         uniform = self.uniforms[:, input_ids.shape[1] - 1, None]
         cumulative = self.policy.logits(scores).softmax(-1).cumsum(-1)
         total = cumulative[:, -1:]
@@ -111,25 +112,24 @@ def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int)
     return torch.from_numpy(numpy.concatenate(draws))
 
 
-def expand(encoded: BaseModelOutput, mask: torch.Tensor | None, times: int):
+def expand(states: torch.Tensor, mask: torch.Tensor | None, times: int) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Returns each image's encoder states and mask, `times` times one after the other."""
-    states = encoded.last_hidden_state.repeat_interleave(times, dim=0)
-    return BaseModelOutput(last_hidden_state=states), None if mask is None else mask.repeat_interleave(times, dim=0)
+    return states.repeat_interleave(times, dim=0), None if mask is None else mask.repeat_interleave(times, dim=0)
 
 
 def sample_captions(
     model: PreTrainedModel,
     policy: Policy,
-    encoded: BaseModelOutput,
+    states: torch.Tensor,
     attention_mask: torch.Tensor | None,
     uniforms: torch.Tensor,
-) -> torch.LongTensor:
+) -> torch.Tensor:
     """Draws captions.
 
     Args:
         model: a captioner in evaluation mode, not wrapped.
         policy: what to draw from.
-        encoded: result of the encoder for B images.
+        states (`torch.Tensor` of shape `(B, N, hidden_size)`): last hidden states of the encoder.
         attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
         uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`InverseTransformSampling`].
 
@@ -137,28 +137,28 @@ def sample_captions(
         Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
         ends.
     """
-    states, mask = expand(encoded, attention_mask, len(uniforms) // len(encoded.last_hidden_state))
-    sampling = InverseTransformSampling(policy, uniforms.to(states.last_hidden_state.device))
+    states, mask = expand(states, attention_mask, len(uniforms) // len(states))
+    sampling = InverseTransformSampling(policy, uniforms.to(states.device))
     return search(model, policy, states, mask, logits_processor=LogitsProcessorList([sampling]))
 
 
 def search(
-    model: PreTrainedModel,
+    model: Any,
     policy: Policy,
-    encoded: BaseModelOutput,
+    states: torch.Tensor,
     attention_mask: torch.Tensor | None,
     num_beams: int = 1,
-    **arguments,
-) -> torch.LongTensor:
+    **arguments: Any,
+) -> torch.Tensor:
     """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token."""
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
-    own = BaseModelOutput(last_hidden_state=encoded.last_hidden_state)  # beam search expands it in place
+    own = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place
     ids = model.generate(encoder_outputs=own, generation_config=policy.generation_config(num_beams), **arguments)
     return ids[:, 1:]
 
 
-def labels_of(samples: torch.LongTensor, eos_token_id: int) -> torch.LongTensor:
+def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
     """Returns samples `(R, T)` with -100 after the end token, which itself stays."""
     is_end = samples == eos_token_id
     after_end = is_end.long().cumsum(-1) - is_end.long() > 0

@@ -110,7 +110,8 @@ class CaptionRewards:
         """
         parts = self.parts(token_ids, image_indices)
         weights = self.weights | {name: weight for name, (_, weight) in self.functions.items()}
-        total = sum(weights[name] * values for name, values in parts.items())
+        weighted = (weights[name] * values for name, values in parts.items())
+        total = sum(weighted, start=torch.zeros((), dtype=torch.float64))
         return total.to(token_ids.device, torch.float32)
 
     def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -241,7 +242,7 @@ def load_reward_function(name: str) -> RewardFunction:
     return function
 
 
-def _check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]):
+def _check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]) -> None:
     for name in weights:
         if name not in CaptionRewards.NAMES:
             raise RewardError(

@@ -1,5 +1,7 @@
 """Teacher forcing: cross-entropy of each caption word given the image and the words before it."""
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -18,10 +20,10 @@ class TeacherForcing(Objective):
     `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
     """
 
-    def __init__(self, label_smoothing: float = 0.0):
+    def __init__(self, label_smoothing: float = 0.0) -> None:
         self.label_smoothing = label_smoothing
 
-    def prepare_batch(self, model: torch.nn.Module, inputs: dict, update: Update) -> dict:
+    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         inputs = {name: tensor for name, tensor in inputs.items() if name != "row_index"}
         return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
 

@@ -47,7 +47,7 @@ def images():
 
 def encode(model, images):
     with torch.no_grad():
-        return model.get_encoder()(**images)
+        return model.get_encoder()(**images).last_hidden_state
 
 
 def draw(model, images, rows, num_samples=3, **settings):
@@ -114,12 +114,12 @@ def test_special_tokens_are_never_said(model, images):
 
 
 def test_beams_leave_the_encoder_states_as_they_were(model, images):
-    policy, encoded = Policy.of(model, max_new_tokens=LONGEST), encode(model, images)
-    before = encoded.last_hidden_state.clone()
-    beams = search(model, policy, encoded, images["attention_mask"], num_beams=3)
+    policy, states = Policy.of(model, max_new_tokens=LONGEST), encode(model, images)
+    before = states.clone()
+    beams = search(model, policy, states, images["attention_mask"], num_beams=3)
     assert len(beams) == 12
-    assert encoded.last_hidden_state.shape == before.shape
-    assert torch.equal(encoded.last_hidden_state, before)
+    assert states.shape == before.shape
+    assert torch.equal(states, before)
     best = model.generate(**images, num_beams=3, max_new_tokens=LONGEST, suppress_tokens=[PAD, START, UNKNOWN])
     assert as_captions(beams[::3]) == as_captions(best[:, 1:])
 
