@@ -17,6 +17,7 @@ from .visualization import MissingPlotsError
 
 COMMANDS = {
     "demo": "demo.command",
+    "configs": "commands.configs",
     "train": "commands.train",
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",

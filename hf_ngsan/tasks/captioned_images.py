@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
@@ -40,7 +40,7 @@ def caption_images(
     attention_folder: str | Path | None = None,
     on_error: str = "raise",
     batch_size: int = 64,
-    **generate_arguments,
+    **generate_arguments: Any,
 ) -> Iterator[CaptionedImage]:
     """Captions images as they come, a batch at a time, through [`ImageToTextPipeline`].
 

@@ -1,0 +1,31 @@
+"""The command `hf-ngsan configs`: the training configs that the package brings."""
+
+import argparse
+
+from ..configs import copy_config, describe_config, packaged_config, packaged_configs
+
+SUMMARY = "List the packaged training configs, which `hf-ngsan train --config NAME` takes, or copy one to change it."
+EPILOG = """examples:
+  hf-ngsan configs
+  hf-ngsan configs --copy ngsan/scenes
+  hf-ngsan configs --copy ngsan/g_san --output mine.yaml"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
+    parser.add_argument("--output", metavar="FILE.yaml", help="of the copy (the last part of NAME, in this folder)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.copy is not None:
+        output = options.output or packaged_config(options.copy).name
+        copy_config(options.copy, output, overwrite=options.overwrite)
+        print(f"Copied {options.copy} to {output}; hf-ngsan train --config {output} trains by it.")
+    elif options.output is not None or options.overwrite:
+        raise ValueError("--output and --overwrite are of a copy; name the config with --copy NAME.")
+    else:
+        configs = packaged_configs()
+        width = max(map(len, configs), default=0)
+        for name, file in configs.items():
+            print(f"{name:<{width}}  {describe_config(file)}")
