@@ -1,6 +1,8 @@
-"""Registration with transformers' Auto classes and pipelines.
+"""The model types of this package, and their registration with transformers' Auto classes and pipelines.
 
-`import hf_ngsan` stays light: a class is registered when transformers imports the Auto module that could ask for it.
+`import hf_ngsan` stays light: a configuration is registered when transformers imports the Auto module that could ask
+for it, and a model is imported when it is looked up. To register at once, transformers' Auto modules would have to be
+imported, which takes seconds (`benchmarks/import_time.py`).
 """
 
 import importlib
@@ -11,14 +13,15 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
 class ModelType:
-    """An architecture of this package.
+    """An architecture.
 
     Attributes:
-        configuration: file of `models/` that has its configuration class.
+        configuration: module that has its configuration class.
         task: what its models are trained for, a name of `hf_ngsan.tasks`; `None` for parts of models.
     """
 
@@ -27,75 +30,123 @@ class ModelType:
 
 
 MODEL_TYPES = {
-    "ngsan": ModelType("configuration_ngsan", task="captioning"),
-    "spatial_captioner": ModelType("configuration_spatial_captioner", task="captioning"),
-    "ngsan_vision": ModelType("configuration_vision"),
-    "ngsan_vgg": ModelType("configuration_vgg"),
-    "ngsan_resnext": ModelType("configuration_resnext"),
+    "ngsan": ModelType("hf_ngsan.models.configuration_ngsan", task="captioning"),
+    "spatial_captioner": ModelType("hf_ngsan.models.configuration_spatial_captioner", task="captioning"),
+    "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
+    "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
+    "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),
 }
-CAPTIONERS = tuple(name for name, entry in MODEL_TYPES.items() if entry.task == "captioning")
-CONFIGURATION_FILES = {name: entry.configuration for name, entry in MODEL_TYPES.items()}
 AUTO = "transformers.models.auto"
 
 
-def config_class(model_type: str):
-    """The configuration class of one of the package's model types; a ValueError names the known ones."""
+def model_types_of(task: str) -> tuple[str, ...]:
+    """Returns the model types that belong to a task."""
+    return tuple(name for name, entry in MODEL_TYPES.items() if entry.task == task)
+
+
+def register_model_type(config_class: type, task: str | None = None):
+    """Adds an architecture of another package, for the Auto classes, pipelines, `save_for_hub` and the tasks.
+
+    Args:
+        config_class: its configuration, a [`~models.configuration_hub.HubConfig`] with a `model_type` of its own. Its
+            `remote_classes` name the classes of the architecture, each as `file.Class` with the file beside that of the
+            configuration; `AutoConfig` is one of them.
+        task: the task that its models are trained for; `None` for parts of models.
+
+    Raises:
+        ValueError: the class has no `remote_classes`, or its model type belongs to another architecture.
+    """
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    name, model_type = config_class.__name__, getattr(config_class, "model_type", "")
+    if not model_type or "AutoConfig" not in getattr(config_class, "remote_classes", {}):
+        raise ValueError(f"{name} needs a model_type, and remote_classes with AutoConfig among them.")
+    known = MODEL_TYPES.get(model_type)
+    if model_type in CONFIG_MAPPING_NAMES or (known and known.configuration != config_class.__module__):
+        raise ValueError(f"The model_type {model_type!r} of {name} belongs to another architecture; choose another.")
+    MODEL_TYPES[model_type] = ModelType(config_class.__module__, task)
+    for module, registration in REGISTRATIONS.items():
+        if module in sys.modules:
+            registration()
+
+
+def config_class(model_type: str) -> type:
+    """Returns the configuration class of a model type; a ValueError names the known ones."""
     return model_class(model_type, "AutoConfig")
 
 
-def processor_class(model_type: str):
-    """The processor class of one of the package's model types; a ValueError names the known ones."""
+def processor_class(model_type: str) -> type:
+    """Returns the processor class of a model type; a ValueError names the known ones."""
     return model_class(model_type, "AutoProcessor")
 
 
-def model_class(model_type: str, auto_class: str):
-    """The class of a model type that stands for an Auto class, e.g. `model_class("ngsan", "AutoModel")`."""
-    if model_type not in CONFIGURATION_FILES:
-        known = ", ".join(CONFIGURATION_FILES)
-        raise ValueError(f"{model_type!r} is not a model type of this package; it has {known}.")
-    configuration = importlib.import_module(f"hf_ngsan.models.{CONFIGURATION_FILES[model_type]}")
-    config = next(
-        value
-        for value in vars(configuration).values()
-        if getattr(value, "model_type", None) == model_type and hasattr(value, "remote_classes")
+def model_class(model_type: str, auto_class: str) -> type:
+    """Returns the class of a model type that stands for an Auto class, e.g. `model_class("ngsan", "AutoModel")`."""
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
+    home = MODEL_TYPES[model_type].configuration
+    locations = next(
+        one.remote_classes
+        for one in vars(importlib.import_module(home)).values()
+        if getattr(one, "model_type", None) == model_type and hasattr(one, "remote_classes")
     )
-    file, name = config.remote_classes[auto_class].split(".")
-    return getattr(importlib.import_module(f"hf_ngsan.models.{file}"), name)
+    file, name = locations[auto_class].split(".")
+    return getattr(importlib.import_module(".".join([*home.split(".")[:-1], file])), name)
+
+
+def has_class(model_type: str, auto_class: str) -> bool:
+    """Returns whether a model type has a class for an Auto class."""
+    return auto_class in config_class(model_type).remote_classes
 
 
 def register_configurations():
     from transformers import AutoConfig
 
-    for model_type in CONFIGURATION_FILES:
+    for model_type in MODEL_TYPES:
         AutoConfig.register(model_type, config_class(model_type), exist_ok=True)
+
+
+class LazyClasses(dict):
+    """What is registered with a mapping of transformers; a `partial` among the values is called when looked up."""
+
+    def __getitem__(self, key: type) -> type:
+        value = super().__getitem__(key)
+        return value() if isinstance(value, partial) else value
+
+    def values(self) -> list:
+        return [self[key] for key in self]
+
+    def items(self) -> list[tuple]:
+        return [(key, self[key]) for key in self]
 
 
 def register_models():
     from transformers.models.auto import modeling_auto
 
-    for model_type in CONFIGURATION_FILES:
+    for model_type in MODEL_TYPES:
         config = config_class(model_type)
         for auto_class in config.remote_classes:
             if auto_class.startswith(("AutoModel", "AutoBackbone")):
-                model = model_class(model_type, auto_class)
-                getattr(modeling_auto, auto_class).register(config, model, exist_ok=True)
+                mapping = getattr(modeling_auto, auto_class)._model_mapping
+                mapping._extra_content = LazyClasses(mapping._extra_content)
+                mapping.register(config, partial(model_class, model_type, auto_class), exist_ok=True)
 
 
 def register_processors():
     from transformers import AutoProcessor
 
-    for model_type in CAPTIONERS:
-        AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
+    for model_type in MODEL_TYPES:
+        if has_class(model_type, "AutoProcessor"):
+            AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
 
 
 def register_image_processors():
     from transformers import AutoImageProcessor
 
-    for model_type in CONFIGURATION_FILES:
-        image_processor = model_class(model_type, "AutoImageProcessor")
-        AutoImageProcessor.register(
-            config_class(model_type), image_processor_classes={"pil": image_processor}, exist_ok=True
-        )
+    for model_type in MODEL_TYPES:
+        if has_class(model_type, "AutoImageProcessor"):
+            classes = {"pil": model_class(model_type, "AutoImageProcessor")}
+            AutoImageProcessor.register(config_class(model_type), image_processor_classes=classes, exist_ok=True)
 
 
 def register_pipelines():
@@ -164,7 +215,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def register():
-    """Register every architecture: now with what transformers has imported, later with the rest."""
+    """Registers every architecture: now with what transformers has imported, later with the rest."""
     after_import = AfterImport(("transformers", "hf_ngsan"), REGISTRATIONS)
     sys.meta_path.insert(0, after_import)
     after_import.call_back()

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from .auto import CAPTIONERS
+from .auto import model_types_of
 from .messages import one_sentence
 from .models.configuration_hub import ConfigurationError
 from .models.modeling_vision import MissingBackboneError, VisionModel
@@ -91,9 +91,10 @@ def load_config(name: str | os.PathLike) -> PreTrainedConfig:
                 f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
             ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
-    if config.model_type not in CAPTIONERS:
+    captioners = model_types_of("captioning")
+    if config.model_type not in captioners:
         raise ModelFolderError(
-            f"{folder} holds a {config.model_type} model; this needs a captioner ({', '.join(CAPTIONERS)})."
+            f"{folder} holds a {config.model_type} model; this needs a captioner ({', '.join(captioners)})."
         )
     return config
 
@@ -151,7 +152,10 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
         ConfigurationError: a value that its field cannot have.
     """
     try:
-        return type(config).from_dict({**config.to_dict(), **changes}) if changes else config
+        if not changes:
+            return config
+        code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
+        return type(config).from_dict({**config.to_dict(), **code, **changes})
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConfigurationError(one_sentence(error)) from error
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
-from .auto import CAPTIONERS
+from .auto import model_types_of
 from .models.pipeline_image_to_text import ImageToTextPipeline
 
 
@@ -13,6 +13,6 @@ class ImageTextToTextPipeline(StockPipeline):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         model = kwargs["model"] if "model" in kwargs else args[0]
-        if model.config.model_type in CAPTIONERS:
+        if model.config.model_type in model_types_of("captioning"):
             return ImageToTextPipeline(*args, **kwargs)
         return StockPipeline(*args, **kwargs)

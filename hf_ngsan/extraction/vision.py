@@ -5,11 +5,12 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..auto import CAPTIONERS
+from ..auto import model_types_of
 from ..loading import find_model_folder, load_captioner, quiet_loading
 from ..messages import one_sentence
+from ..models.configuration_vision import kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.modeling_vision import VisionModel, kind_of_source
+from ..models.modeling_vision import VisionModel
 from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
@@ -35,7 +36,7 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
         ValueError: no such model, one without a vision encoder, or fields that it does not have.
     """
     folder, model_type, fields = check_backbone(name, **fields)
-    if model_type in CAPTIONERS:
+    if model_type in model_types_of("captioning"):
         return vision_of_captioner(name, folder)
     if model_type == "ngsan_vision":
         model = load_model(name, lambda: load_vision_model(folder))
@@ -57,7 +58,7 @@ def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
     folder = find_model_folder(name)
     config = read_config(folder)
     model_type = config.get("model_type")
-    if model_type in CAPTIONERS:
+    if model_type in model_types_of("captioning"):
         refuse_fields(name, fields, "a captioner", allowed=())
     elif model_type == "ngsan_vision":
         refuse_fields(name, fields, "a vision encoder", allowed=())

@@ -1,11 +1,19 @@
 """Base of all configurations: decides what a checkpoint says about the code that it carries."""
 
 import copy
+import difflib
 import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from os import PathLike
+from typing import Any
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
+
+OTHER_FIELDS_OF_TRANSFORMERS = ("model_type", "attn_implementation", "torch_dtype", "num_labels", "output_attentions")
 
 
 class ConfigurationError(StrictDataclassError, ValueError):
@@ -48,7 +56,7 @@ class HubConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)
-        if type(self).__module__.startswith("transformers_modules."):
+        if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
             # pipeline() writes classes into the dictionary that it is given.
             self.custom_pipelines = copy.deepcopy(self.remote_pipelines)
 
@@ -56,26 +64,69 @@ class HubConfig(PreTrainedConfig):
         output = super().to_dict()
         auto_map = output.pop("auto_map", None)  # of a checkpoint with code
         if self._auto_class is not None:
-            output["auto_map"] = {**self.remote_classes, **(auto_map or {})}
-            output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
+            output["auto_map"] = {**(auto_map or {}), **self.remote_classes}
+            if self.remote_pipelines:
+                output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
         return output
 
+    def auto_class_of(self, cls: type) -> str | None:
+        """Returns the auto class that stands for a class of this architecture; `None` for any other class."""
+        return next((auto for auto, at in self.remote_classes.items() if at.split(".")[-1] == cls.__name__), None)
 
-def check_choice(field: str, value, choices: tuple):
-    """Raise a ValueError that names the field unless the value is one of the choices."""
+
+@contextmanager
+def registered_for_auto_classes(auto_classes: dict[type, str]) -> Iterator[None]:
+    """Inside the `with` block, saving an object of one of these classes saves its code too."""
+    before = {cls: cls._auto_class for cls in auto_classes}
+    try:
+        for cls, auto in auto_classes.items():
+            cls.register_for_auto_class(auto)
+        yield
+    finally:
+        for cls, auto in before.items():
+            cls._auto_class = auto
+
+
+class HubModelMixin:
+    """Keeps the code of a model that was loaded from a checkpoint with code: saving the model saves the code again.
+
+    It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
+    """
+
+    def save_pretrained(self, save_directory: str | PathLike, **kwargs):
+        auto_class = self.config.auto_class_of(type(self))
+        keeps_code = auto_class is not None and getattr(self.config, "auto_map", None)
+        classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
+        with registered_for_auto_classes(classes):
+            super().save_pretrained(save_directory, **kwargs)
+
+
+def refuse_unknown_fields(config_class: type, names: Iterable[str]):
+    """Raises a ValueError, which names the closest field, for names that are no field of a configuration class."""
+    of_transformers = {*(field.name for field in fields(PreTrainedConfig)), *OTHER_FIELDS_OF_TRANSFORMERS}
+    own = {field.name for field in fields(config_class)} - of_transformers
+    for name in names:
+        if name not in own | of_transformers and not name.startswith("_"):
+            closest = difflib.get_close_matches(name, own, n=1)
+            hint = f"did you mean {closest[0]!r}?" if closest else f"its fields are {', '.join(sorted(own))}."
+            raise ConfigurationError(f"{name!r} is no field of {config_class.__name__}; {hint}")
+
+
+def check_choice(field: str, value: Any, choices: tuple):
+    """Raises a ValueError that names the field unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
 def check_positive(**fields: int):
-    """Raise a ValueError that names the field unless all values are at least 1."""
+    """Raises a ValueError that names the field unless all values are at least 1."""
     for field, value in fields.items():
         if value < 1:
             raise ValueError(f"{field} is {value}; it must be at least 1.")
 
 
 def check_rate(**fields: float):
-    """Raise a ValueError that names the field unless all values lie within [0, 1]."""
+    """Raises a ValueError that names the field unless all values lie within [0, 1]."""
     for field, value in fields.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{field} is {value}; it must lie between 0 and 1.")

@@ -1,12 +1,23 @@
-"""Configuration of the vision part of a captioner: from pixels to visual tokens."""
+"""Configuration of a vision encoder: from pixels to visual tokens."""
 
 import copy
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING, AutoBackbone
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
+from .configuration_hub import (
+    ConfigurationError,
+    HubConfig,
+    check_choice,
+    check_positive,
+    check_rate,
+    refuse_unknown_fields,
+    strict,
+)
 from .configuration_resnext import NGSANResNeXtConfig
 from .configuration_vgg import NGSANVGGConfig
 
@@ -18,11 +29,13 @@ class VisionConfig(HubConfig):
     r"""Configuration of a [`VisionModel`]: a grid of cells or a set of detected regions.
 
     Args:
-        kind (`str`, defaults to `"grid"`): `"grid"`: every cell of a backbone's last feature map is a visual token;
-            `"regions"`: the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes.
+        kind (`str`, *optional*): `"grid"`: every cell of a backbone's last feature map is a visual token; `"regions"`:
+            the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that
+            only `pretrained` names, and is `"grid"` by default.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
-            names its `model_type`. Backbones are those of transformers (`resnet`, ...), `ngsan_resnext` and
-            `ngsan_vgg`, whose VGG-11 is the default.
+            names its `model_type`. Backbones are those of transformers (`resnet`, ...) and those that users register
+            with `AutoBackbone`, `ngsan_resnext` and `ngsan_vgg`. By default it is read where `pretrained` says, and
+            without that it is VGG-11.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -30,15 +43,15 @@ class VisionConfig(HubConfig):
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
             this (intersection over union), the one with the lower score is left out; 1 keeps all.
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
-        pretrained (`str`, *optional*): folder or Hub name that the backbone's weights come from; see
-            [`VisionModel.load_pretrained_backbone`].
+        pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
             `pretrained` names out of saved models; loading takes them from there.
-        feature_size (`int`, *optional*): width of a visual token. Follows from `backbone_config`, unless that is of a
-            detection model which does not tell it.
+        feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, unless
+            that is of a detection model which does not tell it.
 
     Raises:
-        ValueError: fields that do not fit together; the message names the field.
+        ValueError: an unknown field, fields that do not fit together, or no backbone where `pretrained` says; the
+            message names the field.
     """
 
     model_type = "ngsan_vision"
@@ -48,7 +61,7 @@ class VisionConfig(HubConfig):
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
 
-    kind: str = "grid"
+    kind: str | None = None
     backbone_config: dict | PreTrainedConfig | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
     num_regions: int = 36
@@ -61,12 +74,23 @@ class VisionConfig(HubConfig):
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs):
+        if "model_type" not in kwargs:  # written by a person; save_pretrained writes whatever else was set, too
+            refuse_unknown_fields(VisionConfig, kwargs)
+            if isinstance(self.backbone_config, dict) and self.backbone_config.get("model_type") in OWN_CONFIGS:
+                own = OWN_CONFIGS[self.backbone_config["model_type"]]
+                refuse_unknown_fields(own, self.backbone_config.keys() - {"out_features", "out_indices", "stage_names"})
+        if self.pretrained:
+            self.pretrained = lasting_name(self.pretrained)
+        if self.pretrained and not self.backbone_config:
+            kind, self.backbone_config = read_source(self.pretrained)
+            self.kind = self.kind or kind
+        self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))
         self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
         if self.feature_size is None:
-            self.feature_size = self.width_of_backbone()
+            self.feature_size = self.backbone_feature_size()
         super().__post_init__(**kwargs)
 
     @property
@@ -81,8 +105,8 @@ class VisionConfig(HubConfig):
         if self.backbone_config.model_type in OWN_CONFIGS:
             self.backbone_config._attn_implementation = own
 
-    def width_of_backbone(self) -> int:
-        """Channels of the last feature map, or of a detection model's queries."""
+    def backbone_feature_size(self) -> int:
+        """Returns the channels of the last feature map, or of a detection model's queries."""
         backbone = self.backbone_config
         if self.kind == "regions":
             for field in ("d_model", "hidden_size"):
@@ -94,9 +118,9 @@ class VisionConfig(HubConfig):
             )
         sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
         if sizes and stages:
-            return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no width of its own
+            return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no size of its own
         with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
-            return make_transformers_backbone(AutoBackbone, copy.deepcopy(backbone)).channels[-1]
+            return make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels[-1]
 
     def validate_architecture(self):
         super().validate_architecture()
@@ -104,7 +128,9 @@ class VisionConfig(HubConfig):
         check_rate(score_threshold=self.score_threshold, suppression_threshold=self.suppression_threshold)
         if self.grid_size is not None:
             if self.kind != "grid" or len(self.grid_size) != 2:
-                raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a vision part 'grid'.")
+                raise ValueError(
+                    f"grid_size is {self.grid_size}; it is the rows and columns of a vision encoder of kind 'grid'."
+                )
             check_positive(grid_size=min(self.grid_size))
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError(
@@ -113,8 +139,62 @@ class VisionConfig(HubConfig):
             )
 
 
+def read_source(name: str) -> tuple[str, dict]:
+    """Returns kind and `config.json` of a trained backbone or detection model in a folder or on the Hub.
+
+    Raises:
+        ConfigurationError: there is no such model.
+    """
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(name)
+        return kind_of_source(name, config), config
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"pretrained is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
+            "must be the folder of a backbone or detection model itself, not of a captioner around it, or its name on "
+            "the Hub."
+        ) from error
+
+
+def kind_of_source(name: str | PathLike, config: dict) -> str:
+    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    model_type = config.get("model_type")
+    if model_type is None:
+        raise ValueError(f"{name} holds no model: a config.json that names its model_type is missing.")
+    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE")
+    if has_model(model_type, "OBJECT_DETECTION") and (
+        not is_backbone or any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
+    ):
+        return "regions"
+    if is_backbone:
+        return "grid"
+    raise ValueError(
+        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet nor a detection model "
+        "such as RT-DETR."
+    )
+
+
+def has_model(model_type: str, purpose: str) -> bool:
+    """Returns whether transformers has a model of a type for a purpose, its own or one that a user registered."""
+    from transformers.models.auto import modeling_auto
+
+    if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
+        return True
+    models = getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING")
+    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
+
+
+def lasting_name(name: str | PathLike) -> str:
+    """Returns a folder's absolute path, which is right in any working directory; a name on the Hub as it is."""
+    return str(Path(name).absolute() if Path(name).is_dir() else name)
+
+
 def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
-    """A configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
+    """Makes a configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
     if isinstance(config, PreTrainedConfig):
         return config
     if not isinstance(config, dict) or "model_type" not in config:
@@ -127,8 +207,8 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
         return OWN_CONFIGS[model_type].from_dict(fields)
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
-            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_CONFIGS)}, or "
-            "of a backbone or detection model of transformers."
+            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_CONFIGS)}, of a "
+            "backbone or detection model of transformers, or of a backbone registered with AutoBackbone."
         )
     made = CONFIG_MAPPING[model_type].from_dict(fields)
     for name, value in vars(made).items():
@@ -137,23 +217,27 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     return made
 
 
-def make_transformers_backbone(auto_class: type, config: PreTrainedConfig):
-    """The model that an Auto class of transformers builds from a configuration.
+def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any:
+    """Builds the model that an Auto class of transformers has for a configuration.
 
     Raises:
-        ValueError: it is no such model, or needs a package that is missing.
+        ValueError: there is no such model, or it needs a package that is missing.
     """
-    try:
-        return auto_class.from_config(config, dtype=torch.get_default_dtype())  # whatever the checkpoint has
+    from transformers.models.auto import modeling_auto  # takes a second to import
+
+    try:  # in the default dtype, whatever the checkpoint has
+        return getattr(modeling_auto, auto_class).from_config(config, dtype=torch.get_default_dtype())
     except (ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error
 
 
 def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
-    """What a captioner makes of its field `vision_config`: a [`VisionConfig`], or `None` for none."""
+    """Makes a [`VisionConfig`] of a captioner's field `vision_config`; `None` stays `None`."""
     if config is None or isinstance(config, PreTrainedConfig):
         return config
+    if not isinstance(config, dict):
+        raise ValueError(f"vision_config is {config!r}; it must be a mapping of fields to values, or None.")
     return VisionConfig.from_dict(config)
 
 

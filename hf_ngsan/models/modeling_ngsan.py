@@ -13,8 +13,6 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import MultiHeadAttention
 from .captioning import (
-    CaptionDecoder,
-    CaptionEncoderLayer,
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
@@ -22,12 +20,13 @@ from .captioning import (
 )
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry
+from .transformer import EncoderLayer, WordDecoder
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 
-class NGSANEncoderLayer(CaptionEncoderLayer):
+class NGSANEncoderLayer(EncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     def __init__(self, config: NGSANConfig):
@@ -43,7 +42,7 @@ class NGSANEncoderLayer(CaptionEncoderLayer):
 
 class NGSANPreTrainedModel(CaptioningPreTrainedModel):
     config: NGSANConfig
-    _no_split_modules = ["NGSANEncoderLayer", "CaptionDecoderLayer"]
+    _no_split_modules = ["NGSANEncoderLayer", "DecoderLayer"]
 
 
 class NGSANEncoder(NGSANPreTrainedModel):
@@ -126,7 +125,7 @@ class NGSANModel(NGSANPreTrainedModel, CaptioningModel):
     def __init__(self, config: NGSANConfig):
         super().__init__(config)
         self.encoder = NGSANEncoder(config)
-        self.decoder = CaptionDecoder(config)
+        self.decoder = WordDecoder(config)
         self.post_init()
 
 

@@ -13,17 +13,14 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import MultiHeadAttention
 from .captioning import (
-    CaptionDecoder,
-    CaptionEncoderLayer,
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
     check_visual_features,
-    token_counts,
-    token_positions,
 )
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
+from .transformer import EncoderLayer, WordDecoder, token_counts, token_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -31,7 +28,6 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
     config: SpatialCaptionerConfig
-    _no_split_modules = ["CaptionEncoderLayer", "CaptionDecoderLayer"]
 
 
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
@@ -42,7 +38,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """
 
     _can_record_outputs = {
-        "hidden_states": CaptionEncoderLayer,
+        "hidden_states": EncoderLayer,
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
     }
 
@@ -52,7 +48,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         if config.visual_feature_size != config.hidden_size:
             self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(CaptionEncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -84,11 +80,6 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             hidden_states = self.input_proj(hidden_states)
         positions = self.position_embedding(hidden_states, visual_boxes, attention_mask)
         hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            # Without a projection there may be nothing to train before the first layer; reentrant checkpoints would
-            # then not see that there is in it.
-            hidden_states.requires_grad_()
-
         key_counts = None
         if self.config.attention_temperature == "key_length":
             key_counts = token_counts(hidden_states, attention_mask)
@@ -128,7 +119,7 @@ class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
         self.encoder = SpatialCaptionerEncoder(config)
-        self.decoder = CaptionDecoder(config)
+        self.decoder = WordDecoder(config)
         self.post_init()
 
 

@@ -7,15 +7,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoBackbone, AutoModelForObjectDetection
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_BACKBONE_MAPPING_NAMES,
-    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
-)
 from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
 
+from .configuration_hub import HubModelMixin
 from .configuration_vision import VisionConfig, make_transformers_backbone
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
@@ -30,7 +25,7 @@ SAMPLES_PER_SIDE = 7
 
 
 class MissingBackboneError(OSError):
-    """The backbone whose weights a saved model leaves out is not where the configuration says."""
+    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
 
 
 @dataclass
@@ -49,27 +44,21 @@ class VisionOutput(ModelOutput):
     attention_mask: torch.LongTensor | None = None
 
 
-class PreTrainedModelWithVision(PreTrainedModel):
-    """Loads and saves models of which a frozen backbone may be left out (`VisionConfig.save_frozen_weights`)."""
+class VisionCheckpointMixin(HubModelMixin):
+    """Loads and saves a model with a vision encoder, whose backbone may be left out of its checkpoints.
+
+    It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
+    `VisionConfig.save_frozen_weights` says what is left out.
+    """
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
         loaded = super().from_pretrained(*args, **kwargs)
         for vision in left_out_backbones(loaded[0] if isinstance(loaded, tuple) else loaded).values():
-            try:
-                vision.load_pretrained_backbone()
-            except OSError as error:
-                source = vision.config.pretrained
-                is_gone = os.path.isabs(source) and not os.path.isdir(source)
-                reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
-                raise MissingBackboneError(
-                    f"The weights of the backbone ({vision.config.backbone_config.model_type}) were left out of this "
-                    f"model (save_frozen_weights=False), and cannot be loaded from {source} ({reason}); mend that, or "
-                    "correct pretrained in the vision_config of the model's config.json."
-                ) from error
+            vision.load_pretrained_backbone()
         return loaded
 
-    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs):
         left_out = set()
         for path, vision in left_out_backbones(self).items():
             left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
@@ -86,29 +75,31 @@ class PreTrainedModelWithVision(PreTrainedModel):
             self._keys_to_ignore_on_save = always
 
     def set_attn_implementation(self, *args, **kwargs):
-        """Choose the attention of all but backbones of transformers, many of which have one kind or none."""
-        parts = [
-            part for part in vision_parts(self).values() if part.config.backbone_config.model_type not in OWN_MODELS
+        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
+        encoders = [
+            vision
+            for vision in vision_encoders(self).values()
+            if vision.config.backbone_config.model_type not in OWN_MODELS
         ]
-        backbones = [part._modules.pop("backbone") for part in parts]
+        backbones = [vision._modules.pop("backbone") for vision in encoders]
         try:
             super().set_attn_implementation(*args, **kwargs)
         finally:
-            for part, backbone in zip(parts, backbones, strict=True):
-                part.backbone = backbone
+            for vision, backbone in zip(encoders, backbones, strict=True):
+                vision.backbone = backbone
 
 
-def vision_parts(model: nn.Module) -> dict[str, "VisionModel"]:
-    """The vision parts of a model, or itself, by their names in it."""
+def vision_encoders(model: nn.Module) -> dict[str, "VisionModel"]:
+    """Returns the vision encoders of a model, or itself, by their names in it."""
     return {name: module for name, module in model.named_modules() if isinstance(module, VisionModel)}
 
 
 def left_out_backbones(model: nn.Module) -> dict[str, "VisionModel"]:
-    """The vision parts whose backbone is not saved with the model, by their names in it."""
-    return {name: part for name, part in vision_parts(model).items() if not part.config.save_frozen_weights}
+    """Returns the vision encoders whose backbone is not saved with the model, by their names in it."""
+    return {name: vision for name, vision in vision_encoders(model).items() if not vision.config.save_frozen_weights}
 
 
-class VisionModel(PreTrainedModelWithVision):
+class VisionModel(VisionCheckpointMixin, PreTrainedModel):
     r"""Turns pixels into visual tokens with boxes; a part of captioners, and a model of its own for extraction.
 
     A frozen backbone is run without gradients, and `train()` leaves it in evaluation mode.
@@ -140,9 +131,11 @@ class VisionModel(PreTrainedModelWithVision):
         if not config.save_frozen_weights:
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
         self.post_init()
+        if config.pretrained and self.device.type != "meta":  # where from_pretrained builds what it then loads
+            self.load_pretrained_backbone()
         self.train(self.training)
 
-    def save_pretrained(self, save_directory, is_main_process: bool = True, **kwargs):
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs):
         if not self.config.save_frozen_weights and is_main_process:
             # nothing is left to save, of which transformers writes no file, but it asks for one when loading
             os.makedirs(save_directory, exist_ok=True)
@@ -150,32 +143,37 @@ class VisionModel(PreTrainedModelWithVision):
         return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
     @classmethod
-    def from_backbone(cls, name: str, **fields) -> "VisionModel":
-        """A vision part around a trained backbone or detection model.
+    def from_backbone(cls, name: str | os.PathLike, **fields) -> "VisionModel":
+        """Makes a vision encoder around a trained backbone or detection model.
 
         Args:
             name: folder or Hub name.
             fields: other fields of [`VisionConfig`].
 
         Raises:
-            OSError: there is no such model.
-            ValueError: the model is no backbone and no detection model.
+            ValueError: there is no such model, or it is no backbone and no detection model.
         """
-        vision = cls(VisionConfig(**{**fields_of_source(name), **fields}))
-        vision.load_pretrained_backbone()
-        return vision.eval()
+        return cls(VisionConfig(**{"pretrained": str(name), **fields})).eval()
 
     def load_pretrained_backbone(self):
-        """Take the backbone's weights from the folder or Hub repository that `config.pretrained` names.
+        """Loads the backbone's weights from the folder or Hub repository that `config.pretrained` names.
 
         Raises:
             ValueError: weights are missing there, or have another shape.
-            OSError: there is no such model.
+            MissingBackboneError: there is no such model.
         """
         source = self.config.pretrained
-        loaded, report = type(self.backbone).from_pretrained(
-            source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
+        try:
+            loaded, report = type(self.backbone).from_pretrained(
+                source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
+            )
+        except OSError as error:
+            is_gone = os.path.isabs(source) and not os.path.isdir(source)
+            reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
+            raise MissingBackboneError(
+                f"The weights of the backbone ({self.backbone.config.model_type}) cannot be loaded from {source} "
+                f"({reason}); restore it, or correct pretrained in the vision_config of the model."
+            ) from error
         for fault, names in (
             ("lacks", {name for name in report["missing_keys"] if not name.startswith(NORMALIZED_OUTPUTS)}),
             ("has other shapes of", {name for name, *_ in report["mismatched_keys"]}),
@@ -296,44 +294,6 @@ class VisionModel(PreTrainedModelWithVision):
             )
 
 
-def fields_of_source(name: str) -> dict:
-    """What a [`VisionConfig`] says of the trained backbone or detection model in a folder or on the Hub.
-
-    Raises:
-        OSError: there is no such model.
-        ValueError: it is another kind of model.
-    """
-    config, _ = PreTrainedConfig.get_config_dict(name)
-    return {"kind": kind_of_source(name, config), "backbone_config": config, "pretrained": lasting_name(name)}
-
-
-def kind_of_source(name: str, config: dict) -> str:
-    """`"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    model_type = config.get("model_type")
-    if model_type is None:
-        raise ValueError(f"{name} holds no model: a config.json that names its model_type is missing.")
-    is_backbone = model_type in OWN_MODELS or model_type in MODEL_FOR_BACKBONE_MAPPING_NAMES
-    if model_type in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES and (
-        not is_backbone or any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
-    ):
-        return "regions"
-    if is_backbone:
-        return "grid"
-    raise ValueError(
-        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet nor a detection model "
-        "such as RT-DETR."
-    )
-
-
-def lasting_name(name: str) -> str:
-    """A folder's absolute path, which is right in any working directory; a name on the Hub as it is."""
-    return str(Path(name).absolute() if Path(name).is_dir() else name)
-
-
 def make_backbone(config: VisionConfig) -> PreTrainedModel:
     """The backbone or detection model of a vision part, with new weights.
 
@@ -342,11 +302,11 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
     """
     backbone_config = config.backbone_config
     if config.kind == "regions":
-        return make_transformers_backbone(AutoModelForObjectDetection, backbone_config)
+        return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
     if backbone_config.model_type in OWN_MODELS:
         backbone = OWN_MODELS[backbone_config.model_type](backbone_config)
     else:
-        backbone = make_transformers_backbone(AutoBackbone, backbone_config)
+        backbone = make_transformers_backbone("AutoBackbone", backbone_config)
     if backbone.channels[-1] != config.feature_size:
         raise ValueError(
             f"feature_size is {config.feature_size}, but the feature maps of this backbone have "

@@ -1,20 +1,21 @@
 """Captioners made new from a recipe, or from a trained one that is to be trained further."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedModel
 from transformers.image_utils import SizeDict
 
-from ..auto import CAPTIONERS, config_class, model_class, processor_class
+from ..auto import config_class, model_class, model_types_of, processor_class
 from ..data import build_tokenizer
-from ..loading import changed_config, load_captioner, load_config, quiet_loading
+from ..loading import ModelFolderError, changed_config, load_captioner, load_config, quiet_loading
 from ..messages import one_sentence
-from ..models.configuration_hub import ConfigurationError
-from ..models.configuration_vision import OWN_CONFIGS, VisionConfig, make_backbone_config
+from ..models.configuration_hub import ConfigurationError, HubConfig
+from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.modeling_vision import VisionModel, fields_of_source, lasting_name
+from ..models.modeling_vision import VisionModel
 from ..preprocessing import load_image_processor
 from ..provenance import backbone_settings
 from ..training.recipe import RecipeError, suggestion
@@ -22,7 +23,6 @@ from .captioning_recipe import CaptioningEvaluationSettings, CaptioningRecipe
 
 UNKNOWN_WORD_ID = 3
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-BACKBONE_KEYS = {"model_type", "out_features", "out_indices"}
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
     "features_provenance": "the features that are trained on",
@@ -66,10 +66,10 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
             tokenizer.eos_token_id,
         )
         config.decoder_start_token_id = tokenizer.bos_token_id
-        model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
+        with usable_backbone(config.vision_config):
+            model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
         vision, image_processor = model.base_model.vision, None
         if vision is not None:
-            load_backbone(vision)
             image_processor = new_image_processor(vision, recipe.data.image_size)
         processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
     check_image_size(model.base_model.vision, processor.image_processor)
@@ -95,7 +95,6 @@ def build_config(fields: Mapping, vocab_size: int):
     fields = dict(fields)
     kind = config_class_of(fields.pop("model_type"))
     check_field_names(fields, kind)
-    fields = with_named_backbone(fields)
     try:
         return kind(**fields, vocab_size=vocab_size)
     except (ValueError, TypeError, StrictDataclassError) as error:
@@ -117,18 +116,17 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
     if is_new:
-        fields = with_named_backbone(fields)
         check_width(folder, config, fields)
     elif fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
+        changed.pop("model_type")  # as in a dictionary that a person wrote, in which unknown keys are mistakes
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # which tells where the weights are
         fields["vision_config"] = {**changed, **as_saved}
-    model, processor = load_captioner(folder, new_vision=is_new, **fields)
+    with usable_backbone(changed_config(config, fields).vision_config if is_new else None):
+        model, processor = load_captioner(folder, new_vision=is_new, **fields)
     vision = model.base_model.vision
-    if is_new:
-        load_backbone(vision)
     if how_trained:
         vision.config.update(how_trained)
         vision.requires_grad_(True).train(vision.training)
@@ -173,39 +171,22 @@ def has_vision(fields: Mapping) -> bool:
     return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
 
 
-def with_named_backbone(fields: Mapping) -> dict:
-    """Returns the fields of a recipe, with the described backbone where a vision encoder only names its own.
+@contextmanager
+def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
+    """Inside the `with` block, weights of a backbone that cannot be loaded where a configuration says are an error.
 
     Raises:
-        RecipeError: there is no such backbone.
+        RecipeError: there are no such weights.
     """
-    vision = fields.get("vision_config")
-    if not isinstance(vision, Mapping) or not vision.get("pretrained"):
-        return dict(fields)
-    name = str(vision["pretrained"])
-    if vision.get("backbone_config"):
-        return {**fields, "vision_config": {**vision, "pretrained": lasting_name(name)}}
-    try:
-        found = fields_of_source(name)
-    except (ValueError, OSError) as error:
-        raise unusable_backbone(name, error) from error
-    described = {"backbone_config": found["backbone_config"], "pretrained": found["pretrained"]}
-    return {**fields, "vision_config": {"kind": found["kind"], **vision, **described}}
-
-
-def load_backbone(vision: VisionModel):
-    """Loads the weights of a backbone, where they have a source.
-
-    Raises:
-        RecipeError: they cannot be loaded.
-    """
-    if vision.config.pretrained is None:
-        return
     try:
         with quiet_loading():
-            vision.load_pretrained_backbone()
+            yield
+    except ModelFolderError:  # of the captioner around the backbone
+        raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
-        raise unusable_backbone(vision.config.pretrained, error) from error
+        if vision is None or not vision.pretrained:
+            raise
+        raise unusable_backbone(vision.pretrained, error) from error
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
@@ -246,37 +227,29 @@ def unusable_backbone(name: str, error: Exception) -> RecipeError:
 
 
 def config_class_of(model_type: str):
-    if model_type not in CAPTIONERS:
-        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, CAPTIONERS)}")
+    captioners = model_types_of("captioning")
+    if model_type not in captioners:
+        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
     return config_class(model_type)
 
 
 def check_field_names(fields: Mapping, kind: type):
-    """Raises a RecipeError for a key of section `model`, or of a configuration in it, that there is not."""
+    """Raises a RecipeError for a key of section `model` that is no field of its configuration."""
     for name in fields:
         if name in FOLLOWS_FROM_DATA:
             raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
-    refuse_unknown(fields, config_fields(kind), "model")
-    vision = fields.get("vision_config")
-    if isinstance(vision, Mapping):
-        refuse_unknown(vision, {"model_type", *config_fields(VisionConfig)}, "model.vision_config")
-        backbone = vision.get("backbone_config")
-        own = OWN_CONFIGS.get(backbone.get("model_type")) if isinstance(backbone, Mapping) else None
-        if own is not None:  # those of transformers take keys that no list names
-            refuse_unknown(backbone, BACKBONE_KEYS | config_fields(own), "model.vision_config.backbone_config")
-    elif vision is not None:
-        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
-
-
-def refuse_unknown(names: Iterable[str], valid: set[str], section: str):
-    for name in names:
+    valid = config_fields(kind)
+    for name in fields:
         if name not in valid:
-            raise RecipeError(f"unknown key {section}.{name}{suggestion(name, sorted(valid), section)}")
+            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+    vision = fields.get("vision_config")
+    if not (vision is None or isinstance(vision, Mapping)):
+        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
 
 
 def config_fields(kind: type) -> set[str]:
     """Returns the fields that a configuration class itself declares, those of transformers' base class left out."""
-    own = [parent for parent in kind.__mro__ if parent.__module__.startswith("hf_ngsan.")]
+    own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
     names = {name for parent in own for name in parent.__annotations__}
     return names & {field.name for field in dataclasses.fields(kind)}
 

@@ -21,7 +21,7 @@ from ..data import EpochSampler
 from ..files import replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
-from ..models.modeling_vision import vision_parts
+from ..models.modeling_vision import vision_encoders
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
@@ -413,7 +413,7 @@ def may_leave_weights_unused(model: torch.nn.Module) -> bool:
     """
     if not trained_weights_of_vision(model):
         return False
-    backbones = [encoder.config.backbone_config for encoder in vision_parts(model).values()]
+    backbones = [encoder.config.backbone_config for encoder in vision_encoders(model).values()]
     return not all(
         backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
         for backbone in backbones

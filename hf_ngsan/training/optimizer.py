@@ -2,7 +2,7 @@
 
 import torch
 
-from ..models.modeling_vision import vision_parts
+from ..models.modeling_vision import vision_encoders
 from .recipe import RecipeError
 from .settings import TrainingSettings
 
@@ -50,5 +50,5 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float):
 
 def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:
     """Returns the parameters of a model's vision encoders that are not frozen."""
-    encoders = vision_parts(model).values()
+    encoders = vision_encoders(model).values()
     return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from hf_ngsan.models.captioning import CaptionDecoder
+from hf_ngsan.models.transformer import WordDecoder
 from tests.models.test_attention import layer_norm_by_loops, randomize
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_config
 
@@ -40,7 +40,7 @@ def normalize(norm: torch.nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:
     return layer_norm_by_loops(states[None, None])[0, 0] * norm.weight + norm.bias
 
 
-def decoder_by_loops(decoder: CaptionDecoder, words: list[int], regions: torch.Tensor) -> torch.Tensor:
+def decoder_by_loops(decoder: WordDecoder, words: list[int], regions: torch.Tensor) -> torch.Tensor:
     """Word by word; the words at and before a position are all that is handed to its attention."""
     size = decoder.config.hidden_size
     states = torch.zeros(len(words), size)
@@ -65,7 +65,7 @@ def decoder_by_loops(decoder: CaptionDecoder, words: list[int], regions: torch.T
 def test_decoder_is_a_vanilla_transformer(implementation):
     config = tiny_config(hidden_size=8, num_attention_heads=2)
     config._attn_implementation = implementation
-    decoder = randomize(CaptionDecoder(config)).eval()
+    decoder = randomize(WordDecoder(config)).eval()
     words, regions = random_words(2, 5), torch.randn(2, 4, 8)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     computed = decoder(words, encoder_hidden_states=regions, encoder_attention_mask=mask).last_hidden_state

@@ -1,13 +1,19 @@
 """Vision parts around backbones and detection models of transformers: widths, checkpoints, folders that are gone."""
 
+import json
+
 import pytest
 import torch
 from transformers import (
+    AutoBackbone,
+    AutoConfig,
     AutoModel,
     ConvNextConfig,
     ConvNextForImageClassification,
     Dinov2Config,
     Dinov2Model,
+    PreTrainedConfig,
+    PreTrainedModel,
     ResNetConfig,
     ResNetForImageClassification,
     RTDetrConfig,
@@ -17,10 +23,13 @@ from transformers import (
     YolosConfig,
     YolosForObjectDetection,
 )
+from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
+from transformers.modeling_outputs import BackboneOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
-from hf_ngsan.models.modeling_vision import MissingBackboneError, fields_of_source
+from hf_ngsan.extraction import load_vision
+from hf_ngsan.models.modeling_vision import MissingBackboneError
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -109,16 +118,85 @@ def test_regions_of_yolos_are_its_detection_tokens(pixels):
 )
 def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kind, tmp_path):
     model().save_pretrained(tmp_path)
-    assert fields_of_source(tmp_path)["kind"] == kind
+    assert VisionConfig(pretrained=str(tmp_path)).kind == kind
     file = tmp_path / "config.json"
-    file.write_text(file.read_text().replace('"architectures"', '"unknown"'))
-    assert fields_of_source(tmp_path)["kind"] == kind
+    file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": None}))
+    assert VisionConfig(pretrained=str(tmp_path)).kind == kind
 
 
 def test_a_source_that_is_no_backbone_is_refused(tmp_path):
     make_vision().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="'ngsan_vision', which is neither a backbone such as ResNet nor a detection"):
+    with pytest.raises(ValueError, match=f"^pretrained is '{tmp_path}'.*'ngsan_vision'"):
         VisionModel.from_backbone(tmp_path)
+    with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
+        NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (ConvNextForImageClassification(ConvNextConfig(**STAGES)), "grid"),
+        (RTDetrForObjectDetection(detector_config()), "regions"),
+    ],
+    ids=["ConvNeXt", "RT-DETR"],
+)
+def test_a_backbone_that_is_only_named_is_described_and_loaded(model, kind, tmp_path):
+    """It draws no random numbers, so that the weights around it are those around a described backbone."""
+    model.save_pretrained(tmp_path / "backbone")
+    vision = {"pretrained": str(tmp_path / "backbone")}
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    config = NGSANConfig(**sizes, vision_config=vision)
+    described = config.vision_config
+    assert (described.kind, described.backbone_config.model_type) == (kind, model.config.model_type)
+    assert config.visual_feature_size == described.feature_size
+    torch.manual_seed(0)
+    captioner = NGSANForConditionalGeneration(config)
+    trained = VisionModel.from_backbone(tmp_path / "backbone").state_dict()
+    assert all(torch.equal(weight, trained[name]) for name, weight in captioner.model.vision.state_dict().items())
+    assert not any(weight.requires_grad for weight in captioner.model.vision.parameters())
+    described.pretrained = None
+    torch.manual_seed(0)
+    untrained = NGSANForConditionalGeneration(config).state_dict()
+    assert all(
+        torch.equal(weight, untrained[name])
+        for name, weight in captioner.state_dict().items()
+        if not name.startswith("model.vision.")
+    )
+
+
+class ToyBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
+    model_type = "toy_backbone_of_a_user"
+    channels: int = 5
+
+    def __post_init__(self, **kwargs):
+        self.stage_names = ["stem", "stage1"]
+        self.set_output_features_output_indices(kwargs.pop("out_features", None), kwargs.pop("out_indices", None))
+        super().__post_init__(**kwargs)
+
+
+class ToyBackbone(BackboneMixin, PreTrainedModel):
+    config: ToyBackboneConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_features = [3, config.channels]
+        self.convolution = torch.nn.Conv2d(3, config.channels, 4, stride=4)
+        self.post_init()
+
+    def forward(self, pixel_values, **kwargs):
+        return BackboneOutput(feature_maps=(self.convolution(pixel_values),))
+
+
+def test_a_backbone_that_a_user_registered_is_one(tmp_path, pixels):
+    AutoConfig.register(ToyBackboneConfig.model_type, ToyBackboneConfig, exist_ok=True)
+    AutoBackbone.register(ToyBackboneConfig, ToyBackbone, exist_ok=True)
+    ToyBackbone(ToyBackboneConfig()).save_pretrained(tmp_path / "backbone")
+    vision = VisionModel.from_backbone(tmp_path / "backbone")
+    assert vision(pixels).visual_features.shape == (2, 14 * 14, 5)
+    extracting, _ = load_vision(tmp_path / "backbone", grid_size=[2, 2])
+    assert extracting(pixels).visual_features.shape == (2, 4, 5)
+    vision.save_pretrained(tmp_path / "vision")
+    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), vision(pixels))
 
 
 @pytest.mark.parametrize(
@@ -182,10 +260,12 @@ def test_a_backbone_that_is_gone_is_named(named, tmp_path):
     config = NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, vision_config=named.config.to_dict())
     NGSANForConditionalGeneration(config).save_pretrained(tmp_path / "captioner")
     (tmp_path / "backbone").rename(tmp_path / "elsewhere")
-    with pytest.raises(
-        MissingBackboneError, match=rf"\(ngsan_vgg\) were left out .* {tmp_path}/backbone \(there is no"
+    for load in (
+        lambda: NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner"),
+        lambda: NGSANForConditionalGeneration(config),
     ):
-        NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner")
+        with pytest.raises(MissingBackboneError, match=rf"\(ngsan_vgg\) .* {tmp_path}/backbone "):
+            load()
 
 
 # --- types and configurations ---
@@ -202,6 +282,10 @@ def test_boxes_of_cells_are_exact_in_half_precision(pixels):
     [
         ({"num_regions": 0}, "^num_regions is 0; it must be at least 1.$"),
         ({"backbone_config": {**VGG, "depths": [1]}}, "^depths has 1 stages and hidden_sizes 2; give both the same.$"),
+        ({"gridsize": [2, 2]}, "'gridsize' .*VisionConfig.*'grid_size'"),
+        ({"froozen": True}, "'froozen' .*'frozen'"),
+        ({"backbone_config": {**VGG, "use_batchnorm": True}}, "'use_batchnorm' .*NGSANVGGConfig.*'use_batch_norm'"),
+        ({"colour": 1}, "'colour' .*pretrained.*score_threshold"),
     ],
 )
 def test_errors_of_a_configuration_within_another_keep_their_words(vision, message):

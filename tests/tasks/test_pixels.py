@@ -228,7 +228,7 @@ def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path, monk
     assert models[1][0].config.vision_config.grid_size == VISION["grid_size"]
     monkeypatch.chdir(tmp_path)
     for missing in ({"pretrained": "nowhere"}, {"pretrained": "nowhere/at_all"}):
-        with pytest.raises(RecipeError, match=r"model.vision_config: .*nowhere") as error:
+        with pytest.raises(RecipeError, match=r"section model: pretrained .*nowhere") as error:
             new_captioner(pixel_recipe(tmp_path, {"vision_config": missing}), ["word"])
         assert "\n" not in str(error.value)
 
