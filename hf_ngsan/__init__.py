@@ -5,7 +5,7 @@ Importing the package registers its models with transformers' Auto classes; the 
 
 from typing import TYPE_CHECKING
 
-from .auto import register
+from .auto import register, register_model_type
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "auto": ["register_model_type"],
         "hub": ["save_for_hub"],
         "models.configuration_ngsan": ["NGSANConfig"],
         "models.configuration_resnext": ["NGSANResNeXtConfig"],

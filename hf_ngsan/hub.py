@@ -1,58 +1,61 @@
 """Checkpoints that carry their own code, for readers who have only transformers."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from .models.configuration_hub import registered_for_auto_classes
 
 
-def save_for_hub(model: "PreTrainedModel", processor: "ProcessorMixin", directory: str | Path) -> Path:
-    """Save model, processor and the code of both, ready to be uploaded.
+def save_for_hub(
+    model: PreTrainedModel,
+    processor: ProcessorMixin | BaseImageProcessor | PreTrainedTokenizerBase | None,
+    directory: str | Path,
+) -> Path:
+    """Saves model, processor and the code of both, ready to be uploaded.
 
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
     `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
 
     Args:
-        model (`PreTrainedModel`): a model of this package.
-        processor (`ProcessorMixin`): its processor.
-        directory (`str` or `Path`): where to write; made if absent.
+        model: a model of this package, or of a model type that was registered with it.
+        processor: its processor. An architecture without one takes what it has, an image processor or a tokenizer, or
+            `None`.
+        directory: where to write; made if absent.
 
     Returns:
         The directory.
 
     Raises:
-        ValueError: a model or processor of another package, or a part of a model.
+        ValueError: a model or processor of another package, a part of a model, or no processor for a model that has
+            one.
         NotADirectoryError: `directory` is a file.
     """
     classes = getattr(model.config, "remote_classes", {})
-    auto_class = auto_class_of(model, "AutoModel", classes)
-    auto_class_of(processor, "AutoProcessor", classes)
+    auto_classes: dict[type, str] = {
+        type(model.config): "AutoConfig",
+        type(model): auto_class_of(model, ("Model", "Backbone"), classes),
+    }
+    if "AutoProcessor" in classes:
+        auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
+    elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
+        auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
-    registered: list[tuple[Any, str]] = [
-        (type(model.config), "AutoConfig"),
-        (type(model), auto_class),
-        (type(processor), "AutoProcessor"),
-    ]
-    before = [cls._auto_class for cls, _ in registered]
-    try:
-        for cls, auto in registered:
-            cls.register_for_auto_class(auto)
+    with registered_for_auto_classes(auto_classes):
         model.save_pretrained(directory)
-        processor.save_pretrained(directory)
-    finally:
-        for (cls, _), auto in zip(registered, before, strict=True):
-            cls._auto_class = auto
+        if processor is not None:
+            processor.save_pretrained(directory)
     return directory
 
 
-def auto_class_of(saved: object, prefix: str, classes: dict[str, str]) -> str:
-    """The auto class, of those whose name begins with the prefix, that stands for the class of an object."""
-    name = type(saved).__name__
+def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
+    """Returns the auto class, of those of some kinds, that stands for the class of an object."""
+    name = "None" if saved is None else type(saved).__name__
     for auto, location in classes.items():
-        if auto.startswith(prefix) and location.split(".")[-1] == name:
+        if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:
             return auto
     raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")

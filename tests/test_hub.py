@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
-from hf_ngsan import NGSANConfig, NGSANProcessor, save_for_hub
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
+from hf_ngsan.loading import load_captioner
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
@@ -37,11 +38,12 @@ CODE = {
     "modeling_ngsan.py",
     "modeling_resnext.py",
     "modeling_vgg.py",
+    "modeling_vision.py",
     "pipeline_image_to_text.py",
     "pipeline_items.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "modeling_vision.py",
+    "transformer.py",
     "visual_inputs.py",
 }
 
@@ -262,10 +264,9 @@ def test_with_the_package_the_image_processor_needs_no_trust(checkpoint_with_vis
 def test_after_saving_with_code_a_processor_is_saved_without(tmp_path):
     made = pixel_processor()
     save_for_hub(pixel_captioner(), made, tmp_path / "code")
+    made.save_pretrained(tmp_path / "plain")
+    assert not any("auto_map" in file.read_text() for file in (tmp_path / "plain").glob("*.json"))
     loaded = NGSANProcessor.from_pretrained(tmp_path / "code")
-    for name, processor in (("plain", made), ("loaded", loaded)):
-        processor.save_pretrained(tmp_path / name)
-        assert not any("auto_map" in file.read_text() for file in (tmp_path / name).glob("*.json"))
     loaded.image_processor.save_pretrained(tmp_path / "pixels")
     assert "auto_map" not in (tmp_path / "pixels" / "preprocessor_config.json").read_text()
     save_for_hub(pixel_captioner(), loaded, tmp_path / "again")
@@ -274,12 +275,66 @@ def test_after_saving_with_code_a_processor_is_saved_without(tmp_path):
         assert again["auto_map"] == code["auto_map"]
 
 
-def test_a_pipeline_is_saved_whole(checkpoint_with_vision, tmp_path):
-    made = pipeline("image-to-text", model=str(checkpoint_with_vision))
+@pytest.mark.parametrize("with_code", [True, False])
+def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
+    source = checkpoint_with_vision
+    if not with_code:
+        source = tmp_path / "plain"
+        pixel_captioner().save_pretrained(source)
+        pixel_processor(shortest_edge=24, longest_edge=40).save_pretrained(source)
+    made = pipeline("image-to-text", model=str(source))
     made.save_pretrained(tmp_path)
-    assert not any("auto_map" in file.read_text() for file in tmp_path.glob("*.json"))
+    assert any("auto_map" in file.read_text() for file in tmp_path.glob("*.json")) == with_code
     again = pipeline("image-text-to-text", model=str(tmp_path))
     assert again(PHOTOS, batch_size=5) == made(PHOTOS, batch_size=5)
+
+
+@pytest.mark.parametrize("change", [None, "configuration"])
+def test_with_the_package_a_checkpoint_keeps_its_code(checkpoint, captions, change, tmp_path):
+    """Whoever changes the configuration, as a training config can, keeps it too."""
+    if change is None:
+        model = NGSANForConditionalGeneration.from_pretrained(checkpoint)
+        processor = NGSANProcessor.from_pretrained(checkpoint)
+    else:
+        model, processor = load_captioner(checkpoint, dropout=0.3)
+    assert type(model).__module__ == "hf_ngsan.models.modeling_ngsan"
+    model.save_pretrained(tmp_path / "again")
+    processor.save_pretrained(tmp_path / "again")
+    assert model.is_remote_code() is False
+    files = {path.name for path in checkpoint.iterdir()} - {"images.pt"}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == files
+    for file in ("config.json", "processor_config.json", "tokenizer_config.json"):
+        before, after = (json.loads((folder / file).read_text()) for folder in (checkpoint, tmp_path / "again"))
+        assert after["auto_map"] == before["auto_map"]
+        assert after.get("custom_pipelines") == before.get("custom_pipelines")
+    code = WITHOUT_THE_PACKAGE.format(
+        folder=str(tmp_path / "again"), target=str(tmp_path / "target"), images=str(checkpoint / "images.pt")
+    )
+    assert result_of(code, tmp_path)["generated"] == captions
+
+
+def test_a_vision_encoder_is_saved_with_code_with_or_without_an_image_processor(tmp_path):
+    vision, image_processor = pixel_captioner().model.vision, CaptioningImageProcessor(size={"height": 16, "width": 24})
+    for name, processor in (("with", image_processor), ("without", None)):
+        save_for_hub(vision, processor, tmp_path / name)
+        assert (tmp_path / name / "modeling_vision.py").is_file()
+        assert (tmp_path / name / "image_processing_captioning.py").is_file() == (processor is not None)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoImageProcessor"}
+        assert "custom_pipelines" not in config
+    code = """
+import json, sys
+sys.modules["hf_ngsan"] = None
+import torch
+from transformers import AutoImageProcessor, AutoModel
+vision = AutoModel.from_pretrained({folder!r}, trust_remote_code=True).eval()
+read = AutoImageProcessor.from_pretrained({folder!r}, trust_remote_code=True)
+pixels = read(torch.linspace(0, 1, 3 * 20 * 20).view(3, 20, 20), return_tensors="pt").pixel_values
+print(json.dumps(vision(pixels).visual_features.flatten().tolist()))
+""".format(folder=str(tmp_path / "with"))
+    pixels = image_processor(torch.linspace(0, 1, 3 * 20 * 20).view(3, 20, 20), return_tensors="pt").pixel_values
+    expected = vision(pixels).visual_features.flatten()
+    torch.testing.assert_close(torch.tensor(result_of(code, tmp_path)), expected, rtol=1e-5, atol=1e-5)
 
 
 UPLOAD = """

@@ -44,8 +44,8 @@ class CaptioningProcessor(ProcessorMixin):
     def __init__(self, image_processor=None, tokenizer=None, **kwargs):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
             image_processor, tokenizer = None, image_processor  # a tokenizer alone
-        if tokenizer is not None and tokenizer._auto_class is None:
-            tokenizer.init_kwargs.pop("auto_map", None)  # of a checkpoint with code; saving with code writes it anew
+        if tokenizer is not None and tokenizer._auto_class is None and tokenizer.init_kwargs.pop("auto_map", None):
+            self._auto_class = "AutoProcessor"  # of a checkpoint with code: saving writes its code again
         if image_processor is None:
             self.image_processor = None
             super().__init__(tokenizer=tokenizer, **kwargs)

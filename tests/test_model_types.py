@@ -1,0 +1,162 @@
+"""Model types of other packages: once registered they are found, piped, saved with code and trained as our own are."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig
+
+from hf_ngsan import auto, register_model_type, save_for_hub
+from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.registry import TASKS, task_class_of
+from tests.models.tiny import random_images, tiny_config, tiny_processor
+from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
+from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
+from tests.outside.processing_outside import OutsideProcessor
+from tests.tasks.tiny import tiny_recipe
+from tests.test_hub import result_of
+
+REGISTER = """
+import hf_ngsan
+from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
+hf_ngsan.register_model_type(OutsideCaptionerConfig, task="captioning")
+hf_ngsan.register_model_type(OutsideLanguageModelConfig)
+"""
+IMPORT = """
+import json
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoProcessor, AutoTokenizer, pipeline
+"""
+USE = """
+pipe = pipeline("image-to-text", model={captioner!r})
+found = [
+    AutoConfig.from_pretrained({captioner!r}),
+    AutoModel.from_pretrained({captioner!r}),
+    AutoModelForImageTextToText.from_pretrained({captioner!r}),
+    AutoProcessor.from_pretrained({captioner!r}),
+    pipe,
+    AutoConfig.from_pretrained({language_model!r}),
+    AutoModelForCausalLM.from_pretrained({language_model!r}),
+]
+row = {{"visual_features": [[0.5] * 12] * 3, "visual_boxes": [[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0, 1, 1]]}}
+print(json.dumps({{
+    "types": [type(one).__module__ + "." + type(one).__name__ for one in found],
+    "words": len(AutoTokenizer.from_pretrained({language_model!r})),
+    "captions": len(pipe(row)),
+}}))
+"""
+
+
+def captioner() -> OutsideCaptioner:
+    torch.manual_seed(0)
+    return OutsideCaptioner(OutsideCaptionerConfig(**{**tiny_config().to_dict(), "loudness": 2.0})).eval()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    """Both models, saved without code."""
+    folders = {name: str(tmp_path_factory.mktemp(name)) for name in ("captioner", "language_model")}
+    captioner().save_pretrained(folders["captioner"])
+    OutsideProcessor(tokenizer=tiny_processor().tokenizer).save_pretrained(folders["captioner"])
+    OutsideLanguageModel(OutsideLanguageModelConfig()).save_pretrained(folders["language_model"])
+    tiny_processor().tokenizer.save_pretrained(folders["language_model"])
+    return folders
+
+
+@pytest.mark.parametrize("order", [REGISTER + IMPORT, IMPORT + REGISTER], ids=["registered first", "imported first"])
+def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tmp_path):
+    result = result_of(order + USE.format(**folders), tmp_path)
+    home = "tests.outside"
+    assert result == {
+        "types": [
+            f"{home}.configuration_outside.OutsideCaptionerConfig",
+            f"{home}.modeling_outside.OutsideCaptionerModel",
+            f"{home}.modeling_outside.OutsideCaptioner",
+            f"{home}.processing_outside.OutsideProcessor",
+            "hf_ngsan.models.pipeline_image_to_text.ImageToTextPipeline",
+            f"{home}.configuration_outside.OutsideLanguageModelConfig",
+            f"{home}.modeling_outside.OutsideLanguageModel",
+        ],
+        "words": len(tiny_processor().tokenizer),
+        "captions": 1,
+    }
+
+
+def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
+    for config, task in ((OutsideCaptionerConfig, "captioning"), (OutsideLanguageModelConfig, "rhyming")):
+        monkeypatch.setitem(auto.MODEL_TYPES, config.model_type, auto.ModelType(config.__module__))
+        register_model_type(config, task=task)
+    assert OutsideCaptionerConfig.model_type in auto.model_types_of("captioning")
+    assert auto.model_types_of("rhyming") == ("outside_language_model",)
+    monkeypatch.setitem(TASKS, "rhyming", int)
+    assert task_class_of({"model_type": "outside_language_model"}) is int
+    assert task_class_of({"model_type": "outside_captioner"}) is task_class_of({"model_type": "ngsan"})
+    recipe = tiny_recipe(tmp_path, {"model_type": "outside_captioner", "loudness": 3.0, "visual_feature_size": 12})
+    model, processor = new_captioner(recipe, ["a word"])
+    assert (type(model), type(processor)) == (OutsideCaptioner, OutsideProcessor)
+    assert model.model.decoder.layers[-1].loudness == 3.0
+
+
+def test_code_of_another_package_is_saved_with_a_checkpoint(tmp_path):
+    model, tokenizer = OutsideLanguageModel(OutsideLanguageModelConfig()), tiny_processor().tokenizer
+    save_for_hub(model, tokenizer, tmp_path / "with")
+    save_for_hub(model, None, tmp_path / "without")
+    code = {"configuration_outside.py", "modeling_outside.py"}
+    weights = {"config.json", "model.safetensors"}
+    names = {folder: {path.name for path in (tmp_path / folder).iterdir()} for folder in ("with", "without")}
+    assert names["without"] == code | weights
+    assert names["with"] == code | weights | {"tokenizer.json", "tokenizer_config.json"}
+    loaded = result_of(
+        "import json\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
+        f"model = AutoModelForCausalLM.from_pretrained({str(tmp_path / 'with')!r}, trust_remote_code=True)\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({str(tmp_path / 'with')!r}, trust_remote_code=True)\n"
+        "print(json.dumps([type(model).__module__.split('.')[0], len(tokenizer)]))",
+        tmp_path,
+    )
+    assert loaded == ["transformers_modules", len(tokenizer)]
+
+
+def test_a_captioner_of_another_package_needs_its_processor_to_be_saved(tmp_path):
+    for processor, name in (
+        (None, "None"),
+        (tiny_processor(), "NGSANProcessor"),
+        (tiny_processor().tokenizer, "Token"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            save_for_hub(captioner(), processor, tmp_path / "captioner")
+    save_for_hub(captioner(), OutsideProcessor(tokenizer=tiny_processor().tokenizer), tmp_path / "captioner")
+    assert Path(tmp_path, "captioner", "processing_outside.py").is_file()
+    config = json.loads(Path(tmp_path, "captioner", "config.json").read_text())
+    assert config["auto_map"]["AutoProcessor"] == "processing_outside.OutsideProcessor"
+
+
+def test_the_last_layer_of_a_decoder_can_be_of_another_kind():
+    model, images = captioner(), random_images([3, 2])
+    kinds = [type(layer) is LoudLayer for layer in model.model.decoder.layers]
+    assert kinds == [False] * (len(kinds) - 1) + [True]
+    words = torch.tensor([[1, 4, 5], [1, 6, 7]])
+    outputs = model.model(**images, decoder_input_ids=words, output_hidden_states=True, output_attentions=True)
+    assert len(outputs.decoder_hidden_states) == len(kinds) + 1
+    assert torch.equal(outputs.decoder_hidden_states[-1], outputs.last_hidden_state)
+    model.model.decoder.layers[-1].loudness = 1.0
+    plain = model.model(**images, decoder_input_ids=words).last_hidden_state
+    torch.testing.assert_close(outputs.last_hidden_state, 2 * plain)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"remote_classes": {}}, "Wrong .*remote_classes"),
+        ({"model_type": ""}, "Wrong .*model_type"),
+        ({"model_type": "bert"}, "'bert'"),
+        ({"model_type": "ngsan"}, "'ngsan'"),
+    ],
+)
+def test_what_cannot_be_registered(fields, message):
+    before = dict(auto.MODEL_TYPES)
+    with pytest.raises(ValueError, match=message):
+        register_model_type(type("Wrong", (OutsideLanguageModelConfig,), fields))
+    with pytest.raises(ValueError, match="BertConfig"):
+        register_model_type(BertConfig)
+    assert before == auto.MODEL_TYPES
