@@ -13,6 +13,15 @@ from datasets import Dataset
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 FIELDS = ("kind", "backbone_type", "checksums")
+SETTINGS = {
+    "grid": {"grid_size": "grid size"},
+    "regions": {
+        "num_regions": "number of regions",
+        "score_threshold": "score threshold",
+        "suppression_threshold": "suppression threshold",
+    },
+}
+"""What the checksum of the configuration covers beside the backbone, for each kind, with words for messages."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
@@ -45,17 +54,18 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
         image_processor: the one that its pixels come from.
 
     Returns:
-        `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, and `checksums` (SHA-256) of the
-        `weights`, the `config` and the `preprocessing`. The checksums are the same wherever the model was loaded from.
+        `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, `score_threshold`, `suppression_threshold`
+        (`None` for another kind), and `checksums` (SHA-256) of the `weights`, the `config` and the `preprocessing`. The
+        checksums are the same wherever the model was loaded from.
     """
     config = model.config
-    is_grid = config.kind == "grid"
+    every_setting = {name: None for settings in SETTINGS.values() for name in settings}
     return {
         "kind": config.kind,
         "backbone_type": config.backbone_config.model_type,
         "feature_size": config.feature_size,
-        "grid_size": config.grid_size if is_grid else None,
-        "num_regions": None if is_grid else config.num_regions,
+        **every_setting,
+        **settings_of(config),
         "checksums": {
             "weights": weights_checksum(model),
             "config": settings_checksum(config_settings(config)),
@@ -65,9 +75,24 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """Returns what the second of two provenances has that the first has not, e.g. `"other weights"`, or None."""
-    recorded, current = recorded["checksums"], current["checksums"]
-    return next((words for key, words in CHECKSUMS.items() if recorded[key] != current[key]), None)
+    """Returns what the second of two provenances has that the first has not, or None.
+
+    For example `"other weights"`, or `"another grid size (3 x 3, not 7 x 7)"`, the second one's first.
+    """
+    checksums = recorded["checksums"], current["checksums"]
+    different = next((key for key in CHECKSUMS if checksums[0][key] != checksums[1][key]), None)
+    if different == "config" and recorded["kind"] == current["kind"]:
+        for name, words in SETTINGS.get(current["kind"], {}).items():
+            if name in recorded and name in current and recorded[name] != current[name]:
+                return f"another {words} ({in_words(current[name])}, not {in_words(recorded[name])})"
+    return CHECKSUMS.get(different)
+
+
+def in_words(value: list[int] | float | None) -> str:
+    """Returns a setting as people write it, such as `7 x 7`; without a grid size the grid is the feature map."""
+    if value is None:
+        return "the feature map's own"
+    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def weights_checksum(model: torch.nn.Module) -> str:
@@ -80,11 +105,15 @@ def weights_checksum(model: torch.nn.Module) -> str:
 
 def config_settings(config: PreTrainedConfig) -> dict:
     """Returns what a [`VisionConfig`] says of features."""
-    fields = ("grid_size",) if config.kind == "grid" else ("num_regions", "score_threshold", "suppression_threshold")
     backbone = backbone_settings(config.backbone_config)
     if config.kind == "grid":  # a backbone that was a classifier's still names its classes
         backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
-    return {"kind": config.kind, **{name: getattr(config, name) for name in fields}, "backbone_config": backbone}
+    return {"kind": config.kind, **settings_of(config), "backbone_config": backbone}
+
+
+def settings_of(config: PreTrainedConfig) -> dict:
+    """Returns the values of the `SETTINGS` of a [`VisionConfig`]."""
+    return {name: getattr(config, name) for name in SETTINGS[config.kind]}
 
 
 def backbone_settings(config: PreTrainedConfig) -> dict:
@@ -124,12 +153,12 @@ def with_effect(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def description_of(identity: Mapping) -> str:
+def description_of(provenance: Mapping) -> str:
     """Returns the description of a dataset that tells its features' provenance; [`features_provenance`] reads it.
 
     It goes where the rows go: through `select`, `map`, `save_to_disk` and into a `DatasetDict`.
     """
-    return json.dumps({name: identity[name] for name in FIELDS})
+    return json.dumps(described(provenance))
 
 
 def features_provenance(rows: Dataset, data: str) -> dict | None:
@@ -140,16 +169,16 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
         data: what messages call them.
 
     Returns:
-        `kind`, `backbone_type` and `checksums` of a [`vision_provenance`]; None where it is not known.
+        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`]; None where it is not known.
 
     Raises:
         ProvenanceError: features of several backbones were put together.
     """
     found = []
     for part in (rows.info.description or "").split("\n\n"):  # as `concatenate_datasets` joins them
-        identity = parse(part)
-        if identity is not None and identity not in found:
-            found.append(identity)
+        provenance = parse(part)
+        if provenance is not None and provenance["checksums"] not in [other["checksums"] for other in found]:
+            found.append(provenance)
     if len(found) > 1:
         raise ProvenanceError(
             f"{data} holds features of {len(found)} backbones or preprocessings, which do not mix; extract all of them "
@@ -160,16 +189,23 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
 
 def parse(description: str) -> dict | None:
     try:
-        identity = json.loads(description)
+        provenance = json.loads(description)
     except ValueError:
         return None
-    return {name: identity[name] for name in FIELDS} if is_identity(identity) else None
+    return described(provenance) if is_provenance(provenance) else None
 
 
-def is_identity(value: object) -> TypeGuard[Mapping[str, Any]]:
+def described(provenance: Mapping) -> dict:
+    """Returns what rows and models remember of a provenance; earlier versions recorded no settings."""
+    names = [*FIELDS, *(name for name in SETTINGS.get(provenance["kind"], ()) if name in provenance)]
+    return {name: provenance[name] for name in names}
+
+
+def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
     return (
         isinstance(value, Mapping)
         and value.keys() >= set(FIELDS)
+        and isinstance(value["kind"], str)
         and isinstance(value["checksums"], Mapping)
         and value["checksums"].keys() >= set(CHECKSUMS)
     )
@@ -184,19 +220,19 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
     Raises:
         ProvenanceError: see above; the message says what differs.
     """
-    identity = features_provenance(rows, data)
-    if identity is None:
+    provenance = features_provenance(rows, data)
+    if provenance is None:
         return
-    refuse_to_mix(model.config.features_provenance, identity, data, "those the model was trained on have")
+    refuse_to_mix(model.config.features_provenance, provenance, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
     if isinstance(vision, PreTrainedModel) and image_processor is not None:
-        refuse_to_mix(vision_provenance(vision, image_processor), identity, data, "the model's vision encoder has")
+        refuse_to_mix(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
 
 
-def refuse_to_mix(own: Mapping | None, identity: Mapping, data: str, whose: str) -> None:
-    if is_identity(own) and (difference := provenance_difference(own, identity)):
+def refuse_to_mix(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
+    if is_provenance(own) and (difference := provenance_difference(own, provenance)):
         raise ProvenanceError(
-            f"The features of {data} ({identity['backbone_type']}) were made with {difference} than {whose} "
+            f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
             f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
             "and its preprocessing, or train a model on these."
         )

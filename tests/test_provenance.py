@@ -11,7 +11,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.hub import save_for_hub
 from hf_ngsan.loading import load_captioner
-from hf_ngsan.provenance import ProvenanceError, description_of, features_provenance
+from hf_ngsan.provenance import ProvenanceError, description_of, features_provenance, provenance_difference
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.new_captioners import new_captioner
@@ -186,14 +186,14 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
     larger = {**named, "grid_size": [3, 3]}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": larger}), ["noise"])
-    with pytest.raises(ProvenanceError, match="with another configuration than"):
+    with pytest.raises(ProvenanceError, match=r"another grid size \(2 x 2, not 3 x 3\) than"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
 
 
 def test_the_description_is_that_of_the_extraction(seen):
     rows = load_from_disk(str(seen / "ours"))
     metadata = json.loads((seen / "ours" / "extraction.json").read_text())
-    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums")}
+    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums", "grid_size")}
     assert features_provenance(rows, "ours") == recorded
 
 
@@ -212,3 +212,15 @@ def test_a_captioner_of_features_gets_eyes(seen, tmp_path):
     with torch.no_grad():
         found = model.model.vision(**inputs).visual_features[0]
     torch.testing.assert_close(found, row["visual_features"].float(), atol=1e-2, rtol=1e-2)
+
+
+def test_a_setting_that_differs_is_told_with_both_values():
+    def regions(checksum: str, **settings) -> dict:
+        checksums = {"weights": "w", "config": checksum, "preprocessing": "p"}
+        return {"kind": "regions", "backbone_type": "rt_detr", "checksums": checksums, **settings}
+
+    many, few = regions("a", num_regions=36), regions("b", num_regions=10)
+    assert provenance_difference(many, few) == "another number of regions (10, not 36)"
+    assert provenance_difference(many, regions("b", num_regions=36)) == "another configuration"
+    assert provenance_difference(regions("a"), few) == "another configuration", "recorded by an earlier version"
+    assert provenance_difference(many, regions("a", num_regions=36)) is None

@@ -2,19 +2,26 @@
 
 import sys
 from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from .errors import DataError
+from .splits import names_of_split
 
-_ALIASES = {"validation": "val", "val": "validation"}
-_ROUNDING = 1.0  # pixels by which COCO's own boxes may reach beyond their image
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from .prepared import Rows
+
+ROUNDING = 1.0  # pixels by which COCO's own boxes may reach beyond their image
 
 
-def load_coco_layout(directory, split):
-    """Load one split of a folder in COCO's layout as a data set of the contract.
+def load_coco_layout(directory: str, split: str) -> "Dataset":
+    """Loads one split of a folder in COCO's layout as a dataset of the contract.
 
     The feature of a region is its category, one-hot in the order of the file's `categories`. Boxes are clipped to the
     image. Rows are the images with at least one caption and one box, by image id; captions are in the order of their
@@ -33,17 +40,17 @@ def load_coco_layout(directory, split):
     """
     from .prepared import fingerprint, prepare
 
-    instances, captions = _find_files(Path(directory), split)
+    instances, captions = find_files(Path(directory), split)
     key = fingerprint("coco-layout", split, str(instances), instances, captions)
-    return prepare("coco-layout", key, split, lambda: _read_layout(instances, captions, split))
+    return prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
 
 
-def _find_files(directory, split):
+def find_files(directory: Path, split: str) -> list[Path]:
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with instances_*.json and captions_*.json.")
     kinds = ("instances", "captions")
     found = {kind: {path.stem.removeprefix(f"{kind}_") for path in directory.glob(f"{kind}_*.json")} for kind in kinds}
-    for name in (split, _ALIASES.get(split, split)):
+    for name in names_of_split(split):
         having = [kind for kind in kinds if name in found[kind]]
         if len(having) == 2:
             return [directory / f"{kind}_{name}.json" for kind in kinds]
@@ -56,16 +63,16 @@ def _find_files(directory, split):
     raise DataError(f"{directory} has no split {split!r}; there are {splits}.")
 
 
-def _read_layout(instances_path, captions_path, split):
+def read_layout(instances_path: Path, captions_path: Path, split: str) -> "Rows":
     from .contract import caption_features, clamp_boxes, widening_note
     from .prepared import Rows
 
     try:
         instances, captions_file = read_object(instances_path), read_object(captions_path)
-        sizes = _read_sizes(instances, instances_path)
-        labels, indices = _read_categories(instances, instances_path)
-        boxes, categories, clipped = _read_regions(instances, instances_path, sizes, indices)
-        captions, blank = _read_captions(captions_file, captions_path, sizes)
+        sizes = read_sizes(instances, instances_path)
+        labels, indices = read_categories(instances, instances_path)
+        boxes, categories, clipped = read_regions(instances, instances_path, sizes, indices)
+        captions, blank = read_captions(captions_file, captions_path, sizes)
     except CocoFileError as error:
         raise DataError(str(error)) from None
     image_ids = sorted(boxes.keys() & captions.keys())
@@ -77,7 +84,7 @@ def _read_layout(instances_path, captions_path, split):
         boxes[image_id], number = clamp_boxes(boxes[image_id])
         widened += number
 
-    def rows():
+    def rows() -> Iterator[dict[str, Any]]:
         one_hot = np.eye(len(labels), dtype=np.float16)
         for image_id in image_ids:
             width, height = sizes[image_id]
@@ -109,8 +116,8 @@ def _read_layout(instances_path, captions_path, split):
     return Rows(features, rows(), len(image_ids), notes)
 
 
-def _read_sizes(content, path):
-    """Width and height in pixels by image id."""
+def read_sizes(content: dict, path: Path) -> dict[int, tuple[int, int]]:
+    """Returns width and height in pixels by image id."""
     sizes = {}
     for image_id, image in images_by_id(content, path).items():
         sizes[image_id] = image.integer("width"), image.integer("height")
@@ -119,8 +126,8 @@ def _read_sizes(content, path):
     return sizes
 
 
-def _read_categories(content, path):
-    """Names of the categories in the file's order, and the place of each category id in it."""
+def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int]]:
+    """Returns the names of the categories in the file's order, and the place of each category id in it."""
     labels, indices = [], {}
     for category in records_of(content, "categories", path):
         category_id = category.integer("id")
@@ -133,17 +140,19 @@ def _read_categories(content, path):
     return labels, indices
 
 
-def _read_regions(content, path, sizes, indices):
-    """By image id: boxes `(N, 4)` as shares of the image, category places `(N,)`; and how many boxes were clipped."""
+def read_regions(
+    content: dict, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], int]:
+    """Returns, by image id, boxes `(N, 4)` as shares of the image and category places `(N,)`; and the boxes clipped."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(content, "annotations", path):
         image_id, category_id = annotation.integer("image_id"), annotation.integer("category_id")
-        _check_image(image_id, sizes, annotation.where)
+        check_image(image_id, sizes, annotation.where)
         if category_id not in indices:
             raise DataError(
                 f"{annotation.where}: category_id {category_id} is not in 'categories'; add it or remove the box."
             )
-        box, beyond = _corners(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
+        box, beyond = corners_of(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
         clipped += beyond
         boxes[image_id].append(box)
         categories[image_id].append(indices[category_id])
@@ -154,8 +163,8 @@ def _read_regions(content, path, sizes, indices):
     )
 
 
-def _corners(box, size, where):
-    """The box as shares of the image, clipped to it, and whether more than rounding was clipped."""
+def corners_of(box: Any, size: tuple[int, int], where: str) -> tuple[list[float], bool]:
+    """Returns the box as shares of the image, clipped to it, and whether more than rounding was clipped."""
     if not (isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)):
         raise DataError(f"{where}: bbox is {box!r}; it must be four numbers x, y, width, height in pixels.")
     if not all(abs(side) <= sys.float_info.max for side in box):
@@ -170,15 +179,15 @@ def _corners(box, size, where):
         )
     overshoot = max(-left, -top, right - size[0], bottom - size[1])
     corners = [left / size[0], top / size[1], right / size[0], bottom / size[1]]
-    return [min(max(side, 0.0), 1.0) for side in corners], overshoot > _ROUNDING
+    return [min(max(side, 0.0), 1.0) for side in corners], overshoot > ROUNDING
 
 
-def _read_captions(content, path, sizes):
-    """Captions by image id in the order of their annotation ids, and how many were blank."""
+def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dict[int, list[str]], int]:
+    """Returns captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
     for annotation in in_order(records_of(content, "annotations", path)):
         image_id, text = annotation.integer("image_id"), tidy_caption(annotation)
-        _check_image(image_id, sizes, annotation.where)
+        check_image(image_id, sizes, annotation.where)
         if text:
             captions[image_id].append(text)
         else:
@@ -186,6 +195,6 @@ def _read_captions(content, path, sizes):
     return captions, blank
 
 
-def _check_image(image_id, sizes, where):
+def check_image(image_id: int, sizes: Container[int], where: str) -> None:
     if image_id not in sizes:
         raise DataError(f"{where}: image_id {image_id} is not among the 'images' of the instances file; add the image.")

@@ -1,4 +1,4 @@
-"""The feature contract: what a row of every data set of this package holds, and the checks that it does.
+"""The feature contract: what a row of every dataset of images or videos holds, and the checks that it does.
 
 A row: `image_id` int64, `visual_features` `(N, D)`, `visual_boxes` float32 `(N, 4)` as `x1, y1, x2, y2` divided by the
 image's width and height (absent for video), `captions` list of strings; optional `image`, `width`, `height`, `split`
@@ -6,8 +6,11 @@ and `objects` (a name for each region). On disk features are float16 and memory-
 """
 
 import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
@@ -19,19 +22,28 @@ SMALLEST_SIDE = 1e-3
 """The width or height, as a share of the image's, that a box without area is given."""
 
 
-def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, size=False, split=False, objects=False):
-    """The `datasets.Features` of a data set of images or videos with captions.
+def caption_features(
+    feature_size: int,
+    *,
+    dtype: str = "float16",
+    boxes: bool = True,
+    image: bool = False,
+    size: bool = False,
+    split: bool = False,
+    objects: bool = False,
+) -> Features:
+    """Returns the `datasets.Features` of a dataset of images or videos with captions.
 
     Args:
-        feature_size: D, the width of one region feature.
+        feature_size: D, the feature dimension.
         dtype: `"float16"` or `"float32"`, the type of the features on disk.
         boxes: whether there are boxes; False for video.
         image, size, split, objects: whether there are the optional columns `image`, `width` and `height`, `split`,
             `objects`.
     """
-    features = {"image_id": Value("int64"), "visual_features": _vectors(feature_size, dtype)}
+    features = {"image_id": Value("int64"), "visual_features": lists_of_vectors(feature_size, dtype)}
     if boxes:
-        features["visual_boxes"] = _vectors(4, "float32")
+        features["visual_boxes"] = lists_of_vectors(4, "float32")
     features["captions"] = List(Value("string"))
     if image:
         features["image"] = Image()
@@ -44,19 +56,19 @@ def caption_features(feature_size, *, dtype="float16", boxes=True, image=False, 
     return Features(features)
 
 
-def _vectors(width, dtype):
-    """Any number of vectors of one width. Rows of such lists are read faster than those of `Array2D`."""
-    return List(List(Value(dtype), length=width))
+def lists_of_vectors(dimension: int, dtype: str) -> List:
+    """Any number of vectors of one dimension. Rows of such lists are read faster than those of `Array2D`."""
+    return List(List(Value(dtype), length=dimension))
 
 
-def with_arrays(dataset):
-    """The same data set with features and boxes read as float32 numpy arrays and everything else as Python objects."""
+def with_arrays(dataset: Dataset) -> Dataset:
+    """Returns the same dataset with features and boxes read as float32 arrays, everything else as Python objects."""
     columns = [name for name in ARRAY_COLUMNS if name in dataset.column_names]
     return dataset.with_format("numpy", columns=columns, output_all_columns=True)
 
 
-def clamp_boxes(boxes):
-    """Give boxes without area the side `SMALLEST_SIDE`, around their centre and within the image.
+def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
+    """Gives boxes without area the side `SMALLEST_SIDE`, around their centre and within the image.
 
     Args:
         boxes: `(N, 4)`, `x1, y1, x2, y2` in [0, 1].
@@ -74,13 +86,13 @@ def clamp_boxes(boxes):
     return np.concatenate([low, high], axis=1).astype(np.float32), int(flat.any(axis=1).sum())
 
 
-def check_row(row, *, where, feature_size=None):
-    """Check one row against the contract.
+def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = None) -> dict[str, Any]:
+    """Checks one row against the contract.
 
     Args:
         row: a mapping with the fields of the contract; arrays or nested lists.
         where: what to call the row in an error, e.g. `"features:mine, row 7"`.
-        feature_size: the width D that the features must have; None for any.
+        feature_size: the dimension D that the features must have; None for any.
 
     Returns:
         The row with its features and boxes as arrays, and with float32 boxes of which those without area are widened
@@ -90,7 +102,7 @@ def check_row(row, *, where, feature_size=None):
         DataError: a field is missing or wrong.
     """
     checked = dict(row)
-    checked["visual_features"] = _check_features(row.get("visual_features"), where, feature_size)
+    checked["visual_features"] = check_features(row.get("visual_features"), where, feature_size)
     if is_missing(row.get("visual_boxes")):
         checked.pop("visual_boxes", None)
     else:
@@ -98,19 +110,19 @@ def check_row(row, *, where, feature_size=None):
             boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
         checked["visual_boxes"], _ = clamp_boxes(boxes)
     if "captions" in row:
-        _check_captions(row["captions"], where)
+        check_caption_list(row["captions"], where)
     return checked
 
 
-def check_dataset(dataset, *, name):
-    """Check every row of a data set, a batch at a time.
+def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
+    """Checks every row of a dataset, a batch at a time.
 
     Args:
         dataset: `datasets.Dataset` with the columns of the contract.
         name: what to call it in messages.
 
     Returns:
-        The data set. Where boxes have no area, one warning counts them, and `visual_boxes` holds the widened ones.
+        The dataset. Where boxes have no area, one warning counts them, and `visual_boxes` holds the widened ones.
         Columns `visual_boxes` and `captions` without a single value are left out.
 
     Raises:
@@ -120,14 +132,14 @@ def check_dataset(dataset, *, name):
         if column not in dataset.column_names:
             raise DataError(
                 f"{name}: there is no column {column!r} among {', '.join(dataset.column_names) or 'no columns'};"
-                " hf_ngsan.data.caption_features says which columns a data set has."
+                " hf_ngsan.data.caption_features says which columns a dataset has."
             )
     if not len(dataset):
-        raise DataError(f"{name}: the data set has no rows.")
+        raise DataError(f"{name}: the dataset has no rows.")
     dataset = drop_empty_columns(dataset)
     checked = [column for column in ("image_id", *ARRAY_COLUMNS, "captions") if column in dataset.column_names]
     feature_size = None
-    for index, row in enumerate(_rows(dataset.select_columns(checked), name)):
+    for index, row in enumerate(rows_of(dataset.select_columns(checked), name)):
         where = f"{name}, row {index} (image_id {row['image_id']})"
         if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
             raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
@@ -139,55 +151,58 @@ def check_dataset(dataset, *, name):
     return widen_boxes(dataset, name=name)
 
 
-def drop_empty_columns(dataset):
-    """The data set without the optional columns that hold no value at all."""
+def drop_empty_columns(dataset: Dataset) -> Dataset:
+    """Returns the dataset without the optional columns that hold no value at all."""
     optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
-    empty = [column for column in optional if all(part.null_count == len(part) for part in _parts(dataset, column))]
+    empty = [
+        column for column in optional if all(part.null_count == len(part) for part in column_parts(dataset, column))
+    ]
     return dataset.remove_columns(empty)
 
 
-def widen_boxes(dataset, *, name):
-    """The data set with `clamp_boxes` done to every row, after one warning that counts the boxes changed.
+def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
+    """Returns the dataset with `clamp_boxes` done to every row, after one warning that counts the boxes changed.
 
     The other columns stay as they are, memory-mapped; nothing is done where no box is without area.
     """
-    if "visual_boxes" not in dataset.column_names or not any(map(_some_are_flat, _parts(dataset, "visual_boxes"))):
+    if "visual_boxes" not in dataset.column_names or not any(map(some_are_flat, column_parts(dataset, "visual_boxes"))):
         return dataset
     changed, boxes = 0, []
-    for row in _rows(dataset.select_columns(["visual_boxes"]), name):
+    for row in rows_of(dataset.select_columns(["visual_boxes"]), name):
         row_boxes, number = clamp_boxes(row["visual_boxes"])
         boxes.append(row_boxes)
         changed += number
     warnings.warn(widening_note(name, changed), stacklevel=2)
-    column = Dataset.from_dict({"visual_boxes": boxes}, features=Features({"visual_boxes": _vectors(4, "float32")}))
+    features = Features({"visual_boxes": lists_of_vectors(4, "float32")})
+    column = Dataset.from_dict({"visual_boxes": boxes}, features=features)
     return concatenate_datasets([dataset.remove_columns("visual_boxes"), column], axis=1)
 
 
-def widening_note(name, number):
+def widening_note(name: str, number: int) -> str:
     boxes = "1 box without area was" if number == 1 else f"{number} boxes without area were"
     return f"{name}: {boxes} widened to {SMALLEST_SIDE} of the image."
 
 
-def is_missing(value):
-    """Whether a field is absent: None, or the NaN that stands for None in data sets with `Array2D`."""
-    return value is None or (isinstance(value, float | np.floating) and np.isnan(value))
+def is_missing(value: object) -> bool:
+    """Returns whether a field is absent: None, or the NaN that stands for None in datasets with `Array2D`."""
+    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 
-def _parts(dataset, column):
-    """A column as Arrow arrays of many rows each."""
+def column_parts(dataset: Dataset, column: str) -> Iterator[pa.Array]:
+    """Yields a column as Arrow arrays of many rows each."""
     for table in dataset.select_columns([column]).with_format("arrow").iter(batch_size=1024):
         yield table.column(column).combine_chunks()
 
 
-def _some_are_flat(boxes):
-    """Whether an Arrow array of lists of boxes has any box without area."""
-    boxes = getattr(boxes, "storage", boxes)  # where the data set has Array2D
+def some_are_flat(boxes: pa.Array) -> bool:
+    """Returns whether an Arrow array of lists of boxes has any box without area."""
+    boxes = getattr(boxes, "storage", boxes)  # where the dataset has Array2D
     corners = boxes.flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
     return bool((corners[:, 2:] == corners[:, :2]).any())
 
 
-def _rows(dataset, name):
-    """The rows of a data set as arrays, read a batch at a time."""
+def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a dataset as arrays, read a batch at a time."""
     batches = with_arrays(dataset).iter(batch_size=128)
     total = -(-len(dataset) // 128)
     for batch in tqdm(batches, total=total, desc=f"checking {name}", delay=5, leave=False, disable=None):
@@ -195,7 +210,7 @@ def _rows(dataset, name):
             yield {column: values[i] for column, values in batch.items()}
 
 
-def _check_features(features, where, feature_size):
+def check_features(features: Any, where: str, feature_size: int | None) -> np.ndarray:
     if is_missing(features):
         raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
     with as_data_error():
@@ -203,11 +218,13 @@ def _check_features(features, where, feature_size):
     if features.shape[:1] == (0,):
         raise DataError(f"{where}: visual_features has no regions; leave the row out.")
     if features.ndim != 2 or features.shape[1] == 0:
-        raise DataError(f"{where}: visual_features has shape {features.shape}; it must be (regions, feature width).")
+        raise DataError(
+            f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension)."
+        )
     if feature_size is not None and features.shape[1] != feature_size:
         raise DataError(
-            f"{where}: visual_features has width {features.shape[1]}, but the rows before have {feature_size};"
-            " a data set holds features of one width."
+            f"{where}: visual_features has dimension {features.shape[1]}, but the rows before have {feature_size};"
+            " a dataset has one feature dimension."
         )
     bad = ~np.isfinite(features)
     if bad.any():
@@ -219,7 +236,7 @@ def _check_features(features, where, feature_size):
     return features
 
 
-def _check_captions(captions, where):
+def check_caption_list(captions: Any, where: str) -> None:
     if isinstance(captions, str | int | float) and not is_missing(captions):
         raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
     if is_missing(captions) or len(captions) == 0:

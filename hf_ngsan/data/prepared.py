@@ -1,11 +1,15 @@
-"""Prepared data sets: written once, memory-mapped ever after, keyed by all that they are made from."""
+"""Prepared datasets: written once, memory-mapped ever after, keyed by all that they are made from."""
 
+import errno
 import hashlib
 import json
+import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import Dataset, Features
@@ -18,15 +22,15 @@ from .contract import with_arrays
 from .errors import DataError
 
 
-def fingerprint(*parts):
-    """A key of JSON values and of files (`Path`: their content), and of the code that prepares data.
+def fingerprint(*parts: Any) -> str:
+    """Returns a key of JSON values and of files (`Path`: their content), and of the code that prepares data.
 
     Raises:
         DataError: a file cannot be read.
     """
-    digest = hashlib.sha256(_code())
+    digest = hashlib.sha256(code_digest())
     for part in parts:
-        digest.update(_file_digest(part) if isinstance(part, Path) else json.dumps(part).encode() + b"\0")
+        digest.update(file_digest(part) if isinstance(part, Path) else json.dumps(part).encode() + b"\0")
     return digest.hexdigest()[:32]
 
 
@@ -40,41 +44,48 @@ class Rows:
     notes: Sequence[str] = ()
 
 
-def cache_directory():
-    """Where prepared data lie: in the cache of `datasets`, which `HF_DATASETS_CACHE` and `HF_HOME` move."""
+def cache_directory() -> Path:
+    """Returns where prepared data lie: in the cache of `datasets`, which `HF_DATASETS_CACHE` and `HF_HOME` move."""
     return Path(datasets.config.HF_DATASETS_CACHE) / "hf_ngsan"
 
 
-def prepare(kind, key, split, make):
-    """Load a prepared data set, or write it first.
+def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
+    """Loads a prepared dataset, or writes it first.
 
     When several processes ask at once, one writes and the others wait; a process that is killed leaves nothing that
-    could be taken for a data set.
+    could be taken for a dataset.
 
     Args:
         kind: what the data are, for the folder's name.
         key: `fingerprint` of all that the data depend on.
-        split: the name that the data set gets.
+        split: the name that the dataset gets.
         make: called only if the data must be written; returns `Rows`, whose notes become warnings at every loading.
 
     Returns:
         `datasets.Dataset`, memory-mapped, that reads features and boxes as numpy arrays.
+
+    Raises:
+        DataError: the cache cannot be written.
     """
     directory = cache_directory() / f"{kind}-{key}"
-    if not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{directory}.lock"):
-            if not directory.exists():
-                content = make()
-                write_folder_atomically(
-                    directory, lambda folder: _write(folder, content, f"preparing {kind} {split}"), manifest=False
-                )
-    for note in json.loads((directory / "notes.json").read_text(encoding="utf-8")):
+    with naming_the_cache(f"{kind} {split}"):
+        if not directory.exists():
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{directory}.lock"):
+                if not directory.exists():
+                    content = make()
+                    write_folder_atomically(
+                        directory,
+                        lambda folder: write_rows(folder, content, f"preparing {kind} {split}"),
+                        manifest=False,
+                    )
+        notes = json.loads((directory / "notes.json").read_text(encoding="utf-8"))
+    for note in notes:
         warnings.warn(note, stacklevel=4)
     return with_arrays(Dataset.from_file(str(directory / "data.arrow"), split=split))
 
 
-def _write(folder, content, description):
+def write_rows(folder: Path, content: Rows, description: str) -> None:
     with ArrowWriter(path=str(folder / "data.arrow"), features=content.features) as writer:
         for row in tqdm(content.rows, total=content.number, desc=description, delay=2, leave=False, disable=None):
             writer.write(row)
@@ -82,7 +93,35 @@ def _write(folder, content, description):
     (folder / "notes.json").write_text(json.dumps(list(content.notes)), encoding="utf-8")
 
 
-def _file_digest(path):
+@contextmanager
+def naming_the_cache(name: str) -> Iterator[None]:
+    """Inside the `with` block, a cache that cannot be written is a DataError, which names the dataset and the cache."""
+    try:
+        yield
+    except Exception as error:
+        reason = cache_problem(error)
+        if reason is None:
+            raise
+        raise DataError(
+            f"{name} must be prepared in the cache {datasets.config.HF_DATASETS_CACHE}, which cannot be written"
+            f" ({reason}); set HF_DATASETS_CACHE to a folder that can."
+        ) from error
+
+
+def cache_problem(error: BaseException | None) -> str | None:
+    """Returns why the cache cannot be written, if an error or what it was raised from says that; else None."""
+    cache = os.path.abspath(datasets.config.HF_DATASETS_CACHE)
+    while error is not None:
+        if isinstance(error, OSError):
+            file = "" if error.filename is None else os.path.abspath(os.fspath(error.filename))
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_full or (file and os.path.commonpath([file, cache]) in (file, cache)):
+                return error.strerror or str(error)
+        error = error.__cause__
+    return None
+
+
+def file_digest(path: Path) -> bytes:
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
@@ -90,8 +129,8 @@ def _file_digest(path):
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _code():
+def code_digest() -> bytes:
     """The digests of the source files that read data: other code may prepare other data."""
     here = Path(__file__).parent
     files = [*sorted(here.rglob("*.py")), here.parent / "boxes.py", here.parent / "coco_files.py"]
-    return b"".join(map(_file_digest, files))
+    return b"".join(map(file_digest, files))

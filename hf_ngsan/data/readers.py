@@ -84,7 +84,7 @@ class Reader:
 READERS: dict[str, Reader] = {}
 
 
-def register_reader(reader: Reader):
+def register_reader(reader: Reader) -> None:
     """Adds a reader, whose specs every function and command understands from then on.
 
     Raises:

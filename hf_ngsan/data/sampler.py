@@ -1,5 +1,7 @@
 """The order of rows in an epoch, the same for any number of processes."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from .errors import DataError
@@ -13,16 +15,17 @@ class EpochSampler:
     global batch. So the slices of all processes make up the batches of a single process, whatever their number.
     Every process sees the same number of batches. Where a global batch has fewer rows than there are processes (it can
     be the last one, or `batch_size` is smaller than `num_processes`), some processes get an empty list for it and
-    have to contribute nothing; `drop_last=True` drops an incomplete last batch instead.
+    have to contribute nothing; `drop_last=True` drops an incomplete last batch instead, as a loss over the negatives of
+    a batch wants it, together with one caption an image (`CaptionCollator(captions_per_image=1)`).
 
     Works as the `batch_sampler` of a `torch.utils.data.DataLoader`.
 
     Args:
-        num_rows: rows of the data set.
+        num_rows: rows of the dataset.
         batch_size: rows of a *global* batch.
         seed, epoch: non-negative integers that determine the order.
         num_processes, process_index: how many processes share the batches, and which of them this is.
-        shuffle: False keeps the order of the data set.
+        shuffle: False keeps the order of the dataset.
         drop_last: whether to leave out an incomplete last global batch.
         start_batch: number of global batches to skip at the start, to resume in the middle of an epoch.
 
@@ -32,16 +35,16 @@ class EpochSampler:
 
     def __init__(
         self,
-        num_rows,
-        batch_size,
+        num_rows: int,
+        batch_size: int,
         *,
-        seed,
-        epoch=0,
-        num_processes=1,
-        process_index=0,
-        shuffle=True,
-        drop_last=False,
-        start_batch=0,
+        seed: int,
+        epoch: int = 0,
+        num_processes: int = 1,
+        process_index: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        start_batch: int = 0,
     ):
         if num_rows < 0 or batch_size < 1:
             raise DataError(f"{num_rows} rows in batches of {batch_size}: batches need at least one row.")
@@ -56,8 +59,8 @@ class EpochSampler:
         self.drop_last = drop_last
         self.set_epoch(epoch, start_batch)
 
-    def set_epoch(self, epoch, start_batch=0):
-        """Go on with another epoch, from the given global batch."""
+    def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
+        """Continues with another epoch, from the given global batch."""
         if epoch < 0 or not 0 <= start_batch <= self.batches_per_epoch:
             raise DataError(
                 f"epoch {epoch}, batch {start_batch}: batches are 0 … {self.batches_per_epoch}, epochs from 0."
@@ -65,16 +68,16 @@ class EpochSampler:
         self.epoch, self.start_batch = epoch, start_batch
 
     @property
-    def batches_per_epoch(self):
-        """Number of global batches of a whole epoch."""
+    def batches_per_epoch(self) -> int:
+        """The number of global batches of a whole epoch."""
         return self.num_rows // self.batch_size if self.drop_last else -(-self.num_rows // self.batch_size)
 
-    def __len__(self):
-        """Number of batches from `start_batch` on, the same in every process."""
+    def __len__(self) -> int:
+        """Returns the number of batches from `start_batch` on, the same in every process."""
         return self.batches_per_epoch - self.start_batch
 
-    def __iter__(self):
-        order = self._order()
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self.row_order()
         for batch in range(self.start_batch, self.batches_per_epoch):
             rows = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             first, end = (
@@ -82,7 +85,7 @@ class EpochSampler:
             )
             yield rows[first:end].tolist()
 
-    def _order(self):
+    def row_order(self) -> np.ndarray:
         if not self.shuffle:
             return np.arange(self.num_rows)
         # Raw bits of a named generator are the same in every version of numpy, its permutations need not be.

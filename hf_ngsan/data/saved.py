@@ -1,20 +1,22 @@
-"""Folders written by `datasets`' `save_to_disk`."""
+"""Folders of features written by `datasets`' `save_to_disk`."""
 
+import contextlib
 from pathlib import Path
 
 import datasets
+from datasets import Dataset, DatasetDict
 
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError
 from .prepared import cache_directory, fingerprint
+from .splits import find_split
 
-_ALIASES = {"validation": "val", "val": "validation"}
 
+def load_saved(directory: str, split: str) -> Dataset:
+    """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
 
-def load_saved(directory, split):
-    """Load one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
-
-    The rows are checked against the contract when a folder is first loaded, and again only after it has changed.
+    The rows are checked against the contract when a folder is first loaded, and again only after it has changed; every
+    time where the cache cannot be written.
 
     Args:
         directory: the folder given to `save_to_disk`.
@@ -26,56 +28,62 @@ def load_saved(directory, split):
     Raises:
         DataError: no such folder or split, or a row that breaks the contract.
     """
-    saved = _open(Path(directory))
-    dataset = _choose_split(saved, directory, split)
+    saved = open_saved(Path(directory))
+    dataset = choose_split(saved, directory, split)
     name = f"{directory}, split {split}"
-    passed = cache_directory() / f"checked-{fingerprint('features', split, _stamps(Path(directory)))}"
-    if not passed.exists():
+    passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
+    if not is_file(passed):
         dataset = check_dataset(dataset, name=name)
-        passed.parent.mkdir(parents=True, exist_ok=True)
-        passed.touch()
+        with contextlib.suppress(OSError):
+            passed.parent.mkdir(parents=True, exist_ok=True)
+            passed.touch()
         return with_arrays(dataset)
     return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
 
 
-def _open(directory):
+def is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a cache that cannot even be read
+        return False
+
+
+def open_saved(directory: Path) -> Dataset | DatasetDict:
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give one written by save_to_disk of the datasets library.")
     try:
         return datasets.load_from_disk(str(directory))
     except FileNotFoundError:
         raise DataError(
-            f"{directory} is not a saved data set; give a folder written by save_to_disk of the datasets library."
+            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
         ) from None
     except IndexError:  # what the datasets library says of a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{directory} cannot be loaded as a saved data set: {reason}; save it again.") from error
+        raise DataError(f"{directory} cannot be loaded as a saved dataset: {reason}; save it again.") from error
 
 
-def _choose_split(saved, directory, split):
-    names = (split, _ALIASES.get(split, split))
-    if isinstance(saved, datasets.DatasetDict):
-        for name in names:
-            if name in saved:
-                return saved[name]
-        raise DataError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
+def choose_split(saved: Dataset | DatasetDict, directory: str, split: str) -> Dataset:
+    if isinstance(saved, DatasetDict):
+        name = find_split(split, saved)
+        if name is None:
+            raise DataError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
+        return saved[name]
     if "split" not in saved.column_names:
         raise DataError(
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
     column = list(saved["split"])
-    for name in names:
-        rows = [index for index, value in enumerate(column) if value == name]
-        if rows:
-            return saved.select(rows)
-    splits = sorted({str(value) for value in column})
-    raise DataError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+    name = find_split(split, column)
+    if name is None:
+        splits = sorted({str(value) for value in column})
+        raise DataError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+    return saved.select([index for index, value in enumerate(column) if value == name])
 
 
-def _stamps(directory):
+def stamps_of(directory: Path) -> list:
     """Names, sizes and modification times of a folder's files: they change with its content."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     return [str(directory.resolve())] + [

@@ -37,13 +37,16 @@ def load_data(spec: str, split: str) -> "Dataset":
     return reader.load(source, SPLIT_ALIASES.get(split, split), values)
 
 
-def check_captions(rows: "Dataset", spec: str, split: str):
+def check_captions(rows: "Dataset", spec: str, split: str) -> None:
     """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
-    if "captions" not in rows.column_names:
-        fix = "training and evaluation need them"
-        if "captions" in find_reader(spec).keys:
-            fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
-        raise DataError(f"{spec}, split {split}, has no captions; {fix}.")
+    if "captions" in rows.column_names:
+        return
+    fix = "training and evaluation need them"
+    if "captions" in find_reader(spec).keys:
+        fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+    elif "caption" in rows.column_names:
+        fix = "rename its column 'caption' to 'captions', whose values are lists of strings"
+    raise DataError(f"{spec}, split {split}, has no captions; {fix}.")
 
 
 def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:

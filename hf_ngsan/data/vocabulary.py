@@ -1,6 +1,7 @@
 """A word-level tokenizer made from captions."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -9,7 +10,7 @@ from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
-_NORMALIZER = normalizers.Sequence(
+NORMALIZER = normalizers.Sequence(
     [
         normalizers.NFKC(),
         normalizers.Lowercase(),
@@ -21,8 +22,8 @@ _NORMALIZER = normalizers.Sequence(
 )
 
 
-def build_tokenizer(captions, *, min_count=5, max_length=64):
-    """Build a tokenizer whose words are those of the training captions.
+def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: int = 64) -> PreTrainedTokenizerFast:
+    """Builds a tokenizer whose words are those of the training captions.
 
     Text is lower-cased and loses its punctuation, apart from apostrophes and hyphens within a word. Ids: `<pad>` 0,
     `<s>` 1, `</s>` 2, `<unk>` 3, then the words, the most frequent first and equally frequent ones by alphabet.
@@ -45,7 +46,7 @@ def build_tokenizer(captions, *, min_count=5, max_length=64):
     for index, caption in enumerate(captions):
         if not isinstance(caption, str):
             raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")
-        counts.update(_NORMALIZER.normalize_str(caption).split())
+        counts.update(NORMALIZER.normalize_str(caption).split())
     words = sorted(
         (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
     )
@@ -55,7 +56,7 @@ def build_tokenizer(captions, *, min_count=5, max_length=64):
         )
     vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
-    backend.normalizer = _NORMALIZER
+    backend.normalizer = NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
     backend.post_processor = processors.TemplateProcessing(

@@ -268,8 +268,8 @@ def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping) -> None:
     difference = provenance_difference(recorded, current)
     if difference:
         raise ExtractionError(
-            f"{folder} was begun with {recorded['backbone']}, but {current['backbone']} has {difference} now; features "
-            "of different backbones do not mix: choose another output folder."
+            f"{folder} holds features of {recorded['backbone']}, and those of {current['backbone']} would now have "
+            f"{difference}; features that are made differently do not mix: choose another output folder."
         )
     if recorded["dtype"] != current["dtype"]:
         raise ExtractionError(f"{folder} holds {recorded['dtype']} features; use --dtype {recorded['dtype']}.")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from hf_ngsan.data import DataError, load_coco_layout, load_data
+from tests.data.facts import fails_naming
 
 CAT, DOG, BIRD = np.eye(3)
 
@@ -24,7 +25,7 @@ def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
 def test_boxes_are_clipped_to_the_image_in_silence_for_rounding_and_counted_beyond(coco_folder):
     coco_folder.instances["annotations"][0]["bbox"] = [-0.5, -1, 100, 50]
     coco_folder.instances["annotations"][1]["bbox"] = [-20, 10, 200, 50]
-    with pytest.warns(UserWarning, match="clipped to it: 1"):
+    with pytest.warns(UserWarning, match=r": 1\."):
         dataset = load_coco_layout(coco_folder.write(), "train")
     np.testing.assert_allclose(dataset[1]["visual_boxes"][0], [0, 0, 0.4975, 0.49], rtol=1e-6)
     np.testing.assert_allclose(dataset[0]["visual_boxes"], [[0, 0.1, 1, 0.6]], rtol=1e-6)
@@ -34,7 +35,7 @@ def test_boxes_without_area_are_widened_and_counted_at_every_loading(coco_folder
     coco_folder.instances["annotations"][0]["bbox"] = [20, 10, 100, 0]
     coco_folder.instances["annotations"][1]["bbox"] = [100, 30, 0, 20]
     for _ in range(2):
-        with pytest.warns(UserWarning, match="2 boxes without area were widened"):
+        with pytest.warns(UserWarning, match="2 boxes"):
             dataset = load_coco_layout(coco_folder.write(), "train")
     for row in dataset:
         assert (row["visual_boxes"][:, 2:] > row["visual_boxes"][:, :2]).all()
@@ -73,18 +74,18 @@ def test_split_names(coco_folder):
     assert len(load_coco_layout(coco_folder.directory, "validation")) == 2
     assert len(load_coco_layout(coco_folder.directory, "val")) == 2
     assert len(load_coco_layout(coco_folder.directory, "test2019")) == 2
-    with pytest.raises(DataError, match="has no split 'train'; there are test2019, val"):
+    with fails_naming("'train'", "test2019, val"):
         load_coco_layout(coco_folder.directory, "train")
 
 
 def test_a_missing_partner_or_folder_is_named(coco_folder, tmp_path):
     (coco_folder.write("train") / "captions_train.json").unlink()
-    with pytest.raises(DataError, match=r"captions_train\.json is missing beside instances_train\.json"):
+    with fails_naming("captions_train.json", "missing"):
         load_coco_layout(coco_folder.directory, "train")
-    with pytest.raises(DataError, match="nowhere is not a folder"):
+    with fails_naming(tmp_path / "nowhere"):
         load_coco_layout(tmp_path / "nowhere", "train")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no pair"):
+    with fails_naming(tmp_path / "empty", "instances_", "captions_"):
         load_coco_layout(tmp_path / "empty", "train")
 
 
@@ -109,60 +110,58 @@ CAPTION = ("captions", "annotations", 2)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "facts"),
     [
-        (put("instances", "images", value=REMOVED), r"instances_train\.json has no list 'images'"),
-        (put("captions", "annotations", value={}), r"captions_train\.json has no list 'annotations'"),
-        (put("instances", "categories", value=[]), "'categories' is empty"),
-        (put("instances", "images", 1, "width", value=0), r"images\[1\]: width and height are \(0, 100\)"),
-        (put("instances", "images", 1, "width", value=2**31), r"images\[1\]: width and height are \(2147483648, 100\)"),
-        (put("instances", "images", 1, "height", value=REMOVED), r"images\[1\]: height is missing"),
-        (put("instances", "images", 1, "id", value=2**63), r"images\[1\]: id is 9223372036854775808, .*64 bits"),
-        (put("instances", "images", 1, "id", value=7), r"images\[1\]: image id 7 is there twice"),
-        (put("instances", "categories", 2, "id", value=5), r"categories\[2\]: category id 5 is there twice"),
-        (put(*BOX, "image_id", value=4), r"instances_train\.json, annotations\[1\]: image_id 4 is not among"),
-        (put(*BOX, "image_id", value="3"), r"annotations\[1\]: image_id is '3'; it must be an integer"),
-        (put(*BOX, "category_id", value=6), r"annotations\[1\]: category_id 6 is not in 'categories'"),
-        (put(*BOX, "bbox", value=[1, 2, 3]), r"annotations\[1\]: bbox is \[1, 2, 3\]; it must be four numbers"),
-        (put(*BOX, "bbox", value=REMOVED), r"annotations\[1\]: bbox is None"),
-        (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), r"annotations\[1\]: bbox .*not finite"),
-        (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), r"annotations\[1\]: bbox .*not finite"),
-        (put(*BOX, "bbox", value=[1, 2, 10**400, 4]), r"annotations\[1\]: bbox .*not finite"),
-        (put(*BOX, "bbox", value=[True, 2, 3, 4]), r"annotations\[1\]: bbox is \[True, .*must be four numbers"),
-        (put(*BOX, "bbox", value=[50, 50, -10, 10]), r"annotations\[1\]: bbox .*inverted"),
-        (put(*BOX, "bbox", value=[150, 50, 10, 10]), r"annotations\[1\]: bbox .*outside its image of 100 x 100"),
-        (put(*BOX, value=3), r"annotations\[1\] is 3; it must be an object"),
-        (put(*CAPTION, "caption", value=7), r"captions_train\.json, annotations\[2\]: caption is 7"),
-        (put(*CAPTION, "caption", value="a \ud83d cat"), r"annotations\[2\]: caption is 'a \\ud83d cat', .*half of a"),
-        (put(*CAPTION, "image_id", value=4), r"captions_train\.json, annotations\[2\]: image_id 4 is not among"),
-        (put(*CAPTION, "id", value=REMOVED), r"annotations\[2\]: id is missing"),
-        (put("captions", "annotations", value=[]), "No image has both a box .* and a caption"),
+        (put("instances", "images", value=REMOVED), ["instances_train.json", "'images'"]),
+        (put("captions", "annotations", value={}), ["captions_train.json", "'annotations'"]),
+        (put("instances", "categories", value=[]), ["'categories'"]),
+        (put("instances", "images", 1, "width", value=0), ["images[1]", "(0, 100)"]),
+        (put("instances", "images", 1, "width", value=2**31), ["images[1]", "(2147483648, 100)"]),
+        (put("instances", "images", 1, "height", value=REMOVED), ["images[1]", "height"]),
+        (put("instances", "images", 1, "id", value=2**63), ["images[1]", "9223372036854775808"]),
+        (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
+        (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
+        (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id 4"]),
+        (put(*BOX, "image_id", value="3"), ["annotations[1]", "image_id", "'3'"]),
+        (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id 6"]),
+        (put(*BOX, "bbox", value=[1, 2, 3]), ["annotations[1]", "bbox", "[1, 2, 3]"]),
+        (put(*BOX, "bbox", value=REMOVED), ["annotations[1]", "bbox", "None"]),
+        (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), ["annotations[1]", "bbox", "nan"]),
+        (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), ["annotations[1]", "bbox", "inf"]),
+        (put(*BOX, "bbox", value=[1, 2, 10**400, 4]), ["annotations[1]", "bbox", "finite"]),
+        (put(*BOX, "bbox", value=[True, 2, 3, 4]), ["annotations[1]", "bbox", "[True, 2, 3, 4]"]),
+        (put(*BOX, "bbox", value=[50, 50, -10, 10]), ["annotations[1]", "bbox", "[50, 50, -10, 10]"]),
+        (put(*BOX, "bbox", value=[150, 50, 10, 10]), ["annotations[1]", "bbox", "[150, 50, 10, 10]", "100 x 100"]),
+        (put(*BOX, value=3), ["annotations[1]", "3"]),
+        (put(*CAPTION, "caption", value=7), ["captions_train.json, annotations[2]", "caption", "7"]),
+        (put(*CAPTION, "caption", value="a \ud83d cat"), ["annotations[2]", r"'a \ud83d cat'"]),
+        (put(*CAPTION, "image_id", value=4), ["captions_train.json, annotations[2]", "image_id 4"]),
+        (put(*CAPTION, "id", value=REMOVED), ["annotations[2]", "id"]),
+        (put("captions", "annotations", value=[]), ["instances_train.json", "captions_train.json"]),
     ],
 )
-def test_a_wrong_file_is_one_sentence(coco_folder, change, message):
+def test_a_wrong_file_is_one_sentence(coco_folder, change, facts):
     change(coco_folder)
-    with pytest.raises(DataError, match=message) as error:
+    with fails_naming(*facts):
         load_coco_layout(coco_folder.write(), "train")
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "facts"),
     [
-        (b'{"images": [', "is not valid JSON .*line 1"),
-        (b"", "is empty"),
-        (b"[]", "holds a JSON list"),
-        (b"null", "holds null"),
-        (b"[" * 100_000, "holds lists within lists"),
-        (b'{"images": "\xff"}', "is not UTF-8"),
+        (b'{"images": [', ["JSON", "line 1"]),
+        (b"", ["empty"]),
+        (b"[]", ["list"]),
+        (b"null", ["null"]),
+        (b"[" * 100_000, ["lists within lists"]),
+        (b'{"images": "\xff"}', ["UTF-8"]),
     ],
 )
-def test_a_file_that_is_no_json_object_is_named(coco_folder, content, message):
+def test_a_file_that_is_no_json_object_is_named(coco_folder, content, facts):
     path = coco_folder.write() / "instances_train.json"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=message) as error:
+    with fails_naming(path, *facts):
         load_coco_layout(coco_folder.directory, "train")
-    assert str(path) in str(error.value)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(coco_folder):
@@ -175,7 +174,7 @@ def test_a_file_that_cannot_be_read_is_named(coco_folder):
     path = coco_folder.write() / "captions_train.json"
     path.unlink()
     path.mkdir()
-    with pytest.raises(DataError, match=r"captions_train\.json cannot be read: Is a directory"):
+    with fails_naming(path):
         load_coco_layout(coco_folder.directory, "train")
 
 

@@ -1,15 +1,18 @@
 import os
 import subprocess
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_ngsan import NGSANProcessor
-from hf_ngsan.data import CaptionCollator, DataError, build_tokenizer, load_data
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
+from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
+from tests.data.facts import fails_naming
 
 
 def echo(**inputs):
@@ -100,7 +103,7 @@ def test_a_row_without_captions_among_others_gives_empty_labels():
 
 def test_rows_without_boxes():
     assert CaptionCollator(echo)([make_row(boxes=False)])["visual_boxes"] is None
-    with pytest.raises(DataError, match="image_id 4 has no visual_boxes"):
+    with fails_naming("image_id 4", "visual_boxes"):
         CaptionCollator(echo)([make_row(3), make_row(4, boxes=False)])
 
 
@@ -114,10 +117,86 @@ def test_weights_follow_their_captions():
     assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
 
 
-@pytest.mark.parametrize("settings", [{"captions_per_image": 0}, {"max_caption_length": 0}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(DataError, match="must be at least 1"):
-        CaptionCollator(echo, **settings)
+@pytest.mark.parametrize("setting", ["captions_per_image", "max_caption_length"])
+def test_settings_out_of_range(setting):
+    with fails_naming(setting, 0):
+        CaptionCollator(echo, **{setting: 0})
+
+
+@pytest.mark.parametrize("row", [{}, {"image_id": 4}, {"image_id": 4, "image": None, "visual_features": None}])
+def test_a_row_needs_features_or_an_image(row):
+    with fails_naming("visual_features", "image", row.get("image_id", "")):
+        CaptionCollator(echo)([{"image": object()}, row])
+
+
+@pytest.mark.parametrize("captions", ["a cat", ["a cat"], np.array(["a cat"])])
+@pytest.mark.parametrize("column", ["captions", "caption"])
+def test_a_caption_may_stand_alone_or_in_a_column_caption(column, captions):
+    rows = [make_row(captions=None) | {column: captions}, make_row(captions=2) | {"caption": "not this one"}]
+    assert choose(rows, captions_per_image=2) == [["a cat", None], ["0-0", "0-1"]]
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return load_data("scenes:size=20", "train")
+
+
+@pytest.fixture(scope="module")
+def processor(scenes):
+    return NGSANProcessor(tokenizer=build_tokenizer(list(chain.from_iterable(scenes["captions"])), min_count=1))
+
+
+def tiny_model(processor):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = NGSANConfig(vocab_size=len(processor.tokenizer), visual_feature_size=10, dropout=0, **sizes)
+    config.pad_token_id, config.bos_token_id, config.eos_token_id = 0, 1, 2
+    config.decoder_start_token_id = 1
+    return NGSANForConditionalGeneration(config).eval()
+
+
+def test_with_a_model_a_batch_has_the_words_that_its_decoder_is_given(scenes, processor):
+    model = tiny_model(processor)
+    settings = {"captions_per_image": 2, "max_caption_length": 7}
+    rows = scenes.__getitems__([0, 1, 2])
+    plain, batch = (CaptionCollator(processor, model=given, **settings)(rows) for given in (None, model))
+    words = batch.pop("decoder_input_ids")
+    assert list(batch) == list(plain) and all(torch.equal(batch[name], plain[name]) for name in plain)
+    assert words.shape == plain["labels"].shape == (6, 7)
+    for shifted, labels in zip(words.tolist(), plain["labels"].tolist(), strict=True):
+        assert shifted == [1, *(0 if label == -100 else label for label in labels[:-1])]
+    with torch.no_grad():
+        outside, inside = model(**(batch | {"labels": None}), decoder_input_ids=words), model(**plain)
+    torch.testing.assert_close(outside.logits, inside.logits)
+    assert "decoder_input_ids" not in CaptionCollator(processor, model=model)([row | {"captions": []} for row in rows])
+
+
+def test_the_trainer_of_transformers_smooths_labels(scenes, processor, tmp_path):
+    model, smoothing = tiny_model(processor), 0.3
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(tmp_path),
+        label_smoothing_factor=smoothing,
+        remove_unused_columns=False,
+        per_device_eval_batch_size=4,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        max_steps=1,
+        save_strategy="no",
+    )
+    collator = CaptionCollator(processor, captions_per_image=2, model=model)
+    rows = scenes.select(range(4))
+    trainer = Seq2SeqTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=collator)
+    batch = collator(rows.__getitems__([0, 1, 2, 3]))
+    with torch.no_grad():
+        log_probabilities = model(**batch).logits.log_softmax(-1)
+    losses = []
+    for row, labels in zip(log_probabilities, batch["labels"], strict=True):
+        for word, label in zip(row, labels.tolist(), strict=True):
+            if label != -100:
+                losses.append(-(1 - smoothing) * word[label] - smoothing * word.mean())
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
+    assert trainer.train().training_loss > 0
 
 
 def test_a_batch_of_scenes_for_a_captioner():

@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from hf_ngsan.data import DataError, caption_features, check_dataset, check_row, clamp_boxes
 from hf_ngsan.data.contract import SMALLEST_SIDE, with_arrays
+from tests.data.facts import fails_naming
 
 
 def make_row(regions=3, width=4, **changes):
@@ -71,38 +72,36 @@ def test_rows_without_boxes_or_captions_pass():
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "facts"),
     [
-        (changed("visual_features", (1, 2), np.nan), r"visual_features\[1, 2\] is nan"),
-        (changed("visual_features", (2, 0), np.inf), r"visual_features\[2, 0\] is inf"),
-        (make_row(visual_features=np.zeros((0, 4))), "no regions"),
-        (make_row(visual_features=[]), "no regions"),
-        (make_row(visual_features=np.array([], dtype=object)), "no regions"),
-        (make_row(visual_features=np.zeros(4)), "must be \\(regions, feature width\\)"),
-        (make_row(visual_features=None), "visual_features is missing"),
-        (make_row(visual_features=[[1.0], [1.0, 2.0]]), "visual_features is not an array"),
-        (make_row(visual_features=[["a"]]), "visual_features is not an array"),
-        (make_row(width=3), "width 3, but the rows before have 4"),
-        (changed("visual_boxes", (0, 0), np.nan), r"visual_boxes\[0\] is \[nan.*not finite"),
-        (changed("visual_boxes", (1, 2), 1.5), r"visual_boxes\[1\].*not within \[0, 1\]; divide"),
-        (changed("visual_boxes", (2, 1), -0.2), r"visual_boxes\[2\].*not within"),
-        (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), r"visual_boxes\[1\].*inverted"),
-        (make_row(visual_boxes=np.full((2, 4), 0.5)), "2 boxes for 3 regions"),
-        (make_row(visual_boxes=np.full((3, 5), 0.5)), r"shape \(3, 5\)"),
-        (make_row(visual_boxes=[]), "0 boxes for 3 regions"),
-        (make_row(captions=[]), "captions is empty"),
-        (make_row(captions=3), "captions is 3; it must be a list"),
-        (make_row(captions="a cat"), "captions is 'a cat'; it must be a list"),
-        (make_row(captions=None), "captions is empty"),
-        (make_row(captions=["a cat", " "]), r"captions\[1\] is ' '"),
-        (make_row(captions=["a cat", 3]), r"captions\[1\] is 3"),
+        (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
+        (changed("visual_features", (2, 0), np.inf), ["visual_features[2, 0]", "inf"]),
+        (make_row(visual_features=np.zeros((0, 4))), ["visual_features"]),
+        (make_row(visual_features=[]), ["visual_features"]),
+        (make_row(visual_features=np.array([], dtype=object)), ["visual_features"]),
+        (make_row(visual_features=np.zeros(4)), ["visual_features", "(4,)"]),
+        (make_row(visual_features=None), ["visual_features", "missing"]),
+        (make_row(visual_features=[[1.0], [1.0, 2.0]]), ["visual_features", "array"]),
+        (make_row(visual_features=[["a"]]), ["visual_features", "array"]),
+        (make_row(width=3), ["visual_features", "3", "4"]),
+        (changed("visual_boxes", (0, 0), np.nan), ["visual_boxes[0]", "[nan"]),
+        (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
+        (changed("visual_boxes", (2, 1), -0.2), ["visual_boxes[2]", "-0.2", "[0, 1]"]),
+        (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), ["visual_boxes[1]", "0.6, 0.1, 0.2, 0.3"]),
+        (make_row(visual_boxes=np.full((2, 4), 0.5)), ["visual_boxes", "2", "3"]),
+        (make_row(visual_boxes=np.full((3, 5), 0.5)), ["visual_boxes", "(3, 5)"]),
+        (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
+        (make_row(captions=[]), ["captions"]),
+        (make_row(captions=3), ["captions", "3"]),
+        (make_row(captions="a cat"), ["captions", "'a cat'"]),
+        (make_row(captions=None), ["captions"]),
+        (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
+        (make_row(captions=["a cat", 3]), ["captions[1]", "3"]),
     ],
 )
-def test_a_bad_row_is_one_sentence_that_names_it(row, message):
-    with pytest.raises(DataError, match=message) as error:
+def test_a_bad_row_is_one_sentence_that_names_it(row, facts):
+    with fails_naming("mine, row 8: ", *facts):
         check_row(row, where="mine, row 8", feature_size=4)
-    assert str(error.value).startswith("mine, row 8: ")
-    assert "\n" not in str(error.value)
 
 
 def test_a_data_error_is_a_value_error():
@@ -130,10 +129,10 @@ def dataset_of(rows, **features):
     return Dataset.from_list(rows, features=Features({**caption_features(4), **features}))
 
 
-def test_a_data_set_with_boxes_without_area_warns_once_with_their_number():
+def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
     flat = changed("visual_boxes", 1, [0.2, 0.5, 0.4, 0.5])
     dataset = dataset_of([make_row(), flat, changed("visual_boxes", 0, [0.3, 0.3, 0.3, 0.3])])
-    with pytest.warns(UserWarning, match="mine: 2 boxes without area were widened") as caught:
+    with pytest.warns(UserWarning, match="mine: 2 boxes") as caught:
         checked = with_arrays(check_dataset(dataset, name="mine"))
     assert len(caught) == 1
     assert len(checked) == 3
@@ -144,7 +143,7 @@ def test_a_data_set_with_boxes_without_area_warns_once_with_their_number():
     np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 
 
-def test_a_good_data_set_passes_without_a_word():
+def test_a_good_dataset_passes_without_a_word():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(check_dataset(dataset_of([make_row(2), make_row(5)]), name="mine")) == 2
@@ -153,14 +152,14 @@ def test_a_good_data_set_passes_without_a_word():
 def test_an_error_names_the_row_and_image():
     rows = [make_row() for _ in range(200)]
     rows[170] = changed("visual_features", (0, 0), np.nan) | {"image_id": 99}
-    with pytest.raises(DataError, match=r"mine, row 170 \(image_id 99\): visual_features\[0, 0\] is nan"):
+    with fails_naming("mine, row 170", "image_id 99", "visual_features[0, 0]", "nan"):
         check_dataset(dataset_of(rows), name="mine")
 
 
-def test_a_change_of_width_is_found():
+def test_a_change_of_dimension_is_found():
     any_width = {"visual_features": List(List(Value("float32")))}
     dataset = dataset_of([make_row(), make_row(width=6)], **any_width)
-    with pytest.raises(DataError, match=r"row 1 .*width 6, but the rows before have 4"):
+    with fails_naming("row 1", "6", "4"):
         check_dataset(dataset, name="mine")
 
 
@@ -170,23 +169,23 @@ def test_columns_without_a_value_are_left_out():
 
 
 def test_boxes_in_some_rows_only_are_an_error():
-    with pytest.raises(DataError, match=r"row 1 .*visual_boxes is missing"):
+    with fails_naming("row 1", "visual_boxes"):
         check_dataset(dataset_of([make_row(), make_row(visual_boxes=None)]), name="mine")
 
 
 @pytest.mark.parametrize(
-    ("dataset", "message"),
+    ("dataset", "facts"),
     [
         (
             dataset_of([make_row()]).remove_columns("visual_features"),
-            "mine: there is no column 'visual_features' among",
+            ["mine", "'visual_features'", "image_id, visual_boxes, captions"],
         ),
-        (dataset_of([make_row()]).remove_columns("image_id"), "mine: there is no column 'image_id' among visual_feat"),
-        (dataset_of([make_row(image_id="a")], image_id=Value("string")), "mine, row 0: image_id is 'a'; it must be"),
-        (dataset_of([make_row(), make_row(image_id=None)]), "mine, row 1: image_id is None; it must be an integer"),
-        (dataset_of([make_row()]).select([]), "mine: the data set has no rows"),
+        (dataset_of([make_row()]).remove_columns("image_id"), ["mine", "'image_id'"]),
+        (dataset_of([make_row(image_id="a")], image_id=Value("string")), ["mine, row 0", "image_id", "'a'"]),
+        (dataset_of([make_row(), make_row(image_id=None)]), ["mine, row 1", "image_id", "None"]),
+        (dataset_of([make_row()]).select([]), ["mine", "no rows"]),
     ],
 )
-def test_what_is_no_data_set_of_features_is_an_error(dataset, message):
-    with pytest.raises(DataError, match=message):
+def test_what_is_no_dataset_of_features_is_an_error(dataset, facts):
+    with fails_naming(*facts):
         check_dataset(dataset, name="mine")

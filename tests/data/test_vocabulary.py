@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_ngsan.data import DataError, build_tokenizer
+from hf_ngsan.data import build_tokenizer
+from tests.data.facts import fails_naming
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
 
@@ -79,17 +80,17 @@ def test_any_text_is_encoded_and_its_decoding_encodes_alike(text):
 
 
 @pytest.mark.parametrize(
-    ("captions", "message"),
+    ("captions", "facts"),
     [
-        (["a cat", None], r"captions\[1\] is None"),
-        ([["a cat"]], r"captions\[0\] is \['a cat'\]"),
-        ("a cat", "captions is one string, 'a cat'"),
-        (["cat"], "No word is seen 5 times among 1 different words of the captions; lower min_count"),
-        ([], "No word is seen 5 times among 0"),
+        (["a cat", None], ["captions[1]", "None"]),
+        ([["a cat"]], ["captions[0]", "['a cat']"]),
+        ("a cat", ["captions", "'a cat'"]),
+        (["cat"], ["5", "1 ", "min_count"]),
+        ([], ["5", "0 ", "min_count"]),
     ],
 )
-def test_wrong_captions_are_an_error(captions, message):
-    with pytest.raises(DataError, match=message):
+def test_wrong_captions_are_an_error(captions, facts):
+    with fails_naming(*facts):
         build_tokenizer(captions)
 
 

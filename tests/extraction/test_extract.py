@@ -173,9 +173,10 @@ def test_no_readable_image_at_all_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": lambda: tiny_vision(seed=1)}, "has other weights"),
-        ({"model": lambda: tiny_vision(grid_size=[3, 3])}, "has another configuration"),
-        ({"processor": lambda: tiny_processor(image_mean=[0, 0, 0])}, "has another preprocessing"),
+        ({"model": lambda: tiny_vision(seed=1)}, "other weights"),
+        ({"model": lambda: tiny_vision(grid_size=[3, 3])}, r"another grid size \(3 x 3, not 2 x 2\)"),
+        ({"model": lambda: tiny_vision(grid_size=None)}, r"another grid size \(the feature map's own, not 2 x 2\)"),
+        ({"processor": lambda: tiny_processor(image_mean=[0, 0, 0])}, "another preprocessing"),
         ({"dtype": lambda: "float32"}, "use --dtype float16"),
         ({"split": lambda: None}, "column 'split'"),
         ({"split": lambda: "train"}, "split 'train'"),

@@ -120,7 +120,7 @@ def given_caption_columns(dataset: Dataset, source: str, text: str) -> list[str]
     return names
 
 
-def check_name(dataset: Dataset, source: str, key: str, name: str):
+def check_name(dataset: Dataset, source: str, key: str, name: str) -> None:
     if name not in dataset.column_names:
         raise DataError(f"{source} has no column {name!r} for {key}=; there are {list_columns(dataset)}.")
 

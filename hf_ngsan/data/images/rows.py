@@ -118,7 +118,7 @@ def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
     return table
 
 
-def check_images(images: Dataset, wanted: np.ndarray, name: str):
+def check_images(images: Dataset, wanted: np.ndarray, name: str) -> None:
     """Raises a DataError for the first row without an image, for images on the web, and if the first file is not there.
 
     The other files are looked for when they are read, as there may be millions.

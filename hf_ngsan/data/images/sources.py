@@ -1,6 +1,5 @@
 """From a folder, a Parquet file or a Hub name to one split of a dataset as it lies there."""
 
-import errno
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ..errors import DataError
+from ..prepared import naming_the_cache
 from ..splits import find_split
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -94,14 +94,14 @@ def splits_of(found: Dataset | DatasetDict) -> dict[str, Dataset]:
     return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
 
 
-def refuse_patterns(source: str):
+def refuse_patterns(source: str) -> None:
     if PATTERN_CHARACTERS.search(str(Path(source).absolute())):
         raise DataError(
             f"{source} has a path with one of * ? [ ], which the datasets library takes for patterns; rename it."
         )
 
 
-def check_hub(name: str):
+def check_hub(name: str) -> None:
     """Raises a DataError at once where the Hub cannot be reached, which the datasets library tries for a long time."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
@@ -122,41 +122,27 @@ def check_hub(name: str):
 def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | DatasetDict:
     """Calls a loading function of the datasets library, whose errors become one sentence."""
     try:
-        with quiet_datasets():
+        with quiet_datasets(), naming_the_cache(source):
             return load()
+    except DataError:
+        raise
     except Exception as error:
-        chain = list(causes(error))
-        if any(is_of_cache(cause) for cause in chain):
-            raise DataError(
-                f"{source} must be prepared in the cache {datasets.config.HF_DATASETS_CACHE}, which cannot be written"
-                f" ({reason_of(chain[-1])}); set HF_DATASETS_CACHE to a folder that can."
-            ) from error
+        reason = reason_of(root_of(error))
         if os.path.exists(source):
             raise DataError(
-                f"{source} cannot be read as a dataset ({reason_of(chain[-1])}); check its files, or get them again."
+                f"{source} cannot be read as a dataset ({reason}); check its files, or get them again."
             ) from error
         raise DataError(
-            f"{source} is neither a folder or file here, nor can it be read from the Hub or its cache"
-            f" ({reason_of(chain[-1])}); check the path or the connection."
+            f"{source} is neither a folder or file here, nor can it be read from the Hub or its cache ({reason}); check"
+            " the path or the connection."
         ) from error
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from, outermost first."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
+def root_of(error: BaseException) -> BaseException:
+    """Returns what an error was first raised from."""
+    while error.__cause__ is not None:
         error = error.__cause__
-
-
-def is_of_cache(error: BaseException) -> bool:
-    """Whether an error says that a file cannot be written in the cache of the datasets library."""
-    if not isinstance(error, OSError) or error.filename is None:
-        return getattr(error, "errno", None) in (errno.EROFS, errno.ENOSPC)
-    cache = os.path.abspath(datasets.config.HF_DATASETS_CACHE)
-    file = os.path.abspath(os.fspath(error.filename))
-    return file.startswith(cache) or cache.startswith(file)
+    return error
 
 
 def reason_of(error: BaseException) -> str:

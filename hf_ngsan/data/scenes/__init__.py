@@ -1,4 +1,4 @@
-"""Synthetic scenes: drawn objects, appearance-only region features, captions that only geometry can tell, a scorer."""
+"""Synthetic scenes: coloured shapes, features of appearance only, captions that only geometry can tell, a scorer."""
 
 from .drawing import draw_scene
 from .generator import FEATURE_SIZE, Scene, make_scene

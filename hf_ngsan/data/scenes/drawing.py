@@ -1,22 +1,31 @@
 """Pixels of a scene."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
+from .generator import Scene
 from .relations import COLOURS
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Box = Sequence[float]
+Point = tuple[float, float]
+
 BACKGROUND = "#f4f1ea"
-_PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
-_RIM = 0.008  # of the canvas
-_OVERSAMPLING = 4
-_SMALLEST_CANVAS = 512  # so that a small picture looks like a large one that was made small
+PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
+RIM = 0.008  # of the canvas
+OVERSAMPLING = 4
+SMALLEST_CANVAS = 512  # so that a small picture looks like a large one that was made small
 
 
-def draw_scene(scene, size=256):
-    """Draw a scene.
+def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
+    """Draws a scene.
 
     Args:
-        scene: a `Scene`, or a row of the `scenes` data set with `objects` and `visual_boxes`.
+        scene: a `Scene`, or a row of the `scenes` dataset with `objects` and `visual_boxes`.
         size: width and height of the picture in pixels.
 
     Returns:
@@ -25,18 +34,18 @@ def draw_scene(scene, size=256):
     """
     from PIL import Image, ImageDraw
 
-    objects, boxes = _objects_and_boxes(scene)
-    canvas = Image.new("RGB", (max(size * _OVERSAMPLING, _SMALLEST_CANVAS),) * 2, BACKGROUND)
+    objects, boxes = objects_and_boxes(scene)
+    canvas = Image.new("RGB", (max(size * OVERSAMPLING, SMALLEST_CANVAS),) * 2, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
-    for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -_area(item[1])):
+    for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -area_of(item[1])):
         colour, shape = name.split()
-        for corners, paint in ((_grow(box, _RIM), BACKGROUND), (box, _PAINT[colour])):
-            pen.polygon([(x * canvas.width, y * canvas.height) for x, y in _outline(shape, corners)], fill=paint)
+        for corners, paint in ((grow(box, RIM), BACKGROUND), (box, PAINT[colour])):
+            pen.polygon([(x * canvas.width, y * canvas.height) for x, y in outline(shape, corners)], fill=paint)
     return canvas.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def _objects_and_boxes(scene):
-    if not isinstance(scene, dict):
+def objects_and_boxes(scene: Scene | Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Box]]:
+    if isinstance(scene, Scene):
         return scene.objects, scene.boxes
     for field in ("objects", "visual_boxes"):
         if scene.get(field) is None:
@@ -44,25 +53,25 @@ def _objects_and_boxes(scene):
     return scene["objects"], scene["visual_boxes"]
 
 
-def _area(box):
+def area_of(box: Box) -> float:
     return float((box[2] - box[0]) * (box[3] - box[1]))
 
 
-def _grow(box, rim):
-    """The box with a rim in the colour of the background, which sets overlapping objects apart."""
+def grow(box: Box, rim: float) -> Box:
+    """Returns the box with a rim in the colour of the background, which sets overlapping objects apart."""
     left, top, right, bottom = box
     return left - rim, top - rim, right + rim, bottom + rim
 
 
-def _outline(shape, box):
-    """Points around a shape that fills its box."""
+def outline(shape: str, box: Box) -> list[Point]:
+    """Returns points around a shape that fills its box."""
     left, top, right, bottom = box
-    return [(left + x * (right - left), top + y * (bottom - top)) for x, y in _POINTS[shape]]
+    return [(left + x * (right - left), top + y * (bottom - top)) for x, y in POINTS[shape]]
 
 
-def _around(*radii, points):
-    """Points at equal angles around the centre, clockwise from the top, with the radii in turn; they fill the unit
-    square."""
+def points_around(*radii: float, points: int) -> list[Point]:
+    """Returns points at equal angles around the centre, clockwise from the top, with the radii in turn; they fill the
+    unit square."""
     angles = [2 * math.pi * i / points for i in range(points)]
     xs = [radii[i % len(radii)] * math.sin(angle) for i, angle in enumerate(angles)]
     ys = [-radii[i % len(radii)] * math.cos(angle) for i, angle in enumerate(angles)]
@@ -71,9 +80,9 @@ def _around(*radii, points):
     ]
 
 
-_POINTS = {
-    "circle": _around(1, points=128),
+POINTS = {
+    "circle": points_around(1, points=128),
     "triangle": [(0.5, 0), (1, 1), (0, 1)],
-    "star": _around(1, 0.5, points=10),
+    "star": points_around(1, 0.5, points=10),
     "square": [(0, 0), (1, 0), (1, 1), (0, 1)],
 }

@@ -17,13 +17,13 @@ from .relations import COLOURS, DIRECTIONAL, FAMILIES, FIRST, LANDMARK, SHAPES, 
 CAPTIONS_PER_SCENE = 5
 FEATURE_SIZE = len(COLOURS) + len(SHAPES)
 
-_FEWEST, _MOST = 3, 6  # objects
-_SIZES = (0.06, 0.24)  # shares of the canvas, as all lengths below that are not in mean sizes of two objects
-_LANDMARK_SIZES = (0.08, 0.2)
-_GAP = 1.15  # smallest |dx| / w or |dy| / h of objects that do not touch
-_FARTHEST = 5.0
-_FEATURE_NOISE = 0.05
-_LAYOUTS_AT_ONCE = 48
+FEWEST_OBJECTS, MOST_OBJECTS = 3, 6  # objects
+SIZES = (0.06, 0.24)  # shares of the canvas, as all lengths below that are not in mean sizes of two objects
+LANDMARK_SIZES = (0.08, 0.2)
+GAP = 1.15  # smallest |dx| / w or |dy| / h of objects that do not touch
+FARTHEST = 5.0
+FEATURE_NOISE = 0.05
+LAYOUTS_AT_ONCE = 48
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Scene:
     captions: list[str]
 
 
-def make_scene(*key):
-    """Make the scene of a key of non-negative integers, e.g. `(seed, split, index)`; equal keys give equal scenes."""
+def make_scene(*key: int) -> Scene:
+    """Makes the scene of a key of non-negative integers, e.g. `(seed, split, index)`; equal keys give equal scenes."""
     random = np.random.default_rng(key)
-    number = int(random.integers(_FEWEST, _MOST + 1))
-    coins = _throw_coins(number, random)
-    boxes = _lay_out(number, coins, random)
-    objects, features = _give_appearances(number, random)
-    captions = _describe(objects, boxes, coins, random)
+    number = int(random.integers(FEWEST_OBJECTS, MOST_OBJECTS + 1))
+    coins = throw_coins(number, random)
+    boxes = lay_out(number, coins, random)
+    objects, features = give_appearances(number, random)
+    captions = describe(objects, boxes, coins, random)
 
     order = random.permutation(number)
     return Scene(
@@ -60,29 +60,29 @@ def make_scene(*key):
     )
 
 
-def _throw_coins(number, random):
-    """An answer for both directional families and for three of the four symmetric ones, by the family's name."""
+def throw_coins(number: int, random: np.random.Generator) -> dict[str, int]:
+    """Returns an answer, by the family's name, for both directional families and three of the four symmetric ones."""
     directional = [family.name for family in FAMILIES if family.group == DIRECTIONAL]
     symmetric = [family.name for family in FAMILIES if family.group != DIRECTIONAL]
-    if number == _FEWEST:
+    if number == FEWEST_OBJECTS:
         symmetric.remove("contact")  # it would leave one object for all the others
     chosen = random.choice(symmetric, size=CAPTIONS_PER_SCENE - len(directional), replace=False)
     return {name: int(random.integers(2)) for name in [*directional, *chosen]}
 
 
-def _give_appearances(number, random):
-    """Names and features of the objects, the landmark first; all colours differ."""
+def give_appearances(number: int, random: np.random.Generator) -> tuple[list[str], np.ndarray]:
+    """Returns names and features of the objects, the landmark first; all colours differ."""
     colours = random.choice(len(COLOURS), size=number, replace=False)
     landmark = SHAPES.index(LANDMARK)
     shapes = random.choice([shape for shape in range(len(SHAPES)) if shape != landmark], size=number)
     shapes[0] = landmark
     objects = [f"{COLOURS[colour]} {SHAPES[shape]}" for colour, shape in zip(colours, shapes, strict=True)]
     features = np.concatenate([np.eye(len(COLOURS))[colours], np.eye(len(SHAPES))[shapes]], axis=1)
-    return objects, features + _FEATURE_NOISE * random.standard_normal(features.shape)
+    return objects, features + FEATURE_NOISE * random.standard_normal(features.shape)
 
 
-def _describe(objects, boxes, coins, random):
-    """For each coin a caption about one of the objects that show its answer in relation to the landmark."""
+def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator) -> list[str]:
+    """Returns for each coin a caption about one of the objects that show its answer in relation to the landmark."""
     answers = answer_families(boxes, boxes[:1])
     captions = []
     for family in FAMILIES:
@@ -92,39 +92,39 @@ def _describe(objects, boxes, coins, random):
     return captions
 
 
-def _lay_out(number, coins, random):
-    """Boxes `(N, 4)`, the landmark's first, among which every coin's answer is shown by some object."""
+def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
+    """Returns boxes `(N, 4)`, the landmark's first, among which every coin's answer is shown by some object."""
     while True:
-        boxes = _propose_layouts(number, coins, random)
-        for fits in (_fit_canvas, _touch_as_meant, _show_answers):
+        boxes = propose_layouts(number, coins, random)
+        for fits in (fit_canvas, touch_as_meant, show_answers):
             boxes = boxes[fits(boxes, coins)]
         if len(boxes):
             return boxes[0]
 
 
-def _propose_layouts(number, coins, random):
-    """Layouts `(L, N, 4)` around the landmark that have a good chance of showing the answers, shifted at random within
-    the canvas. Who is placed to show an answer does not matter: the objects have no appearance yet."""
-    layouts = _LAYOUTS_AT_ONCE
+def propose_layouts(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
+    """Returns layouts `(L, N, 4)` around the landmark that have a good chance of showing the answers, shifted at random
+    within the canvas. Which object is placed to show an answer does not matter: they have no appearance yet."""
+    layouts = LAYOUTS_AT_ONCE
 
-    def uniform(low, high, *shape):
+    def uniform(low: float, high: float, *shape: int) -> np.ndarray:
         return random.uniform(low, high, size=(layouts, *shape))
 
-    sizes = np.exp(uniform(*np.log(_SIZES), number))
-    sizes[:, 0] = uniform(*_LANDMARK_SIZES)
-    distances, angles = uniform(_GAP, _FARTHEST, number), uniform(0, 2 * np.pi, number)
+    sizes = np.exp(uniform(*np.log(SIZES), number))
+    sizes[:, 0] = uniform(*LANDMARK_SIZES)
+    distances, angles = uniform(GAP, FARTHEST, number), uniform(0, 2 * np.pi, number)
     if "size" in coins:
         ratio = uniform(1.6, 2.4)
         sizes[:, -1] = sizes[:, 0] * (ratio if coins["size"] == FIRST else 1 / ratio)
     if "axis" in coins:
-        distances[:, -1] = uniform(_GAP, 2.2)
-        angles[:, -1] = _along(coins["axis"], random, layouts)
+        distances[:, -1] = uniform(GAP, 2.2)
+        angles[:, -1] = angles_along(coins["axis"], random, layouts)
     if "distance" in coins:
-        distances[:, -2] = uniform(_GAP, 1.7) if coins["distance"] == FIRST else uniform(3, _FARTHEST)
+        distances[:, -2] = uniform(GAP, 1.7) if coins["distance"] == FIRST else uniform(3, FARTHEST)
     if "contact" in coins and coins["contact"] == FIRST:
         sizes[:, 1] = sizes[:, 0] * uniform(1 / 1.3, 1.3)
         distances[:, 1] = uniform(0.4, 0.55)
-        angles[:, 1] = _along(random.integers(2, size=layouts), random, layouts)
+        angles[:, 1] = angles_along(random.integers(2, size=layouts), random, layouts)
     elif "contact" in coins:
         sizes[:, 1] = sizes[:, 0] * uniform(0.35, 0.5)
         distances[:, 1] = uniform(0, 0.1)
@@ -139,25 +139,25 @@ def _propose_layouts(number, coins, random):
     return boxes + np.tile(shift, 2)[:, None]
 
 
-def _along(axis, random, layouts):
-    """Angles near the horizontal axis (0) or the vertical one (1), in either direction."""
+def angles_along(axis: int | np.ndarray, random: np.random.Generator, layouts: int) -> np.ndarray:
+    """Returns angles near the horizontal axis (0) or the vertical one (1), in either direction."""
     return axis * np.pi / 2 + random.integers(2, size=layouts) * np.pi + random.uniform(-0.35, 0.35, size=layouts)
 
 
-def _fit_canvas(boxes, coins):
+def fit_canvas(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
     return (boxes >= 0).all(axis=(1, 2)) & (boxes <= 1).all(axis=(1, 2))
 
 
-def _touch_as_meant(boxes, coins):
-    """Whether all objects keep a gap, apart from the landmark and the object that is in contact with it."""
+def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
+    """Returns whether all objects keep a gap, apart from the landmark and the object that is in contact with it."""
     sizes, centres = boxes[..., 2:] - boxes[..., :2], (boxes[..., 2:] + boxes[..., :2]) / 2
     distances = np.abs(centres[:, :, None] - centres[:, None]) / ((sizes[:, :, None] + sizes[:, None]) / 2)
     meant = np.eye(boxes.shape[1], dtype=bool)
     if "contact" in coins:
         meant[0, 1] = meant[1, 0] = True
-    return ((distances.max(axis=-1) >= _GAP) | meant).all(axis=(1, 2))
+    return ((distances.max(axis=-1) >= GAP) | meant).all(axis=(1, 2))
 
 
-def _show_answers(boxes, coins):
+def show_answers(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
     answers = answer_families(boxes, boxes[:, :1])
     return np.all([(answers[family] == coin).any(axis=1) for family, coin in coins.items()], axis=0)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 COLOURS = ("red", "green", "blue", "yellow", "purple", "black")
 LANDMARK = "square"
@@ -47,8 +48,8 @@ FAMILIES = (
 FAMILY_OF = {relation: family for family in FAMILIES for relation in family.relations}
 
 
-def answer_families(subjects, others):
-    """Decide every family for boxes in relation to other boxes.
+def answer_families(subjects: npt.ArrayLike, others: npt.ArrayLike) -> dict[str, np.ndarray]:
+    """Decides every family for boxes in relation to other boxes.
 
     Args:
         subjects, others: arrays of one shape or shapes that broadcast, `(..., 4)` of `x1, y1, x2, y2` in any unit.
@@ -57,8 +58,8 @@ def answer_families(subjects, others):
         A dict from the family's name to an int8 array `(...)`: `FIRST` where the family's first relation holds,
         `SECOND` where the second does, `AMBIGUOUS` where neither clearly does.
     """
-    centre, size = _centre_and_size(subjects)
-    other_centre, other_size = _centre_and_size(others)
+    centre, size = centre_and_size(subjects)
+    other_centre, other_size = centre_and_size(others)
     offset = centre - other_centre
     reach = np.abs(offset)
     smaller, larger = np.minimum(size, other_size), np.maximum(size, other_size)
@@ -69,7 +70,7 @@ def answer_families(subjects, others):
     sticks_out = ((reach + smaller / 2 - larger / 2) / smaller).max(axis=-1) >= STICKS_OUT
     contained = ((reach + size / 2 - other_size / 2) / size).max(axis=-1) <= CONTAINED
 
-    def decide(first, second):
+    def decide(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.where(first, FIRST, np.where(second, SECOND, AMBIGUOUS)).astype(np.int8)
 
     return {
@@ -82,7 +83,7 @@ def answer_families(subjects, others):
     }
 
 
-def _centre_and_size(boxes):
+def centre_and_size(boxes: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     boxes = np.asarray(boxes, dtype=np.float64)
     return (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
 
@@ -96,25 +97,25 @@ class Statement:
     other: str
 
     @property
-    def family(self):
+    def family(self) -> Family:
         return FAMILY_OF[self.relation]
 
     @property
-    def prompt(self):
+    def prompt(self) -> str:
         """The caption up to the relation, whose family the verb announces, e.g. `the red circle lies`."""
         return f"the {self.subject} {self.family.verb}"
 
     @property
-    def caption(self):
+    def caption(self) -> str:
         """E.g. `the red circle lies left of the blue square`."""
         return f"{self.prompt} {self.relation} the {self.other}"
 
     @classmethod
-    def parse(cls, caption):
-        """The statement of a caption, whatever words stand around it, or None unless the caption names exactly an
-        object, a relation and another object, in this order."""
+    def parse(cls, caption: str) -> "Statement | None":
+        """Returns the statement of a caption, whatever words stand around it, or None unless the caption names exactly
+        an object, a relation and another object, in this order."""
         caption = " ".join(caption.lower().split())
-        mentions, relations = list(_MENTION.finditer(caption)), list(_RELATION.finditer(caption))
+        mentions, relations = list(MENTION.finditer(caption)), list(RELATION.finditer(caption))
         if len(mentions) != 2 or len(relations) != 1:
             return None
         subject, relation, other = mentions[0], relations[0], mentions[1]
@@ -123,5 +124,5 @@ class Statement:
         return cls(subject.group(), relation.group(), other.group())
 
 
-_MENTION = re.compile(rf"\b(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})\b")
-_RELATION = re.compile(rf"\b(?:{'|'.join(FAMILY_OF)})\b")
+MENTION = re.compile(rf"\b(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})\b")
+RELATION = re.compile(rf"\b(?:{'|'.join(FAMILY_OF)})\b")

@@ -1,16 +1,31 @@
-"""Scenes as a data set of the feature contract."""
+"""Scenes as a dataset of the feature contract."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
 from .drawing import draw_scene
 from .generator import FEATURE_SIZE, make_scene
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 SPLITS = ("train", "validation", "test")
 IMAGE_SIZE = 256
-_MOST_SCENES = 10**8
+MOST_SCENES = 10**8
 
 
-def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=False, image_size=IMAGE_SIZE):
-    """Load or make one split of the `scenes` data set.
+def load_scenes(
+    split: str,
+    *,
+    size: int = 2000,
+    validation: int | None = None,
+    test: int | None = None,
+    seed: int = 0,
+    images: bool = False,
+    image_size: int = IMAGE_SIZE,
+) -> "Dataset":
+    """Loads or makes one split of the `scenes` dataset.
 
     A scene depends on the seed, the split and its own number only: a larger size adds scenes to the same first ones,
     and no scene is in two splits.
@@ -37,8 +52,8 @@ def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=
     if split not in sizes:
         raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
     for name, number in {"size": size, "validation": sizes["validation"], "test": sizes["test"]}.items():
-        if not 1 <= number <= _MOST_SCENES:
-            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {_MOST_SCENES}.")
+        if not 1 <= number <= MOST_SCENES:
+            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {MOST_SCENES}.")
     if not 8 <= image_size <= 4096:
         raise DataError(f"scenes: image_size is {image_size}; give a number of pixels between 8 and 4096.")
     if seed < 0:
@@ -50,15 +65,16 @@ def load_scenes(split, *, size=2000, validation=None, test=None, seed=0, images=
     number = sizes[split]
     key = fingerprint("scenes", split, number, seed, images, image_size)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    return prepare("scenes", key, split, lambda: Rows(features, _rows(split, number, seed, images, image_size), number))
+    rows = make_rows(split, number, seed, images, image_size)  # a generator, which makes none until they are written
+    return prepare("scenes", key, split, lambda: Rows(features, rows, number))
 
 
-def _rows(split, number, seed, images, image_size):
+def make_rows(split: str, number: int, seed: int, images: bool, image_size: int) -> Iterator[dict[str, Any]]:
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
         row = {
-            "image_id": split_number * _MOST_SCENES + index,
+            "image_id": split_number * MOST_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
             "captions": scene.captions,

@@ -1,12 +1,16 @@
 """How often the spatial relations that a captioner states are true."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
 from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,18 @@ class RelationPrompt:
     group: str
 
 
-def relation_prompts(row):
-    """The prompts of a row of the `scenes` data set, one for each of its captions and in their order.
+def relation_prompts(row: Row) -> list[RelationPrompt]:
+    """Returns the prompts of a row of the `scenes` dataset, one for each of its captions and in their order.
 
     The verb of a prompt leaves two relations to choose from, equally likely given all but geometry: chance is 0.5.
 
     Raises:
         DataError: a caption of the row is not one of a scene.
     """
-    return [_prompt(caption) for caption in _field(row, "captions")]
+    return [prompt_of(caption) for caption in field_of(row, "captions")]
 
 
-def _prompt(caption):
+def prompt_of(caption: str) -> RelationPrompt:
     statement = Statement.parse(caption)
     if statement is None or statement.caption != caption:
         raise DataError(
@@ -46,23 +50,23 @@ def _prompt(caption):
     return RelationPrompt(statement.prompt, statement.relation, caption, statement.family.name, statement.family.group)
 
 
-def score_relation_completions(completions, rows):
-    """Accuracy of a captioner that has to choose a relation.
+def score_relation_completions(completions: Sequence[Sequence[str]], rows: Sequence[Row]) -> dict[str, Any]:
+    """Measures the accuracy of a captioner that has to choose a relation.
 
     Args:
         completions: for every row a list of generated texts, one for each of its `relation_prompts` and in their order;
             either whole captions or what follows the prompt.
-        rows: rows of the `scenes` data set; only their captions are used.
+        rows: rows of the `scenes` dataset; only their captions are used.
 
     Returns:
-        The dict of `score_relations`; both chances are 0.5. A text is right if it goes on with the true relation, and
-        `coverage` is the share of texts that go on with either relation of the family; the others count as wrong.
+        The dict of `score_relations`; both chances are 0.5. A text is right if it continues with the true relation, and
+        `coverage` is the share of texts that continue with either relation of the family; the others count as wrong.
 
     Raises:
         DataError: there are not as many texts as rows and prompts.
     """
-    tally = _Tally()
-    for index, (texts, row) in enumerate(_pairs(completions, rows)):
+    tally = Tally()
+    for index, (texts, row) in enumerate(pairs_of(completions, rows)):
         prompts = relation_prompts(row)
         if isinstance(texts, str) or len(texts) != len(prompts):
             raise DataError(f"completions, row {index}: give a list of {len(prompts)} texts, one for each prompt.")
@@ -73,8 +77,8 @@ def score_relation_completions(completions, rows):
     return tally.report()
 
 
-def score_relations(predictions, rows):
-    """Accuracy of the relations stated in free captions.
+def score_relations(predictions: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
+    """Measures the accuracy of the relations stated in free captions.
 
     A caption is scored if it relates an object of its scene to the landmark, both named rightly, by a relation whose
     family the boxes clearly decide (see `relations.py`); the others lower the coverage only. Which relations are stated
@@ -82,7 +86,7 @@ def score_relations(predictions, rows):
 
     Args:
         predictions: one caption for each row.
-        rows: rows of the `scenes` data set; their `objects` and `visual_boxes` are used.
+        rows: rows of the `scenes` dataset; their `objects` and `visual_boxes` are used.
 
     Returns:
         A dict with
@@ -97,13 +101,13 @@ def score_relations(predictions, rows):
     Raises:
         DataError: there are not as many predictions as rows, or the rows are not scenes.
     """
-    pairs = _pairs(predictions, rows)
-    answers = [_answers_by_object(row) for row in rows]
-    shares = _shares(answers)
-    tally = _Tally()
+    pairs = pairs_of(predictions, rows)
+    answers = [answers_by_object(row) for row in rows]
+    shares = shares_of(answers)
+    tally = Tally()
     for (caption, row), answer in zip(pairs, answers, strict=True):
         statement = Statement.parse(caption)
-        truth = None if statement is None else _true_relation(statement, row["objects"], answer)
+        truth = None if statement is None else true_relation(statement, row["objects"], answer)
         if truth is None:
             tally.skip()
         else:
@@ -111,35 +115,35 @@ def score_relations(predictions, rows):
     return tally.report()
 
 
-def score_objects(predictions, rows):
-    """Share of captions that name two objects of their scene, both with the right colour and shape.
+def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
+    """Returns the share of captions that name two objects of their scene, both with the right colour and shape.
 
     Args:
         predictions: one caption for each row.
-        rows: rows of the `scenes` data set; their `objects` are used.
+        rows: rows of the `scenes` dataset; their `objects` are used.
 
     Raises:
         DataError: there are not as many predictions as rows, or the rows are not scenes.
     """
-    pairs = _pairs(predictions, rows)
-    return sum(_names_two(Statement.parse(caption), _field(row, "objects")) for caption, row in pairs) / len(pairs)
+    pairs = pairs_of(predictions, rows)
+    return sum(names_two(Statement.parse(caption), field_of(row, "objects")) for caption, row in pairs) / len(pairs)
 
 
-def _names_two(statement, objects):
+def names_two(statement: Statement | None, objects: Sequence[str]) -> bool:
     return statement is not None and len({statement.subject, statement.other} & set(objects)) == 2
 
 
-def _answers_by_object(row):
-    """The answer of every family for every object of a row in relation to the landmark."""
-    landmarks = [index for index, name in enumerate(_field(row, "objects")) if name.endswith(LANDMARK)]
+def answers_by_object(row: Row) -> dict[str, np.ndarray]:
+    """Returns the answer of every family for every object of a row in relation to the landmark."""
+    landmarks = [index for index, name in enumerate(field_of(row, "objects")) if name.endswith(LANDMARK)]
     if len(landmarks) != 1:
         raise DataError(f"A row has {len(landmarks)} objects that are a {LANDMARK}; a scene has exactly one.")
-    boxes = np.asarray(_field(row, "visual_boxes"))
+    boxes = np.asarray(field_of(row, "visual_boxes"))
     return answer_families(boxes, boxes[landmarks[0]])
 
 
-def _true_relation(statement, objects, answers):
-    """The relation of the statement's family that holds, or None where the scene does not decide it."""
+def true_relation(statement: Statement, objects: list[str], answers: Mapping[str, np.ndarray]) -> str | None:
+    """Returns the relation of the statement's family that holds, or None where the scene does not decide it."""
     if objects.count(statement.subject) != 1 or statement.other not in objects:
         return None
     if not statement.other.endswith(LANDMARK) or statement.subject == statement.other:
@@ -148,8 +152,8 @@ def _true_relation(statement, objects, answers):
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
 
 
-def _shares(answers):
-    """For every relation its share among the objects that its family decides."""
+def shares_of(answers: Iterable[Mapping[str, np.ndarray]]) -> dict[str, float]:
+    """Returns for every relation its share among the objects that its family decides."""
     counts = Counter()
     for answer in answers:
         for family in FAMILIES:
@@ -161,46 +165,50 @@ def _shares(answers):
     }
 
 
-def _pairs(texts, rows):
+def pairs_of(texts: Sequence, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
     if len(texts) != len(rows):
         raise DataError(f"There are texts for {len(texts)} rows, but {len(rows)} rows; give texts for each row.")
     return list(zip(texts, rows, strict=True))
 
 
-def _field(row, name):
+def field_of(row: Row, name: str) -> Any:
     if row.get(name) is None:
         raise DataError(f"A row has no {name!r}; relations can be scored for rows of load_data('scenes', …) only.")
     return row[name]
 
 
-class _Tally:
+class Tally:
+    """Counts by family what was asked, covered and right."""
+
     def __init__(self):
-        self.right, self.count, self.chance = Counter(), Counter(), Counter()
+        self.right: Counter[str] = Counter()
+        self.count: Counter[str] = Counter()
+        self.chance: Counter[str] = Counter()
         self.asked = self.covered = 0
 
-    def skip(self):
+    def skip(self) -> None:
         self.asked += 1
 
-    def add(self, family, right, chance, covered=True):
+    def add(self, family: str, right: bool, chance: float, covered: bool = True) -> None:
         self.asked += 1
         self.covered += bool(covered)
         self.right[family] += bool(right)
         self.count[family] += 1
         self.chance[family] += chance
 
-    def report(self):
+    def report(self) -> dict[str, Any]:
         report = {}
         for group in (SYMMETRIC, DIRECTIONAL):
             names = [family.name for family in FAMILIES if family.group == group]
-            numbers = self._rates(names)
+            numbers = self.rates(names)
             report[group] = numbers["accuracy"]
             report[f"{group}_chance"] = numbers["chance"]
             report[f"{group}_count"] = numbers["count"]
         report["coverage"] = self.covered / self.asked if self.asked else 0.0
-        report["families"] = {family.name: self._rates([family.name]) for family in FAMILIES}
+        report["families"] = {family.name: self.rates([family.name]) for family in FAMILIES}
         return report
 
-    def _rates(self, names):
+    def rates(self, names: Iterable[str]) -> dict[str, Any]:
         count = sum(self.count[name] for name in names)
         if not count:
             return {"accuracy": None, "chance": None, "count": 0}

@@ -3,7 +3,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
@@ -11,6 +10,7 @@ import pytest
 from datasets import Dataset, Image
 
 from hf_ngsan.data import DataError, load_data
+from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     lists,
     one_row_a_caption,
@@ -20,15 +20,6 @@ from tests.data.images.photos import (
     write_image_folder,
     write_parquet,
 )
-
-
-@contextmanager
-def one_sentence(*facts):
-    with pytest.raises(DataError) as error:
-        yield
-    message = str(error.value)
-    assert [fact for fact in facts if str(fact) not in message] == []
-    assert "\n" not in message and message.endswith(".")
 
 
 def without(column):
@@ -140,15 +131,15 @@ def pattern_in_the_path(folder):
         (lambda folder: folder, "", ["does not exist"]),
     ],
 )
-def test_what_is_no_dataset_of_images_is_one_sentence(tmp_path, make, keys, facts):
+def test_what_is_no_dataset_of_images_is_fails_naming(tmp_path, make, keys, facts):
     source = make(tmp_path / "mine")
-    with one_sentence(tmp_path, *facts):
+    with fails_naming(tmp_path, *facts):
         load_data(f"images:{source}{keys}", "train")
 
 
 def test_a_split_without_rows(tmp_path):
     datasets.DatasetDict(train=lists(), test=lists().select([])).save_to_disk(str(tmp_path / "mine"))
-    with one_sentence(tmp_path):
+    with fails_naming(tmp_path):
         load_data(f"images:{tmp_path / 'mine'}", "test")
 
 
@@ -161,7 +152,7 @@ def test_a_split_without_rows(tmp_path):
     ],
 )
 def test_an_unknown_split_lists_those_there_are(tmp_path, make, split, facts):
-    with one_sentence(tmp_path, *facts):
+    with fails_naming(tmp_path, *facts):
         load_data(f"images:{make(tmp_path / 'mine')}", split)
 
 
@@ -173,9 +164,9 @@ def test_one_of_several_configurations(tmp_path):
         lines += [f"- config_name: {name}", f"  data_files: {name}/*.parquet"]
     (tmp_path / "mine" / "README.md").write_text("\n".join([*lines, "---", ""]))
     assert load_data(f"images:{tmp_path / 'mine'},config=large", "train")["captions"][:] == [["a cow", "one cow"]]
-    with one_sentence(tmp_path, "small", "large"):
+    with fails_naming(tmp_path, "small", "large"):
         load_data(f"images:{tmp_path / 'mine'}", "train")
-    with one_sentence(tmp_path, "huge"):
+    with fails_naming(tmp_path, "huge"):
         load_data(f"images:{tmp_path / 'mine'},config=huge", "train")
 
 
@@ -201,7 +192,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, place):
         cache = tmp_path / "cache"
         cache.write_text("")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
-    with one_sentence(folder, cache, "HF_DATASETS_CACHE"):
+    with fails_naming(folder, cache, "HF_DATASETS_CACHE"):
         load_data(f"images:{folder}", "train")
 
 

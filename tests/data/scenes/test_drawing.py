@@ -4,11 +4,11 @@ from PIL import Image, ImageColor
 
 from hf_ngsan.data import DataError, draw_scene, load_data, make_scene
 from hf_ngsan.data.scenes import Scene
-from hf_ngsan.data.scenes.drawing import _PAINT, BACKGROUND
+from hf_ngsan.data.scenes.drawing import BACKGROUND, PAINT
 
 
 def pixels_of(picture, colour):
-    return (np.abs(np.asarray(picture).astype(int) - ImageColor.getrgb(_PAINT[colour])) < 12).all(axis=-1)
+    return (np.abs(np.asarray(picture).astype(int) - ImageColor.getrgb(PAINT[colour])) < 12).all(axis=-1)
 
 
 def test_every_object_is_seen_in_its_box_and_nowhere_else():
@@ -47,7 +47,7 @@ def test_a_small_object_lies_on_a_large_one():
     assert picture.getpixel((5, 5)) == ImageColor.getrgb(BACKGROUND)
 
 
-def test_rows_of_the_data_set_can_be_drawn_and_can_carry_their_picture():
+def test_rows_of_the_dataset_can_be_drawn_and_can_carry_their_picture():
     row = load_data("scenes:size=3,images=true", "train")[1]
     assert isinstance(row["image"], Image.Image)
     np.testing.assert_array_equal(np.asarray(row["image"]), np.asarray(draw_scene(row)))

@@ -1,8 +1,9 @@
 import pytest
 
-from hf_ngsan.data import DataError, load_data, relation_prompts, score_relation_completions, score_relations
+from hf_ngsan.data import load_data, relation_prompts, score_relation_completions, score_relations
 from hf_ngsan.data.scenes import LANDMARK, Statement
 from hf_ngsan.data.scenes.relations import FAMILY_OF
+from tests.data.facts import fails_naming
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +121,17 @@ def test_nothing_to_score_is_none_and_not_a_division_by_zero():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "facts"),
     [
-        (lambda rows: score_relations(["a"], rows), "texts for 1 rows, but 150 rows"),
-        (lambda rows: score_relation_completions(["a"] * 150, rows), "row 0: give a list of 5 texts"),
-        (lambda rows: score_relation_completions([["a"]] * 150, rows), "row 0: give a list of 5 texts"),
-        (lambda rows: score_relations(["a"], [{"visual_boxes": []}]), "no 'objects'"),
-        (lambda rows: score_relations(["a"], [{"objects": ["cat"]}]), "has 0 objects that are a square"),
-        (lambda rows: relation_prompts({"captions": ["a cat"]}), "'a cat' is not a caption of the scenes"),
-        (lambda rows: relation_prompts({}), "no 'captions'"),
+        (lambda rows: score_relations(["a"], rows), ["1 rows", "150 rows"]),
+        (lambda rows: score_relation_completions(["a"] * 150, rows), ["row 0", "5 texts"]),
+        (lambda rows: score_relation_completions([["a"]] * 150, rows), ["row 0", "5 texts"]),
+        (lambda rows: score_relations(["a"], [{"visual_boxes": []}]), ["'objects'"]),
+        (lambda rows: score_relations(["a"], [{"objects": ["cat"]}]), ["0 objects", "square"]),
+        (lambda rows: relation_prompts({"captions": ["a cat"]}), ["'a cat'"]),
+        (lambda rows: relation_prompts({}), ["'captions'"]),
     ],
 )
-def test_wrong_input_is_an_error(rows, call, message):
-    with pytest.raises(DataError, match=message):
+def test_wrong_input_is_an_error(rows, call, facts):
+    with fails_naming(*facts):
         call(rows)

@@ -225,7 +225,7 @@ def test_references_are_tokenized_once_and_what_weighs_nothing_is_not_computed(m
     calls.clear()
     refuse = (lambda captions, references: pytest.fail("called"), 0)
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 0.0}, {"mine": refuse})
-    monkeypatch.setattr(CaptionRewards, "_bleu_4", lambda *a: pytest.fail("BLEU computed"))
+    monkeypatch.setattr(CaptionRewards, "bleu_4", lambda *a: pytest.fail("BLEU computed"))
     for _ in range(3):
         assert list(rewards.parts(*batch)) == ["cider_d"]
     assert calls == ["tokenize"]
