@@ -128,7 +128,8 @@ def read_sizes(content: dict, path: Path) -> dict[int, tuple[int, int]]:
 
 def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int]]:
     """Returns the names of the categories in the file's order, and the place of each category id in it."""
-    labels, indices = [], {}
+    labels: list[str] = []
+    indices: dict[int, int] = {}
     for category in records_of(content, "categories", path):
         category_id = category.integer("id")
         if category_id in indices:

@@ -2,17 +2,20 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from .errors import DataError
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 Row = Mapping[str, Any]
+
+
+class TeacherForced(Protocol):
+    """What a model with a decoder has."""
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.Tensor: ...
 
 
 class CaptionCollator:
@@ -44,7 +47,7 @@ class CaptionCollator:
         captions_per_image: int | None = 1,
         max_caption_length: int | None = None,
         seed: int = 0,
-        model: "PreTrainedModel | None" = None,
+        model: TeacherForced | None = None,
     ):
         if captions_per_image is not None and captions_per_image < 1:
             raise DataError(f"captions_per_image is {captions_per_image}; it must be at least 1, or None for all.")
@@ -110,7 +113,7 @@ class CaptionCollator:
         if number <= wanted:
             return [*range(number), *[None] * (wanted - number)]
         keys = [digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(number)]
-        return sorted(range(number), key=keys.__getitem__)[:wanted]
+        return [*sorted(range(number), key=keys.__getitem__)[:wanted]]
 
 
 def captions_of(row: Row) -> Sequence[str]:

@@ -70,7 +70,7 @@ class Reader:
     usage: str = ""
     extra_scores: str | ExtraScores | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.usage:
             first = f":{self.source}" if self.source else ""
             object.__setattr__(self, "usage", self.name + first + ("[,KEY=VALUE,…]" if self.keys else ""))

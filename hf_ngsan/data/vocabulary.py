@@ -42,7 +42,7 @@ def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: 
     """
     if isinstance(captions, str):
         raise DataError(f"captions is one string, {captions!r}; build_tokenizer takes an iterable of strings.")
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for index, caption in enumerate(captions):
         if not isinstance(caption, str):
             raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")

@@ -18,12 +18,9 @@ def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.Li
         n lists, empty at rows that own none; captions in the order of rows and, within a row, of columns. Captions
         without a word are left out.
     """
-    rows, texts = [], []
-    for column in columns:
-        for of_row, text in texts_of(column):
-            rows.append(of_row)
-            texts.append(text)
-    rows, texts = np.concatenate(rows), pa.chunked_array(texts, pa.string())
+    parts = [part for column in columns for part in texts_of(column)]
+    rows = np.concatenate([part_rows for part_rows, _ in parts])
+    texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
     wanted = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
     owner, places = owners[rows[wanted]], np.flatnonzero(wanted)
     places = places[np.lexsort((rows[wanted], owner))]  # a stable sort: the columns of a row stay in order

@@ -49,14 +49,13 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     """
     image = find_image_column(dataset, source) if image is None else given_image_column(dataset, source, image)
     chosen = find_caption_columns(dataset) if captions is None else given_caption_columns(dataset, source, captions)
-    size = [find_name(dataset, (name,)) for name in ("width", "height")]
-    if not all(name is not None and is_integer(dataset.features[name]) for name in size):
-        size = []
+    sides = [find_name(dataset, (name,)) for name in ("width", "height")]
+    size = tuple(name for name in sides if name is not None and is_integer(dataset.features[name]))
     file_name = find_name(dataset, FILE_NAMES)
     if file_name is not None and not is_text(dataset.features[file_name]):
         file_name = None
     image_id, row_id = find_name(dataset, ID_NAMES), find_name(dataset, ("id",))
-    return Columns(image, tuple(chosen), image_id, row_id, file_name, tuple(size))
+    return Columns(image, tuple(chosen), image_id, row_id, file_name, size if len(size) == 2 else ())
 
 
 def find_image_column(dataset: Dataset, source: str) -> str:

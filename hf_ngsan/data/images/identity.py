@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,8 @@ def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
     Returns:
         `(n,)`, the first wanted row with the key of each row; -1 at rows that do not count.
     """
-    first, places = {}, np.full(len(wanted), -1)
+    first: dict[Any, int] = {}
+    places = np.full(len(wanted), -1)
     for row in np.flatnonzero(wanted).tolist():
         places[row] = first.setdefault(keys[row], row)
     return places
@@ -70,7 +72,7 @@ def content_keys(images: Dataset) -> list[tuple]:
     )
     _, kinds, counts = np.unique(lengths, return_inverse=True, return_counts=True)
     is_shared = counts[kinds] > 1
-    keys = []
+    keys: list[tuple] = []
     for data, paths in image_parts(images, batch_size=64):
         for content, path in zip(data, paths, strict=True):
             row = len(keys)

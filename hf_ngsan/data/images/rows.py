@@ -45,12 +45,12 @@ def load_images(
     Raises:
         DataError: there is no such dataset, split or column, or it cannot be read.
     """
-    dataset, numbers = open_split(source, split, config)
     name = f"{source}, split {split}"
-    if not len(dataset):
-        raise DataError(f"{name}: the dataset has no rows.")
-    columns = find_columns(dataset, source, image, captions)
     try:
+        dataset, numbers = open_split(source, split, config)
+        if not len(dataset):
+            raise DataError(f"{name}: the dataset has no rows.")
+        columns = find_columns(dataset, source, image, captions)
         return make_rows(dataset, columns, numbers, name, source)
     except (pa.ArrowException, UnicodeError, OSError) as error:
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error
@@ -103,7 +103,7 @@ def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
         paths = [path if path is None or is_url(path) else os.path.join(folder, path) for path in paths]
         return Dataset.from_dict({"image": paths}, features=Features({"image": Image()}))
     images = dataset.select_columns([column]).with_format(None)
-    if not isinstance(dataset.features[column], Image):
+    if not (isinstance(dataset.features[column], Image) and dataset.features[column].decode):
         images = images.cast_column(column, Image())
     return images if column == "image" else images.rename_column(column, "image")
 
@@ -169,12 +169,12 @@ def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: s
     """The column of file names or, where every image has a path, that path within the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
-    paths = image_paths(images)
-    if None in paths:
+    paths = [Path(path) for path in image_paths(images) if path is not None]
+    if len(paths) < len(images):
         return None
     folder = Path(os.path.abspath(source))
-    inside = folder.is_dir() and all(Path(path).is_relative_to(folder) for path in paths)
-    return [Path(path).relative_to(folder).as_posix() if inside else Path(path).name for path in paths]
+    is_inside = folder.is_dir() and all(path.is_relative_to(folder) for path in paths)
+    return [path.relative_to(folder).as_posix() if is_inside else path.name for path in paths]
 
 
 def image_ids(

@@ -41,13 +41,13 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     """
     parts = open_source(source, config)
     if len(parts) == 1:
-        [(name, dataset)] = parts.items()
+        [dataset] = parts.values()
         if "split" in dataset.column_names:
             column = split_column(dataset)
-            name = find_split(split, column)
-            if name is None:
+            value_of_split = find_split(split, column)
+            if value_of_split is None:
                 raise no_such_split(source, split, dict.fromkeys(column))
-            return dataset, [number for number, value in enumerate(column) if value == name]
+            return dataset, [number for number, value in enumerate(column) if value == value_of_split]
     name = find_split(split, parts)
     if name is None:
         raise no_such_split(source, split, parts)

@@ -1,7 +1,7 @@
 """Pixels of a scene."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
@@ -44,7 +44,7 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     return canvas.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def objects_and_boxes(scene: Scene | Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Box]]:
+def objects_and_boxes(scene: Scene | Mapping[str, Any]) -> tuple[Sequence[str], Iterable[Box]]:
     if isinstance(scene, Scene):
         return scene.objects, scene.boxes
     for field in ("objects", "visual_boxes"):
@@ -80,7 +80,7 @@ def points_around(*radii: float, points: int) -> list[Point]:
     ]
 
 
-POINTS = {
+POINTS: dict[str, list[Point]] = {
     "circle": points_around(1, points=128),
     "triangle": [(0.5, 0), (1, 1), (0, 1)],
     "star": points_around(1, 0.5, points=10),

@@ -145,7 +145,7 @@ def angles_along(axis: int | np.ndarray, random: np.random.Generator, layouts: i
 
 
 def fit_canvas(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
-    return (boxes >= 0).all(axis=(1, 2)) & (boxes <= 1).all(axis=(1, 2))
+    return np.all((boxes >= 0) & (boxes <= 1), axis=(1, 2))
 
 
 def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:

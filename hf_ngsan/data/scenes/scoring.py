@@ -1,6 +1,6 @@
 """How often the spatial relations that a captioner states are true."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +108,7 @@ def score_relations(predictions: Sequence[str], rows: Sequence[Row]) -> dict[str
     for (caption, row), answer in zip(pairs, answers, strict=True):
         statement = Statement.parse(caption)
         truth = None if statement is None else true_relation(statement, row["objects"], answer)
-        if truth is None:
+        if statement is None or truth is None:
             tally.skip()
         else:
             tally.add(statement.family.name, statement.relation == truth, chance=shares[statement.relation])
@@ -154,7 +154,7 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
 
 def shares_of(answers: Iterable[Mapping[str, np.ndarray]]) -> dict[str, float]:
     """Returns for every relation its share among the objects that its family decides."""
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for answer in answers:
         for family in FAMILIES:
             for index, relation in enumerate(family.relations):
@@ -180,10 +180,10 @@ def field_of(row: Row, name: str) -> Any:
 class Tally:
     """Counts by family what was asked, covered and right."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.right: Counter[str] = Counter()
         self.count: Counter[str] = Counter()
-        self.chance: Counter[str] = Counter()
+        self.chance: defaultdict[str, float] = defaultdict(float)
         self.asked = self.covered = 0
 
     def skip(self) -> None:
