@@ -85,7 +85,7 @@ def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
         for name, words in SETTINGS.get(current["kind"], {}).items():
             if name in recorded and name in current and recorded[name] != current[name]:
                 return f"another {words} ({in_words(current[name])}, not {in_words(recorded[name])})"
-    return CHECKSUMS.get(different)
+    return None if different is None else CHECKSUMS[different]
 
 
 def in_words(value: list[int] | float | None) -> str:
@@ -174,7 +174,7 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
     Raises:
         ProvenanceError: features of several backbones were put together.
     """
-    found = []
+    found: list[dict] = []
     for part in (rows.info.description or "").split("\n\n"):  # as `concatenate_datasets` joins them
         provenance = parse(part)
         if provenance is not None and provenance["checksums"] not in [other["checksums"] for other in found]:

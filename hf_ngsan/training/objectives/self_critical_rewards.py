@@ -81,18 +81,18 @@ class CaptionRewards:
         document_frequency: DocumentFrequency | None = None,
     ):
         functions = functions or {}
-        _check_weights(weights, functions)
+        check_weights(weights, functions)
         if tokenizer.eos_token_id is None:
             raise RewardError("The tokenizer has no end token, without which no caption ends; set tokenizer.eos_token.")
         self.weights = {name: float(weight) for name, weight in weights.items() if weight}
         self.functions = {name: (function, float(weight)) for name, (function, weight) in functions.items() if weight}
         self.tokenizer = tokenizer
-        self._eos = tokenizer.eos_token_id
-        self._ignored = tuple({tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self._eos})
-        self._texts = _check_references(references)
-        self._references = self._prepare()
+        self.eos_token_id = tokenizer.eos_token_id
+        self.ignored_tokens = tuple({tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self.eos_token_id})
+        self.texts = check_references(references)
+        self.references = self.prepare_references()
         if "cider_d" in self.weights:
-            self._cider_d = self._make_cider_d(document_frequency)
+            self.cider_d = self.make_cider_d(document_frequency)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
         """Rewards captions.
@@ -116,55 +116,59 @@ class CaptionRewards:
 
     def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
-        ids, images = self._check_samples(token_ids, image_indices)
-        words = cut_sequences(ids, self._eos, (*self._ignored, self._eos))
+        ids, images = self.check_samples(token_ids, image_indices)
+        words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
         known = ids
         if self.tokenizer.unk_token_id is not None:
             known = ids.masked_fill(ids == self.tokenizer.unk_token_id, len(self.tokenizer))
         parts = {}
         if "cider_d" in self.weights:
-            parts["cider_d"] = self._cider_d(known, self._references, images)
+            parts["cider_d"] = self.cider_d(known, self.references, images)
         if "bleu_4" in self.weights:
-            parts["bleu_4"] = self._bleu_4(known, images)
+            parts["bleu_4"] = self.bleu_4(known, images)
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
         if self.functions:
-            captions = self._detokenize(words)
+            captions = self.detokenize(words)
             for name, (function, _) in self.functions.items():
-                parts[name] = _call(name, function, list(captions), [list(self._texts[image]) for image in images])
+                parts[name] = call_function(
+                    name, function, list(captions), [list(self.texts[image]) for image in images]
+                )
         return parts
 
-    def _prepare(self) -> PreparedReferences:
-        flat = [text for texts in self._texts for text in texts]
+    def prepare_references(self) -> PreparedReferences:
+        flat = [text for texts in self.texts for text in texts]
         ids = self.tokenizer(flat, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
-        rows = np.repeat(np.arange(len(self._texts)), [len(texts) for texts in self._texts])
+        rows = np.repeat(np.arange(len(self.texts)), [len(texts) for texts in self.texts])
         has_words = np.fromiter(map(bool, ids), dtype=bool, count=len(ids))
-        number = np.bincount(rows[has_words], minlength=len(self._texts))
+        number = np.bincount(rows[has_words], minlength=len(self.texts))
         if not number.all():
             raise RewardError(
                 f"Row {number.argmin()} of the training data has no word in its captions; "
                 "give it a reference caption or leave it out of self-critical training."
             )
-        captions = cut_sequences([[*words, self._eos] for words in ids if words], self._eos, self._ignored)
+        captions = cut_sequences(
+            [[*words, self.eos_token_id] for words in ids if words], self.eos_token_id, self.ignored_tokens
+        )
         return PreparedReferences(captions, np.cumsum(number) - number, number)
 
-    def _make_cider_d(self, frequency: DocumentFrequency | None) -> CiderDReward:
+    def make_cider_d(self, frequency: DocumentFrequency | None) -> CiderDReward:
         try:
             if frequency is None:
-                rows = np.repeat(np.arange(len(self._references)), self._references.number)
-                levels = count_ngrams(self._references.captions)
-                frequency = DocumentFrequency.from_sequences(levels, rows, None, self._eos, self._ignored)
-            reward = CiderDReward(frequency, self._eos, self._ignored)
+                rows = np.repeat(np.arange(len(self.references)), self.references.number)
+                levels = count_ngrams(self.references.captions)
+                frequency = DocumentFrequency.from_sequences(levels, rows, None, self.eos_token_id, self.ignored_tokens)
+            reward = CiderDReward(frequency, self.eos_token_id, self.ignored_tokens)
         except ValueError as error:
             raise RewardError(str(error)) from error
-        if frequency.eos_token_id != self._eos:
+        if frequency.eos_token_id != self.eos_token_id:
             raise RewardError(
                 f"The document frequencies were counted with the end token {frequency.eos_token_id}, but that of the "
-                f"tokenizer is {self._eos}; count them with this tokenizer and eos_token_id={self._eos}."
+                f"tokenizer is {self.eos_token_id}; count them with this tokenizer and its eos_token_id."
             )
         return reward
 
-    def _check_samples(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    def check_samples(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
         ids, images = token_ids.detach().cpu(), image_indices.detach().cpu()
         for name, tensor in (("token_ids", ids), ("image_indices", images)):
             if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
@@ -174,23 +178,23 @@ class CaptionRewards:
                 "token_ids must have the shape (R, T) and image_indices the shape (R,), not "
                 f"{tuple(ids.shape)} and {tuple(images.shape)}."
             )
-        if len(images) and not 0 <= int(images.min()) <= int(images.max()) < len(self._texts):
+        if len(images) and not 0 <= int(images.min()) <= int(images.max()) < len(self.texts):
             raise RewardError(
-                f"image_indices must lie between 0 and {len(self._texts) - 1}, the rows with references, but go from "
+                f"image_indices must lie between 0 and {len(self.texts) - 1}, the rows with references, but go from "
                 f"{images.min()} to {images.max()}."
             )
         return ids, images.numpy()
 
-    def _bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
+    def bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
         # Each candidate stands as an image of its own, with a copy of the references.
-        references = self._references
+        references = self.references
         owners, captions = expand_ranges(references.first[images], references.number[images])
-        candidates = cut_sequences(token_ids, self._eos, self._ignored)
+        candidates = cut_sequences(token_ids, self.eos_token_id, self.ignored_tokens)
         groups = ScoredGroups(references.captions.take(captions), owners, candidates, np.arange(len(images)))
         _, scores = bleu_scores(groups)
         return torch.from_numpy(scores[:, 3])
 
-    def _detokenize(self, words: WordSequences) -> list[str]:
+    def detokenize(self, words: WordSequences) -> list[str]:
         captions = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
         return self.tokenizer.batch_decode([ids.tolist() for ids in captions], skip_special_tokens=True)
 
@@ -242,7 +246,7 @@ def load_reward_function(name: str) -> RewardFunction:
     return function
 
 
-def _check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]) -> None:
+def check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]) -> None:
     for name in weights:
         if name not in CaptionRewards.NAMES:
             raise RewardError(
@@ -260,7 +264,7 @@ def _check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[R
         raise RewardError("No reward has a weight other than 0; give one, for example cider_d: 1.0.")
 
 
-def _check_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
+def check_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
     checked = []
     for row, captions in enumerate(references):
         if isinstance(captions, str):
@@ -279,7 +283,9 @@ def _check_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
     return checked
 
 
-def _call(name: str, function: RewardFunction, captions: list[str], references: list[list[str]]) -> torch.Tensor:
+def call_function(
+    name: str, function: RewardFunction, captions: list[str], references: list[list[str]]
+) -> torch.Tensor:
     number, first = len(captions), list(captions)
     try:
         values = function(captions, references)
