@@ -79,7 +79,7 @@ def image_files(places: Iterable[str]) -> Iterator[str]:
     for place in places:
         if os.path.isdir(place):
             listed = list_images(place)
-            yield from (str(listed.path_of(index)) for index in range(len(listed)))
+            yield from (str(listed.folder / image.file_name) for image in listed.images)
         else:
             yield place
 
