@@ -7,7 +7,7 @@ import datasets
 from datasets import Dataset, DatasetDict
 
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
-from .errors import DataError
+from .errors import DataError, reason_of
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -60,8 +60,9 @@ def open_saved(directory: Path) -> Dataset | DatasetDict:
     except IndexError:  # what the datasets library says of a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{directory} cannot be loaded as a saved dataset: {reason}; save it again.") from error
+        raise DataError(
+            f"{directory} cannot be loaded as a saved dataset ({reason_of(error)}); save it again."
+        ) from error
 
 
 def choose_split(saved: Dataset | DatasetDict, directory: str, split: str) -> Dataset:

@@ -1,6 +1,6 @@
 """From an epoch's order of rows to the batches that one process works through."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -63,16 +63,40 @@ def split_evenly(items: list, num_parts: int) -> list[list]:
     return [items[start:end] for start, end in pairwise(bounds)]
 
 
-def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> DataLoader:
-    """Loads updates `first`, `first + 1`, ... in order, without touching the global random state."""
-    return DataLoader(
-        batches,
+class ErrorsAsItems(Dataset):
+    """Gives what a dataset raises for bad input as the item, which loading processes hand over without a traceback."""
+
+    def __init__(self, items: UpdateBatches) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> list[MicroBatch] | ValueError | OSError:
+        try:
+            return self.items[index]
+        except (ValueError, OSError) as error:
+            return error
+
+
+def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> Iterator[list[MicroBatch]]:
+    """Yields updates `first`, `first + 1`, ... in order, without touching the global random state.
+
+    Raises:
+        ValueError, OSError: a row cannot be read or collated.
+    """
+    loader = DataLoader(
+        ErrorsAsItems(batches),
         batch_size=None,
         sampler=range(first, len(batches)),
         collate_fn=as_it_is,
         num_workers=num_workers,
         generator=torch.Generator(),
     )
+    for item in loader:
+        if isinstance(item, ValueError | OSError):
+            raise item
+        yield item
 
 
 def as_it_is(item: Any) -> Any:

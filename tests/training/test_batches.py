@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,3 +34,22 @@ def test_loading_starts_in_the_middle_and_in_other_processes():
     batches = UpdateBatches(list(range(10)), collate, [[index] for index in range(10)], num_parts=1)
     loaded = list(update_loader(batches, first=7, num_workers=1))
     assert [update[0].inputs["rows"].item() for update in loaded] == [7, 8, 9]
+
+
+class Rows(list):
+    """Rows of which one cannot be read."""
+
+    def __getitem__(self, index):
+        if index == 2:
+            raise ValueError("Row 2 is damaged.")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_a_row_is_the_same_from_another_process(num_workers):
+    batches = UpdateBatches(Rows(range(4)), collate, [[0, 1], [2], [3]], num_parts=1)
+    updates = update_loader(batches, first=0, num_workers=num_workers)
+    assert next(updates)[0].inputs["rows"].tolist() == [0, 1]
+    with pytest.raises(ValueError) as error:
+        next(updates)
+    assert str(error.value) == "Row 2 is damaged."

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.formatting import PythonFormatter, _register_formatter
+from PIL import UnidentifiedImageError
 
-from ..errors import DataError
+from ..errors import DataError, reason_of
 
 FORMAT = "hf_ngsan_images"
 
@@ -54,7 +55,8 @@ class NamingFormatter(PythonFormatter):
             return error
         known = [f"{key} {row[key][0]}" for key in ("image_id", "file_name") if key in row.column_names]
         which = f"the image with {', '.join(known)}" if known else "an image"
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        is_unknown = isinstance(error, UnidentifiedImageError)  # which names an object in memory
+        reason = "no image format that Pillow knows" if is_unknown else reason_of(error)
         return DataError(f"{self.origin.name}: {which} cannot be read ({reason}); replace it or leave its row out.")
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
-from ..errors import DataError
+from ..errors import DataError, reason_of
 from .captions import gather_captions
 from .columns import Columns, find_columns, is_text
 from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, whole_numbers
 from .reading import naming_rows
-from .sources import open_split, reason_of
+from .sources import open_split
 
 
 def load_images(

@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from ..errors import DataError
+from ..errors import DataError, reason_of
 from ..prepared import naming_the_cache
 from ..splits import find_split
 
@@ -143,11 +143,6 @@ def root_of(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-def reason_of(error: BaseException) -> str:
-    """What an error says, in one line and without its full stop."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 @contextmanager
