@@ -119,6 +119,22 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def is_empty(folder: Path) -> bool:
+    """Returns whether a folder is absent or holds nothing but what an interrupted write left behind."""
+    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())
+
+
+def check_place(path: Path) -> None:
+    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be."""
+    folder = path.absolute().parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{path} cannot be made: {folder} is a file, not a folder; choose another place.")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path} cannot be made: {folder} cannot be written to; choose another place.")
+
+
 def fill_temporary_folder(target: Path, write: Callable[[Path], None]) -> Path:
     temporary = temporary_path(target)
     shutil.rmtree(temporary, ignore_errors=True)

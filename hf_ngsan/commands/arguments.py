@@ -2,8 +2,10 @@
 
 import argparse
 import os
+from pathlib import Path
 
 from ..data import describe_readers
+from ..files import check_place, is_empty
 
 DATASETS = f"datasets:\n{describe_readers()}"
 VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
@@ -103,10 +105,12 @@ def check_output_file(path: str) -> None:
     """Raises an OSError for a file that could not be written, before hours are spent on what it shall hold."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"--output {path} is a folder; name a file, such as captions.json.")
-    folder = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        raise NotADirectoryError(f"--output {path}: {folder} is a file, not a folder; name another place.")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"--output {path}: {folder} cannot be written to; name another place.")
+    check_place(Path(path))
+
+
+def check_new_folder(path: str) -> None:
+    """Raises an OSError for a folder that exists and holds something, or could not be made."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and is_empty(folder)):
+        raise FileExistsError(f"--output {path} exists already; choose another folder.")
+    check_place(folder)

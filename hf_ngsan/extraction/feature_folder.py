@@ -24,6 +24,7 @@ from datasets.arrow_writer import ArrowWriter
 from ..files import (
     TEMPORARY_PREFIX,
     flush_to_disk,
+    is_empty,
     rename_durably,
     sha256,
     temporary_path,
@@ -83,7 +84,7 @@ def check_output_folder(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ExtractionError(f"The output folder {folder} is a file; choose another.")
-    if not is_new(folder) and not (folder / METADATA).is_file():
+    if not is_empty(folder) and not (folder / METADATA).is_file():
         raise ExtractionError(
             f"The output folder {folder} holds files that are no extraction ({METADATA} is missing); choose another."
         )
@@ -94,11 +95,6 @@ def check_output_folder(folder: Path) -> None:
         raise ExtractionError(f"The output folder {folder} cannot be made: {place} is a file; choose another.")
     if not os.access(place, os.W_OK):
         raise ExtractionError(f"The output folder {folder} cannot be written to; choose another.")
-
-
-def is_new(folder: Path) -> bool:
-    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
-    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())
 
 
 @dataclass(frozen=True)

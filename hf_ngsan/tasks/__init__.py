@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .attached_vision import attach_vision
     from .caption_evaluation import Evaluation, evaluate_captioner
     from .caption_generation import caption_batch, generate_captions
     from .captioned_images import CaptionedImage, caption_images
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "attached_vision": ["attach_vision"],
         "caption_evaluation": ["Evaluation", "evaluate_captioner"],
         "captioned_images": ["CaptionedImage", "caption_images"],
         "caption_generation": ["caption_batch", "generate_captions"],

@@ -1,9 +1,8 @@
 """The folder of a training run: begun, resumed or refused, never mixed with anything else."""
 
 import shutil
-from pathlib import Path
 
-from ..files import TEMPORARY_PREFIX, remove_leftovers
+from ..files import is_empty, remove_leftovers
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
 RECIPE_FILE = "recipe.yaml"
@@ -50,8 +49,3 @@ def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
     remove_leftovers(recipe.output_dir)
     save_recipe(recipe, recipe.output_dir / RECIPE_FILE)
-
-
-def is_empty(folder: Path) -> bool:
-    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
-    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())

@@ -1,0 +1,124 @@
+"""`hf-ngsan attach-vision`: extract once, train on features, attach the vision encoder, caption photographs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading import load_captioner, save_model
+from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
+from tests.models.tiny_photos import PHOTOS
+from tests.tasks.tiny import tiny_sections
+
+from .running import fails, prints
+
+MODEL = {"dropout": 0.0, "attention_dropout": 0.0, "query_norm": None, "initializer_range": 0.2}
+TRAINING = {"epochs": 40, "batch_size": 1, "schedule": "constant"}
+CAPTIONS = ["a red circle", "a blue square left of a dot", "two dots", "a small star above a red circle", "a dot"]
+
+
+def write_backbone(folder: Path, seed: int = 0, **processor) -> Path:
+    tiny_vision(seed).backbone.save_pretrained(folder)
+    tiny_processor(**processor).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def journey(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos, backbones, features, and a run that was trained on the features."""
+    folder = tmp_path_factory.mktemp("journey")
+    write_backbone(folder / "backbone")
+    write_backbone(folder / "other", seed=1)
+    photos = folder / "photos"
+    photos.mkdir()
+    for number, photo in enumerate(PHOTOS, start=1):
+        photo.save(photos / f"{number:06d}.png")
+    names = {number: f"{number:06d}.png" for number in range(1, len(CAPTIONS) + 1)}
+    captions = {number: [caption] for number, caption in zip(names, CAPTIONS, strict=True)}
+    file = write_coco_file(photos / "captions.json", names, captions)
+    extract = ["extract", "--images", file, "--backbone", folder / "backbone", "--grid-size", 2, 2, "--split", "train"]
+    extract += ["--dtype", "float32", "--num-workers", 0, "--output", folder / "features"]
+    assert main(list(map(str, extract))) == 0
+    data = {"spec": f"features:{folder / 'features'}", "validation_split": None}
+    sections = tiny_sections(folder / "run", model=MODEL, data=data, training=TRAINING)
+    (folder / "train.yaml").write_text(yaml.safe_dump(sections))
+    assert main(["train", "--config", str(folder / "train.yaml")]) == 0
+    return folder
+
+
+def attach(folder: Path, output: Path, *, model: str = "run", backbone: str = "backbone", grid=(2, 2)) -> list:
+    words = ["attach-vision", "--model", folder / model, "--backbone", folder / backbone, "--output", output]
+    return [*words, "--grid-size", *grid] if grid else words
+
+
+def captions(capsys, *arguments) -> list[str]:
+    return [line.split("\t")[1] for line in prints(capsys, "caption", *arguments).splitlines()]
+
+
+def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
+    output = tmp_path / "new" / "captioner"
+    prints(capsys, *attach(journey, output))
+    of_photos = captions(capsys, "--model", output, journey / "photos")
+    data = ["--data", f"features:{journey / 'features'}", "--split", "train"]
+    assert of_photos == captions(capsys, "--model", journey / "run", *data)
+    assert of_photos == captions(capsys, "--model", output, *data)
+    assert of_photos == CAPTIONS
+    assert os.listdir(output.parent) == ["captioner"]
+
+    model, processor = load_captioner(output)
+    trained, _ = load_captioner(journey / "run")
+    assert model.generation_config.num_beams == trained.generation_config.num_beams
+    assert model.config.features_provenance == trained.config.features_provenance
+    assert processor.image_processor.size == tiny_processor().size
+
+
+def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):
+    write_backbone(tmp_path / "processor", image_mean=[0.0, 0.0, 0.0])
+    output = tmp_path / "captioner"
+    assert "other weights" in fails(capsys, *attach(journey, output, backbone="other"))
+    assert "2 x 3, not 2 x 2" in fails(capsys, *attach(journey, output, grid=(2, 3)))
+    assert "not 2 x 2" in fails(capsys, *attach(journey, output, grid=None))
+    assert "another preprocessing" in fails(capsys, *attach(journey, output, backbone=tmp_path / "processor"))
+    assert "does not apply" in fails(capsys, *attach(journey, output), "--num-regions", 3)
+    assert str(journey / "nothing") in fails(capsys, *attach(journey, output, backbone="nothing"))
+    assert not output.exists()
+
+
+def test_of_unknown_features_the_dimension_alone_is_compared(journey, tmp_path, capsys, caplog):
+    model, processor = load_captioner(journey / "run")
+    model.config.features_provenance = None
+    save_model(model, processor, tmp_path / "forgetful")
+    prints(capsys, *attach(journey, tmp_path / "captioner", model=tmp_path / "forgetful", backbone="other"))
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert str(tmp_path / "forgetful") in record.getMessage() and "dimension, 8," in record.getMessage()
+
+    config = json.loads((tmp_path / "forgetful" / "config.json").read_text())
+    (tmp_path / "forgetful" / "config.json").write_text(json.dumps({**config, "visual_feature_size": 6}))
+    message = fails(capsys, *attach(journey, tmp_path / "refused", model=tmp_path / "forgetful"))
+    assert "is 8" in message and "visual_feature_size=6" in message
+    assert not (tmp_path / "refused").exists()
+
+
+def test_folders_that_cannot_be_used(journey, tmp_path, capsys):
+    prints(capsys, *attach(journey, tmp_path / "captioner"))
+    before = sorted((tmp_path / "captioner").iterdir())
+    assert str(tmp_path / "captioner") in fails(capsys, *attach(journey, tmp_path / "captioner"))
+    assert sorted((tmp_path / "captioner").iterdir()) == before
+    again = attach(journey, tmp_path / "again", model=tmp_path / "captioner")
+    assert "has a vision encoder already" in fails(capsys, *again)
+    assert "no model folder" in fails(capsys, *attach(journey, tmp_path / "again", model="nothing"))
+    (tmp_path / "file").touch()
+    assert "is a file" in fails(capsys, *attach(journey, tmp_path / "file" / "captioner"))
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_failure_while_writing_leaves_nothing(journey, tmp_path, capsys, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device", "model.safetensors")
+
+    monkeypatch.setattr("hf_ngsan.loading.save_model", full)
+    assert "No space left" in fails(capsys, *attach(journey, tmp_path / "captioner"))
+    assert not list(tmp_path.iterdir())
