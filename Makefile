@@ -25,12 +25,15 @@ install: $(VENV)/installed-dev  ## install the package with all that its develop
 demo: $(VENV)/installed-demo  ## train captioners on drawn scenes, compare them, caption; results in runs/demo
 	$(BIN)/hf-ngsan demo
 
+# Tests of a file stay together, as they share what is costly to make.
+TEST_PROCESSES ?= 2
+
 # Small tensors are no faster on several threads, and far slower on a busy machine.
 test slow: export OMP_NUM_THREADS ?= 1
 
 test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
 	$(BIN)/python -m tests.transformers_suite
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 slow: $(VENV)/installed-test  ## run the slow tests
 	$(BIN)/python -m tests.transformers_suite

@@ -1,19 +1,36 @@
 """The examples in docstrings give what they show."""
 
 import doctest
+import re
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
 from .test_layers import FILES, module_name
 
-PACKAGES = ("metrics", "visualization")
-MODULES = [
-    module_name(file) for file, path in FILES.items() if file.split("/")[0] in PACKAGES and ">>> " in path.read_text()
-]
+MODULES = [module_name(file) for file, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")]
+
+
+class FencedExamples(doctest.DocTestParser):
+    """Reads examples in fenced blocks of Markdown, whose closing fence is no output."""
+
+    def parse(self, string: str, name: str = "<string>") -> list:
+        return super().parse(re.sub(r"^( *)```$", r"\1", string, flags=re.MULTILINE), name)
+
+
+def examples_of(module: ModuleType) -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder(parser=FencedExamples()).find(module) if test.examples]
+
+
+def test_all_examples_are_found():
+    assert len(MODULES) > 10
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_of(name):
-    failed, attempted = doctest.testmod(import_module(name))
-    assert attempted and not failed
+def test_examples_of(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = examples_of(import_module(name))
+    assert examples
+    for example in examples:
+        assert doctest.DocTestRunner().run(example).failed == 0

@@ -88,9 +88,23 @@ def extract_features(
     Example:
 
     ```python
-    >>> model, image_processor = load_vision("microsoft/resnet-50", grid_size=[7, 7])
-    >>> extract_features(model, image_processor, "photos", "features", split="train")
-    >>> load_data("features:features", "train")
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel
+    >>> from hf_ngsan.data import load_data
+    >>> from hf_ngsan.extraction import extract_features
+
+    >>> Path("photos").mkdir()
+    >>> for number in range(3):
+    ...     Image.new("RGB", (80, 60), (number, 0, 0)).save(f"photos/{number}.png")
+    >>> backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+    >>> model = VisionModel(VisionConfig(backbone_config=backbone, grid_size=[7, 7]))  # or a trained one, `load_vision`
+    >>> image_processor = CaptioningImageProcessor(size={"height": 32, "width": 32})
+    >>> extract_features(model, image_processor, "photos", "features", split="train", num_workers=0).num_rows
+    3
+    >>> load_data("features:features", "train")[0]["visual_features"].shape
+    (49, 8)
+
     ```
     """
     if dtype not in DTYPES:

@@ -132,7 +132,8 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
     >>> import torch
     >>> from hf_ngsan import SpatialCaptionerConfig, SpatialCaptionerForConditionalGeneration
 
-    >>> config = SpatialCaptionerConfig(vocab_size=100, hidden_size=32, visual_feature_size=16, num_attention_heads=4)
+    >>> sizes = {"hidden_size": 32, "visual_feature_size": 16, "num_attention_heads": 4}
+    >>> config = SpatialCaptionerConfig(vocab_size=100, vision_config=None, **sizes)  # without its VGG: features only
     >>> model = SpatialCaptionerForConditionalGeneration(config).eval()
     >>> model.generate(visual_features=torch.rand(1, 14 * 14, 16), num_beams=3).shape[0]
     1

@@ -6,15 +6,6 @@ import datasets
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
-def shared_cache(tmp_path_factory):
-    """Prepared data go to a folder of this test run."""
-    before = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("datasets")
-    yield datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = before
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache for one test."""

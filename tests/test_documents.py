@@ -1,0 +1,74 @@
+"""README and the pages of docs/ are true: their Python runs, and their commands are ones that exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hf_ngsan.cli import parse
+from hf_ngsan.configs import find_config
+from hf_ngsan.demo import main as demo
+from tests.test_demo import TINY_DEMO
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
+RUN_ELSEWHERE = {"docs/adding_a_model.md"}
+"""Pages whose blocks another test runs."""
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The calls of `hf-ngsan` in the shell blocks of a page, without comments."""
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line[1:] for line in words if line and line[0] == "hf-ngsan"]
+
+
+@pytest.fixture(scope="module")
+def folder_of_the_demo(tmp_path_factory):
+    """A folder in which a tiny demo has run."""
+    folder = tmp_path_factory.mktemp("documents")
+    demo(folder / "runs" / "demo", **TINY_DEMO)
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE], ids=name_of)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, folder_of_the_demo, monkeypatch, capsys):
+    monkeypatch.chdir(folder_of_the_demo)
+    names = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_of_a_page_exist(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for command in commands_of(page):
+        options = parse(command)
+        if hasattr(options, "config"):
+            assert find_config(options.config)
+
+
+def test_readme_has_python_and_commands():
+    readme = PAGES[0]
+    assert len(blocks(readme, "python")) >= 3
+    assert len(commands_of(readme)) >= 5
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
+    for target in targets:
+        assert target.startswith(("https://", "http://")) or (page.parent / target).exists(), target
+    for script in re.findall(r"python ((?:benchmarks|conversion|examples)/\w+\.py)", page.read_text(encoding="utf-8")):
+        assert (ROOT / script).is_file(), script
