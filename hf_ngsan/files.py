@@ -52,7 +52,7 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
         raise
 
 
-def write_folder_atomically(target: Path, write: Callable[[Path], None], manifest: bool = True) -> None:
+def write_folder_atomically(target: Path, write: Callable[[Path], object], manifest: bool = True) -> None:
     """Makes a new folder: `write(temporary)` fills it, a rename shows it. A folder of that name is replaced.
 
     Args:
@@ -69,7 +69,7 @@ def write_folder_atomically(target: Path, write: Callable[[Path], None], manifes
     rename_durably(temporary, target)
 
 
-def replace_folder_contents(target: Path, write: Callable[[Path], None]) -> None:
+def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
     """Renews a folder in which one file at most has changed, by atomic renames of its files.
 
     A renewed model folder differs from the old one in its weights alone, so a reader, or a crash, meets the old model
@@ -135,7 +135,7 @@ def check_place(path: Path) -> None:
         raise PermissionError(f"{path} cannot be made: {folder} cannot be written to; choose another place.")
 
 
-def fill_temporary_folder(target: Path, write: Callable[[Path], None]) -> Path:
+def fill_temporary_folder(target: Path, write: Callable[[Path], object]) -> Path:
     temporary = temporary_path(target)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

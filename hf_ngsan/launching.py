@@ -6,9 +6,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 
-def launch_processes(command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None):
+def launch_processes(
+    command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None
+) -> None:
     """Replaces this process by `num_processes` ones of the same command, unless it is one of them already.
 
     `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
@@ -42,7 +48,7 @@ def processes_asked_of_accelerate() -> int:
     return int(asked[1]) if asked else 1
 
 
-def make_accelerator(**options):
+def make_accelerator(**options: Any) -> "Accelerator":
     """Returns an `accelerate.Accelerator` that joins the processes of `torchrun` on a machine without a GPU too.
 
     Args:
@@ -59,7 +65,7 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def leave_process_group():
+def leave_process_group() -> None:
     """Ends the connections between processes, if there are several, at the end of what they do together."""
     from accelerate import PartialState
 

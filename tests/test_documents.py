@@ -8,8 +8,10 @@ import pytest
 
 from hf_ngsan.cli import parse
 from hf_ngsan.configs import find_config
-from hf_ngsan.demo import main as demo
-from tests.test_demo import TINY_DEMO
+from hf_ngsan.demo.journey import SHOWN, use, use_on_pixels
+from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe
+from hf_ngsan.tasks import train
+from tests.test_demo import TINY, TINY_PIXELS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
@@ -36,9 +38,15 @@ def commands_of(page: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_demo(tmp_path_factory):
-    """A folder in which a tiny demo has run."""
+    """A folder in which the last part of the demo has run, with two tiny captioners."""
     folder = tmp_path_factory.mktemp("documents")
-    demo(folder / "runs" / "demo", **TINY_DEMO)
+    output = folder / "runs" / "demo"
+    of_regions = scenes_recipe(SHOWN, output / "regions", changes=TINY)
+    of_pixels = scenes_recipe(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
+    for recipe in (of_regions, of_pixels):
+        train(recipe)
+    use(of_regions, output)
+    use_on_pixels(of_pixels, output)
     return folder
 
 

@@ -3,6 +3,9 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
@@ -12,7 +15,7 @@ from ..loading import load_captioner
 from ..tasks.caption_rows import load_rows
 from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
-from .recipes import FROM_PIXELS, IN_BRIEF, folder_name, scenes_recipe
+from .recipes import FROM_PIXELS, IN_BRIEF, Sections, folder_name, scenes_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
@@ -24,13 +27,13 @@ def main(
     output: str | Path = "runs/demo",
     seed: int = 0,
     retrain: bool = False,
-    changes: Mapping[str, Mapping] | None = None,
-    pixel_changes: Mapping[str, Mapping] = IN_BRIEF,
+    changes: Sections | None = None,
+    pixel_changes: Sections = IN_BRIEF,
 ) -> int:
-    """Train SAN, NG-SAN and NG-SAN with signed geometry alike, and a captioner of pixels; compare and use them.
+    """Trains SAN, NG-SAN and NG-SAN with signed geometry alike, and a captioner of pixels; compares and uses them.
 
-    Prints what it does and a table. What an earlier call has finished is not done again; what it has begun is gone on
-    with. `output` gets
+    Prints what it does and a table. What an earlier call has finished is not done again; what it has begun
+    is resumed. `output` gets
 
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
@@ -70,8 +73,8 @@ def main(
     return 0
 
 
-def use(recipe: Recipe, output: Path):
-    """Save a trained captioner with its code, load it as anyone would, caption scenes with it and explain a caption."""
+def use(recipe: Recipe, output: Path) -> None:
+    """Saves a trained captioner with its code, loads it as anyone would, captions scenes with it and explains one."""
     from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
 
     folder = output / "model"
@@ -80,7 +83,8 @@ def use(recipe: Recipe, output: Path):
 
     rows = load_rows(recipe.data.spec, "test")
     rows = rows.select(range(min(NUM_CAPTIONS, len(rows))))
-    captions = [found[0]["generated_text"] for found in pipeline("image-to-text", model=str(folder))(rows)]
+    captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
+    captions = [found[0]["generated_text"] for found in captioner(rows)]
     entries = [
         {"image_id": row["image_id"], "caption": caption, "references": row["captions"]}
         for row, caption in zip(rows, captions, strict=True)
@@ -95,8 +99,8 @@ def use(recipe: Recipe, output: Path):
     print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
 
 
-def explain_caption(model, processor, row: Mapping, path: Path):
-    """Draw a scene with its caption and the attention of the relation's first word."""
+def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: Path) -> None:
+    """Draws a scene with its caption and the attention of the relation's first word."""
     inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
     [attention] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
     statement = Statement.parse(" ".join(attention.words))
@@ -104,15 +108,15 @@ def explain_caption(model, processor, row: Mapping, path: Path):
     save_figure(plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"]), path)
 
 
-def use_on_pixels(recipe: Recipe, output: Path):
-    """Let a captioner of pixels caption a drawing, as anyone would, and show where each of its words looked."""
+def use_on_pixels(recipe: Recipe, output: Path) -> None:
+    """Lets a captioner of pixels caption a drawing, as anyone would, and shows where each of its words looked."""
     from PIL import Image
     from transformers import pipeline
 
     folder, drawing = output / "pixel-model", output / "scene.png"
     replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
     draw_scene(load_rows(recipe.data.spec, "test")[0]).save(drawing)
-    captioner = pipeline("image-to-text", model=str(folder))
+    captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     [answer] = captioner(str(drawing), return_attention=True)
     print(f'\npipeline("image-to-text", model="{folder}")("{drawing}")')
     print(f"  {answer['generated_text']}")

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..tasks import CaptioningRecipe
 
-SCENES = {
+Sections = Mapping[str, Mapping[str, Any]]
+
+SCENES: Sections = {
     "model": {
         "hidden_size": 64,
         "num_hidden_layers": 1,
@@ -31,7 +34,7 @@ SCENES = {
 }
 """The recipe of NG-SAN on the regions of synthetic scenes: what differs from the defaults of `CaptioningRecipe`."""
 
-VARIANTS = {
+VARIANTS: Sections = {
     "SAN": {"query_norm": None, "geometric_bias": []},
     "N-SAN": {"geometric_bias": []},
     "G-SAN": {"query_norm": None},
@@ -42,7 +45,7 @@ VARIANTS = {
 
 FROM_PIXELS = "from pixels"
 
-PIXELS = {
+PIXELS: Sections = {
     "model": {
         "model_type": "spatial_captioner",
         "hidden_size": 64,
@@ -83,7 +86,7 @@ PIXELS = {
 }
 """The spatial captioner on the pixels of synthetic scenes: what differs from the defaults of `CaptioningRecipe`."""
 
-IN_BRIEF = {
+IN_BRIEF: Sections = {
     "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
@@ -91,9 +94,7 @@ IN_BRIEF = {
 """What the demo changes in it, to be done in time; relations are then learnt less well."""
 
 
-def scenes_recipe(
-    variant: str, output_dir: Path, seed: int = 0, changes: Mapping[str, Mapping] | None = None
-) -> CaptioningRecipe:
+def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> CaptioningRecipe:
     """The recipe of a captioner of synthetic scenes; `seed` is that of the scenes and of the weights.
 
     Args:

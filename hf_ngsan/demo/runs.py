@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -23,8 +23,8 @@ CHANCE = 0.5
 """Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
 
 
-def check_earlier_run(recipe: Recipe, retrain: bool):
-    """Raise a RecipeError if the folder of a run holds one of another recipe, unless that is to be replaced."""
+def check_earlier_run(recipe: Recipe, retrain: bool) -> None:
+    """Raises a RecipeError if the folder of a run holds one of another recipe, unless that is to be replaced."""
     earlier = recipe.output_dir / RECIPE_FILE
     if not retrain and earlier.is_file() and load_recipe(earlier).changes_that_break_resuming(recipe):
         raise RecipeError(
@@ -34,7 +34,7 @@ def check_earlier_run(recipe: Recipe, retrain: bool):
 
 
 def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> dict[str, dict[str, float]]:
-    """Train and score the variants that are not there yet, side by side; returns the scores of all."""
+    """Trains and scores the variants that are not there yet, side by side; returns the scores of all."""
     missing = {name: recipe for name, recipe in recipes.items() if retrain or read_scores(recipe) is None}
     if missing:
         print(
@@ -43,11 +43,12 @@ def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> d
         train_side_by_side(missing, retrain)
     else:
         print("All captioners are trained already; --retrain trains them again.", flush=True)
-    return {name: read_scores(recipe) for name, recipe in recipes.items()}
+    scores = {name: read_scores(recipe) for name, recipe in recipes.items()}
+    return {name: values for name, values in scores.items() if values is not None}
 
 
-def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool):
-    """Train and score each variant in a process of its own, with one progress bar for all."""
+def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool) -> None:
+    """Trains and scores each variant in a process of its own, with one progress bar for all."""
     total = sum(recipe.training.epochs for recipe in recipes.values())
     with (
         ProcessPoolExecutor(len(recipes), mp_context=get_context("spawn"), initializer=be_silent) as pool,
@@ -67,13 +68,13 @@ def finished_epochs(recipe: Recipe) -> int:
     return len(history.read_text(encoding="utf-8").splitlines()) if history.is_file() else 0
 
 
-def be_silent():
-    """Let a process beside others write nothing between their lines; what it raises reaches the first process."""
+def be_silent() -> None:
+    """Lets a process beside others write nothing between their lines; what it raises reaches the first process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
-    """Train a captioner of scenes and score it on the test scenes; the scores and captions go into the run's folder.
+    """Trains a captioner of scenes and scores it on the test scenes; the scores and captions go into the run's folder.
 
     Returns:
         What `evaluate_captioner` measures, relation accuracy included, and `training_seconds`.
@@ -94,12 +95,12 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
 
 
 def read_scores(recipe: Recipe) -> dict[str, float] | None:
-    """The scores of a finished run; None if it is not finished."""
+    """Returns the scores of a finished run; None if it is not finished."""
     file = recipe.output_dir / "scores.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-def print_table(scores: Mapping[str, Mapping[str, float]]):
+def print_table(scores: Mapping[str, Mapping[str, float]]) -> None:
     print(f"\n{'':15}{'CIDEr-D':>10}{'BLEU-4':>10}{'objects':>10}{'relations: symmetric':>24}{'directional':>14}")
     for name, values in scores.items():
         print(
@@ -110,7 +111,7 @@ def print_table(scores: Mapping[str, Mapping[str, float]]):
 
 
 @contextmanager
-def calm_logs():
+def calm_logs() -> Iterator[None]:
     """Inside the `with` block transformers and the training loop report errors only."""
     from transformers.utils import logging as transformers_logging
 

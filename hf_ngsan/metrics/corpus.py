@@ -31,7 +31,7 @@ class CaptionCorpus:
 
     def __init__(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
-    ):
+    ) -> None:
         check_captions(predictions, references)
         if not len(predictions):
             raise ValueError("There is nothing to score: the list of predictions is empty.")

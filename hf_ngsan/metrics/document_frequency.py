@@ -56,7 +56,7 @@ class DocumentFrequency:
         vocabulary: Iterable[str] | None = None,
         eos_token_id: int | None = None,
         ignored_token_ids: Iterable[int] = (),
-    ):
+    ) -> None:
         self.table = table
         self.counts = counts
         self.num_documents = int(num_documents)

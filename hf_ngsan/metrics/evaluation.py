@@ -44,7 +44,7 @@ class TfIdfMetric(CaptionMetric):
 
     variant: Literal["cider_d", "cider"]
 
-    def __init__(self, document_frequency: DocumentFrequency | None = None, **kwargs: Any):
+    def __init__(self, document_frequency: DocumentFrequency | None = None, **kwargs: Any) -> None:
         self.document_frequency = document_frequency
         super().__init__(**kwargs)
 
@@ -122,7 +122,7 @@ class CaptionMetrics(CaptionMetric):
 
     def __init__(
         self, document_frequency: DocumentFrequency | None = None, metrics: Sequence[str] = DEFAULT, **kwargs: Any
-    ):
+    ) -> None:
         unknown = [name for name in metrics if name not in self.DEFAULT + self.OPTIONAL]
         if unknown:
             raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(self.DEFAULT + self.OPTIONAL)}.")

@@ -32,7 +32,7 @@ class ScoredGroups:
         reference_images: np.ndarray,
         candidates: WordSequences,
         candidate_images: np.ndarray,
-    ):
+    ) -> None:
         images = np.concatenate([reference_images, candidate_images])
         by_image = np.argsort(images, kind="stable")
         place = np.empty_like(by_image)

@@ -30,7 +30,7 @@ class JavaMetric(CaptionMetric):
     display_name: str
     needed_files: Mapping[str, str] = {}
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, **kwargs: Any) -> None:
         self.folder = self.preflight()
         super().__init__(**kwargs)
 

@@ -30,7 +30,7 @@ class CaptionMetric(evaluate.Metric):
 
     summary = ""
 
-    def __init__(self, tokenizer: TokenizerChoice = "ptb", keep_in_memory: bool | None = None, **kwargs: Any):
+    def __init__(self, tokenizer: TokenizerChoice = "ptb", keep_in_memory: bool | None = None, **kwargs: Any) -> None:
         in_memory = kwargs.get("num_process", 1) == 1 if keep_in_memory is None else keep_in_memory
         self.tokenizer: TokenizerChoice = tokenizer
         super().__init__(keep_in_memory=in_memory, **kwargs)

@@ -107,7 +107,7 @@ class NGramTable:
         parents, words: for each order the arrays of `NGramLevel`.
     """
 
-    def __init__(self, parents: Sequence[np.ndarray], words: Sequence[np.ndarray]):
+    def __init__(self, parents: Sequence[np.ndarray], words: Sequence[np.ndarray]) -> None:
         self.parents = parents
         self.words = words
         self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1

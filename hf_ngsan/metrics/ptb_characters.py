@@ -72,7 +72,7 @@ def code_points(ranges: str) -> Iterator[int]:
 class Kinds(dict[int, str]):
     """Maps a code point to the character that stands for its kind; fills itself while it is used."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__((code, chr(code)) for code in range(0x80))
         self.update((code, kind) for kind, ranges in LISTED.items() for code in code_points(ranges))
         self.update((ord(character), character) for character in THEMSELVES)

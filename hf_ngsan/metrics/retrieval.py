@@ -156,7 +156,7 @@ class BetterImages:
         ties: see `retrieval_ranks`.
     """
 
-    def __init__(self, own: np.ndarray, ties: Ties):
+    def __init__(self, own: np.ndarray, ties: Ties) -> None:
         self.own = own
         self.ties = ties
         self.counts = np.zeros(len(own), dtype=np.int64)

@@ -71,7 +71,7 @@ class CiderDReward:
         document_frequency: DocumentFrequency,
         eos_token_id: int | None = None,
         ignored_token_ids: Sequence[int] | None = None,
-    ):
+    ) -> None:
         if document_frequency.vocabulary is not None:
             raise ValueError(
                 "CiderDReward needs document frequencies counted on token ids, but these were counted on text: "

@@ -52,7 +52,7 @@ class PTBTokenizer:
     ```
     """
 
-    def __init__(self, joined: bool = False, keep_punctuation: bool = False):
+    def __init__(self, joined: bool = False, keep_punctuation: bool = False) -> None:
         self.joined = joined
         self.keep_punctuation = keep_punctuation
 

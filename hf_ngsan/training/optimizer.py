@@ -35,14 +35,14 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     return torch.optim.AdamW(
         groups,
         lr=settings.learning_rate,
-        betas=tuple(settings.adam_betas),
+        betas=settings.adam_betas,
         eps=settings.adam_epsilon,
         weight_decay=settings.weight_decay,
         fused=fused,
     )
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float):
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Gives every group its share of a learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate_factor"]
