@@ -24,6 +24,8 @@ from .averaging import WeightAverage
 
 logger = logging.getLogger(__name__)
 
+CHECKPOINT_FILES = ("model.safetensors", "optimizer.pt", "average.safetensors", "progress.json")
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message names the folder and says what to do."""

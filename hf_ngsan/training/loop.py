@@ -18,7 +18,7 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
 
 from ..data import EpochSampler
-from ..files import replace_folder_contents, write_folder_atomically, write_text_atomically
+from ..files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_vision import vision_encoders
@@ -28,12 +28,16 @@ from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_c
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
+from .output_folder import RECIPE_FILE, claim_files
 from .progress_display import ProgressDisplay
 from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
 from .stages import Stage
 
 logger = logging.getLogger(__name__)
+
+STAGE_FILE = "end_of_stage.json"
+"""Beside the best model of a stage that is over: with which update it ended."""
 
 
 class TrainingDivergedError(ValueError):
@@ -175,12 +179,21 @@ class TrainingLoop:
     def keep_start_of_next_stage(self) -> Path:
         """Returns a folder, named after the stage that is over, with its best model.
 
-        It is written once: a run that was killed and begins the stage again finds better models in `best` already.
+        It is written once for a stage that ended with a certain update: a run that was killed and begins the next stage
+        again finds better models in `best` already.
         """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
-        if self.accelerator.is_main_process and not folder.exists():
-            write_folder_atomically(folder, lambda new: shutil.copytree(best, new, dirs_exist_ok=True))
+        ended = json.dumps({"step": self.progress.step})
+
+        def fill(new: Path):
+            shutil.copytree(best, new, dirs_exist_ok=True)
+            (new / STAGE_FILE).write_text(ended, encoding="utf-8")
+
+        if self.accelerator.is_main_process:
+            if not (folder / STAGE_FILE).is_file() or (folder / STAGE_FILE).read_text(encoding="utf-8") != ended:
+                write_folder_atomically(folder, fill)
+            self.claim_folder(self.stage.name)
         self.accelerator.wait_for_everyone()
         return folder
 
@@ -276,13 +289,10 @@ class TrainingLoop:
         Raises:
             TrainingDivergedError: the loss is infinite or not a number.
         """
-        sums, progress = self.progress.sums, self.progress
+        sums = self.progress.sums
         summary = self.objective.summary(sums)
         if not math.isfinite(summary["loss"]):
-            raise TrainingDivergedError(
-                f"The loss became {summary['loss']} in epoch {progress.epoch + 1}, at update {progress.step} or a "
-                "little before; lower training.learning_rate or set training.max_grad_norm (checkpoints are intact)."
-            )
+            raise TrainingDivergedError(f"The loss became {summary['loss']} {self.how_diverged()}")
         if "updates" in sums:
             summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
         return summary
@@ -357,9 +367,37 @@ class TrainingLoop:
             write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
 
     def save_model_as(self, name: str):
+        self.check_state()
         if self.accelerator.is_main_process:
             replace_folder_contents(self.output_dir / name, lambda folder: self.save_model(self.bare_model, folder))
+            self.claim_folder(name)
         self.accelerator.wait_for_everyone()
+
+    def claim_folder(self, name: str):
+        claim_files(self.output_dir, [f"{name}/{file.name}" for file in list_files(self.output_dir / name)])
+
+    def check_state(self):
+        """Raises an error instead of saving what could not be resumed.
+
+        Raises:
+            TrainingDivergedError: a weight, or what the optimizer knows of one, is infinite or not a number.
+            FileNotFoundError: the run's folder has been deleted or moved.
+        """
+        tensors = [*self.bare_model.parameters()]
+        tensors += [value for state in self.optimizer.state.values() for value in state.values()]
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
+            raise TrainingDivergedError(f"A weight is no longer a number {self.how_diverged()}")
+        if not (self.output_dir / RECIPE_FILE).is_file():
+            raise FileNotFoundError(
+                f"{self.output_dir} has been deleted or moved while it was written, so this run ends here and cannot "
+                "be resumed; start it again."
+            )
+
+    def how_diverged(self) -> str:
+        return (
+            f"in epoch {self.progress.epoch + 1}, at update {self.progress.step} or a little before; continue from the "
+            "last checkpoint before with --resume and a lower training.learning_rate, or with training.max_grad_norm."
+        )
 
     def time_to_save(self) -> bool:
         """Returns whether a checkpoint is due within the epoch; at its end there is one anyway."""
@@ -368,6 +406,7 @@ class TrainingLoop:
         return every is not None and self.progress.step % every == 0 and not at_end
 
     def save_checkpoint(self):
+        self.check_state()
         self.gather_sums()
         if self.accelerator.is_main_process:
             self.checkpoints.save(

@@ -1,11 +1,35 @@
-"""The folder of a training run: begun, resumed or refused, never mixed with anything else."""
+"""The folder of a training run: begun, resumed or refused, locked while written, never mixed with anything else."""
 
-import shutil
+import fnmatch
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from ..files import is_empty, remove_leftovers
+from filelock import FileLock, Timeout
+
+from ..files import MANIFEST, TEMPORARY_PREFIX, remove_leftovers, write_text_atomically
+from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
 RECIPE_FILE = "recipe.yaml"
+MARKER = ".training_run.json"
+LOCK = ".lock"
+LOCK_SECONDS = 15
+"""For which a run waits for its folder: processes of a killed one take a moment to notice its end."""
+KNOWN_FILES = (
+    RECIPE_FILE,
+    MARKER,
+    LOCK,
+    "history.jsonl",
+    f"{TEMPORARY_PREFIX}*",
+    *(f"checkpoints/step-*/{name}" for name in (MANIFEST, *CHECKPOINT_FILES)),
+    f"checkpoints/{TEMPORARY_PREFIX}*",
+    "tensorboard/*events.out.tfevents.*",
+    "tensorboard/*hparams.yml",
+)
+"""What every run writes, as patterns of paths in its folder; `*` also matches slashes."""
 
 
 def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
@@ -13,9 +37,12 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
 
     Raises:
         FileExistsError: the folder holds a run, and neither `resume` nor `overwrite` is given, or something else.
-        RecipeError: a run to be resumed has another recipe; the keys are named.
+        RecipeError: `resume` and `overwrite` are both given, or a run to be resumed has another recipe; the keys are
+            named.
     """
     folder, recipe_file = recipe.output_dir, recipe.output_dir / RECIPE_FILE
+    if resume and overwrite:
+        raise RecipeError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
     if is_empty(folder):
@@ -26,6 +53,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
             "choose another folder."
         )
     if overwrite:
+        refuse_foreign_files(folder)
         return
     if not resume:
         raise FileExistsError(
@@ -43,9 +71,96 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
 
 
 def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
-    """Makes the folder, empty if `overwrite`, and write the recipe into it."""
-    if overwrite and recipe.output_dir.exists():
-        shutil.rmtree(recipe.output_dir)
-    recipe.output_dir.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(recipe.output_dir)
-    save_recipe(recipe, recipe.output_dir / RECIPE_FILE)
+    """Makes the folder, without an earlier run if `overwrite`, and writes the recipe and the marker into it."""
+    folder = recipe.output_dir
+    if overwrite and not is_empty(folder):
+        delete_run(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
+    claim_files(folder, [])
+    save_recipe(recipe, folder / RECIPE_FILE)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Inside the `with` block no other run writes the folder, which is made.
+
+    Raises:
+        FileExistsError: another run is writing it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=LOCK_SECONDS)
+    except Timeout:
+        raise FileExistsError(
+            f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def claim_files(folder: Path, names: Iterable[str]) -> None:
+    """Notes files of a run, by their paths in its folder, as its own, which `--overwrite` may delete."""
+    marker = folder / MARKER
+    known = claimed_files(folder)
+    if not marker.is_file() or not known.issuperset(names):
+        write_text_atomically(marker, json.dumps({"files": sorted(known.union(names))}, indent=1) + "\n")
+
+
+def claimed_files(folder: Path) -> set[str]:
+    try:
+        return set(json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+
+
+def refuse_foreign_files(folder: Path) -> None:
+    """Raises a FileExistsError if a folder holds files that no run wrote."""
+    if not (folder / MARKER).is_file():
+        raise FileExistsError(
+            f"{folder} is not overwritten, as {MARKER} is missing, which training writes into its folders; choose "
+            "another training.output_dir, or delete the folder yourself."
+        )
+    claimed = claimed_files(folder)
+    foreign = [name for name in files_in(folder) if name not in claimed and not is_known(name)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise FileExistsError(
+            f"{folder} is not overwritten, as it holds files that no training wrote: {foreign[0]}{more}; move them, or "
+            "choose another training.output_dir."
+        )
+
+
+def delete_run(folder: Path) -> None:
+    """Deletes the files of a run, the recipe and the marker last, and the folders that this empties."""
+    refuse_foreign_files(folder)
+    names = [name for name in files_in(folder) if name not in (LOCK, RECIPE_FILE, MARKER)]
+    for name in names:
+        (folder / name).unlink()
+    for place in sorted({parent for name in names for parent in Path(name).parents} - {Path()}, reverse=True):
+        (folder / place).rmdir()
+    (folder / RECIPE_FILE).unlink()
+    (folder / MARKER).unlink()
+
+
+def files_in(folder: Path) -> list[str]:
+    """Returns the paths of all files in a folder and those within, links included, relative to it."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        found += [(Path(place) / name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return sorted(found)
+
+
+def is_known(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_FILES)
+
+
+def is_empty(folder: Path) -> bool:
+    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
+    return not folder.exists() or all(
+        path.name.startswith(TEMPORARY_PREFIX) or path.name in (LOCK, MARKER) for path in folder.iterdir()
+    )

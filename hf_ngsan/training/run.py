@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from accelerate.utils import set_seed
 from ..launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
-from .output_folder import check_output_folder, prepare_output_folder
+from .output_folder import check_output_folder, locked, prepare_output_folder
 from .recipe import Recipe, RecipeError, suggestion
 from .task import Task
 
@@ -107,16 +108,26 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         unit=task.unit,
         data_identity=task.identity(model, processor, train_rows),
     )
+    with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
+        return run_loop(loop, task, resume, overwrite)
+
+
+def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> TrainingResult:
+    """Trains in a folder that no other run writes, from the beginning or the newest checkpoint."""
+    accelerator, recipe = loop.accelerator, task.recipe
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
+    if is_resumed and loop.is_finished():
+        logger.info("The run in %s is finished; there is nothing to train.", recipe.output_dir)
+        return result_of(recipe, loop.progress)
     if accelerator.is_main_process:
         prepare_output_folder(recipe, overwrite)
     accelerator.wait_for_everyone()
     if not is_resumed:
         logger.info(
             "Training %s parameters on %d %s, on %s.",
-            f"{count_parameters(model):,}",
-            len(train_rows),
+            f"{count_parameters(loop.bare_model):,}",
+            len(loop.rows),
             task.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
         )

@@ -53,7 +53,7 @@ class ScheduleSettings:
         minimum=1,
         free_on_resume=True,
     )
-    learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0)
+    learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0, free_on_resume=True)
     schedule: str = setting(
         "step", "after the warm-up: step, cosine or constant", choices=("step", "cosine", "constant")
     )
@@ -81,7 +81,9 @@ class TrainingSettings(ScheduleSettings):
     adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
     weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
-    max_grad_norm: float | None = setting(None, "clip gradients to this norm; null disables it", minimum=0.0)
+    max_grad_norm: float | None = setting(
+        None, "clip gradients to this norm; null disables it", minimum=0.0, free_on_resume=True
+    )
     ema_decay: float = setting(
         0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
     )
