@@ -1,4 +1,4 @@
-"""Captioners loaded from a folder or the Hub, and saved."""
+"""Models of any task loaded from a folder or the Hub, and saved."""
 
 import os
 import re
@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
-    AutoModelForImageTextToText,
+    AutoImageProcessor,
     AutoProcessor,
+    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -19,17 +21,18 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from .auto import model_types_of
+from .auto import MODEL_TYPES, model_types_of
 from .messages import one_sentence
 from .models.configuration_hub import ConfigurationError
 from .models.modeling_vision import MissingBackboneError, VisionModel
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
+PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class ModelFolderError(ValueError):
-    """A folder that holds no complete captioner; the message names it and says what is missing."""
+    """A folder that holds no complete model; the message names it and says what is missing."""
 
 
 def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
@@ -76,11 +79,16 @@ def read_model_type(name: str | os.PathLike) -> str | None:
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
 
-def load_config(name: str | os.PathLike) -> PreTrainedConfig:
-    """Returns the configuration of a captioner in a folder or on the Hub.
+def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:
+    """Returns the configuration of a model in a folder or on the Hub.
+
+    Args:
+        name: what [`find_model_folder`] takes.
+        task: which the model must belong to; any of this package's model types if `None`.
 
     Raises:
-        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
+        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
+            another task.
     """
     folder = find_model_folder(name)
     try:
@@ -91,58 +99,76 @@ def load_config(name: str | os.PathLike) -> PreTrainedConfig:
                 f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
             ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
-    captioners = model_types_of("captioning")
-    if config.model_type not in captioners:
-        raise ModelFolderError(
-            f"{folder} holds a {config.model_type} model; this needs a captioner ({', '.join(captioners)})."
-        )
+    known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
+    if config.model_type not in known:
+        wanted = "one of this package" if task is None else f"one for {task}"
+        raise ModelFolderError(f"{folder} holds a {config.model_type} model; this needs {wanted} ({', '.join(known)}).")
     return config
 
 
 def load_captioner(
     name: str | os.PathLike, *, new_vision: bool = False, **config_changes: Any
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Loads a captioner and its processor, from a model folder, a training run's folder or the Hub.
+    """Loads a captioner and its processor; see [`load_model`]."""
+    return load_model(name, "captioning", new_vision=new_vision, **config_changes)
+
+
+def load_model(
+    name: str | os.PathLike, task: str | None = None, *, new_vision: bool = False, **config_changes: Any
+) -> tuple[PreTrainedModel, Any]:
+    """Loads a model and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
         name: what [`find_model_folder`] takes.
+        task: which the model must belong to; any of this package's model types if `None`.
         new_vision: the vision encoder that the changed configuration describes begins with new weights, whatever the
             folder has.
         config_changes: fields of the configuration that get other values.
 
     Returns:
-        The model in evaluation mode, and the processor.
+        The model in evaluation mode, and its processor; for a model type without one its tokenizer or image processor,
+        or `None`.
 
     Raises:
         FileNotFoundError: no such folder.
-        ModelFolderError: the folder is no captioner or was not written completely.
+        ModelFolderError: the folder has no such model or was not written completely.
         MissingBackboneError: the folder of a backbone that was left out of the model is not there.
         ConfigurationError: the changes are no values of their fields.
     """
-    folder, saved = find_model_folder(name), load_config(name)
+    folder, saved = find_model_folder(name), load_config(name, task)
     config = changed_config(saved, config_changes)
-    if Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
-        raise ModelFolderError(f"{folder} is not a complete captioner: tokenizer.json is missing; save it again.")
+    model_loader, processor_loader = auto_classes_of(config)
+    has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer)
+    if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
+        raise ModelFolderError(f"{folder} is not a complete model: tokenizer.json is missing; save it again.")
     try:
         with quiet_loading():
-            loaded: Any = AutoModelForImageTextToText.from_pretrained(
+            model, report = model_loader.from_pretrained(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
-            model, report = loaded
-            processor = AutoProcessor.from_pretrained(folder)
+            processor = None if processor_loader is None else processor_loader.from_pretrained(folder)
     except MissingBackboneError:
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ModelFolderError(
-            f"{folder} is not a complete captioner ({one_sentence(error)}); save it again or use an earlier one."
+            f"{folder} is not a complete model ({one_sentence(error)}); save it again or use an earlier one."
         ) from error
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    check_tokenizer(folder, processor.tokenizer, config.vocab_size)
+    if has_tokenizer:
+        check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
     return model.eval(), processor
+
+
+def auto_classes_of(config: PreTrainedConfig) -> tuple[Any, Any]:
+    """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
+    known = type(config).remote_classes
+    head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
+    processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
+    return getattr(transformers, head), processor
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
@@ -181,23 +207,24 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
             )
         if names:
             raise ModelFolderError(
-                f"{folder} is not a complete captioner: {len(names)} weights {fault}, {min(names)} among them; "
+                f"{folder} is not a complete model: {len(names)} weights {fault}, {min(names)} among them; "
                 "save it again or use an earlier one."
             )
 
 
-def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
+def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Raises a ModelFolderError if a tokenizer is not the one of its model."""
-    if None in (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id):
+    special_tokens = ("pad_token_id", "bos_token_id", "eos_token_id")
+    if any(getattr(tokenizer, name) is None for name in special_tokens if getattr(config, name, None) is not None):
         raise ModelFolderError(
-            f"{folder} is not a complete captioner: tokenizer_config.json names no padding, first or last token; save "
+            f"{folder} is not a complete model: tokenizer_config.json names no padding, first or last token; save "
             "it again or use an earlier one."
         )
     largest = max(tokenizer.get_vocab().values())
-    if largest >= vocab_size:
+    if largest >= config.vocab_size:
         raise ModelFolderError(
-            f"{folder} is not a complete captioner: tokenizer.json has a word with id {largest}, but the model's "
-            f"vocab_size is {vocab_size}; save both together."
+            f"{folder} is not a complete model: tokenizer.json has a word with id {largest}, but the model's "
+            f"vocab_size is {config.vocab_size}; save both together."
         )
 
 

@@ -103,7 +103,7 @@ def test_weights_of_another_shape_are_named(run, tmp_path):
     broken = shutil.copytree(run / "best", tmp_path / "broken")
     config = json.loads((broken / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps({**config, "intermediate_size": 8}))
-    with pytest.raises(ModelFolderError, match=r"broken is not a complete captioner: \d+ weights have another shape"):
+    with pytest.raises(ModelFolderError, match=r"broken is not a complete model: \d+ weights have another shape"):
         load_captioner(broken)
 
 
@@ -130,7 +130,7 @@ def test_a_tokenizer_that_is_missing_or_another_models_is_named(run, tmp_path):
     with pytest.raises(ModelFolderError, match="a word with id 1000, but the model's vocab_size is"):
         load_captioner(broken)
     (broken / "tokenizer.json").unlink()
-    with pytest.raises(ModelFolderError, match=r"broken is not a complete captioner: tokenizer\.json is missing"):
+    with pytest.raises(ModelFolderError, match=r"broken is not a complete model: tokenizer\.json is missing"):
         load_captioner(broken)
     shutil.copy(run / "best" / "tokenizer.json", broken)
     (broken / "tokenizer_config.json").unlink()

@@ -39,7 +39,7 @@ def check(options: argparse.Namespace) -> None:
 
     if options.output:
         check_output_file(options.output)
-    load_config(options.model)
+    load_config(options.model, "captioning")
 
 
 def run(options: argparse.Namespace) -> None:

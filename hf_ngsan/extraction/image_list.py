@@ -53,13 +53,16 @@ class ImageList:
     def __len__(self) -> int:
         return len(self.images)
 
+    def path_of(self, index: int) -> Path:
+        return self.folder / self.images[index].file_name
+
     def load(self, index: int) -> "Image":
         """Returns an image, upright and in RGB.
 
         Raises:
             ValueError, OSError: it cannot be read.
         """
-        return load_image(self.folder / self.images[index].file_name)
+        return load_image(self.path_of(index))
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, but not of the place of their folder."""

@@ -108,7 +108,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
     another backbone it gets new ones.
     """
     folder = fields.pop("init_from")
-    config = load_config(folder)
+    config = load_config(folder, "captioning")
     if fields.pop("model_type", config.model_type) != config.model_type:
         raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config))
