@@ -17,6 +17,7 @@ from hf_ngsan.launching import launch_processes, make_accelerator
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
 from hf_ngsan.tasks.caption_rows import load_rows
+from hf_ngsan.training.output_folder import claim_files
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,7 +45,9 @@ def main():
         model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(recipe.data.spec)
     )
     if accelerator.is_main_process:
-        evaluation.save(result.output_dir / f"captions_{options.test_split}.json")
+        name = f"captions_{options.test_split}.json"
+        claim_files(result.output_dir, [name])  # else --overwrite would refuse to delete it
+        evaluation.save(result.output_dir / name)
         print(json.dumps(evaluation.scores, indent=2))
     accelerator.end_training()
 

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -119,9 +119,11 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def is_empty(folder: Path) -> bool:
-    """Returns whether a folder is absent or holds nothing but what an interrupted write left behind."""
-    return not folder.exists() or all(path.name.startswith(TEMPORARY_PREFIX) for path in folder.iterdir())
+def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
+    """Returns whether a folder is absent or holds nothing besides some names and what an interrupted write left."""
+    return not folder.exists() or all(
+        path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
+    )
 
 
 def check_place(path: Path) -> None:

@@ -17,7 +17,7 @@ from ..loading import load_captioner
 from ..tasks import evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import Recipe, RecipeError
-from ..training.output_folder import RECIPE_FILE
+from ..training.output_folder import RECIPE_FILE, claim_files
 
 CHANCE = 0.5
 """Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
@@ -88,6 +88,7 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
         extra_scores=extra_scores_of(recipe.data.spec),
         batch_size=recipe.evaluation.batch_size,
     )
+    claim_files(recipe.output_dir, ["captions.json", "scores.json"])
     evaluation.save(recipe.output_dir / "captions.json")
     scores = {**evaluation.scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
     write_text_atomically(recipe.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")

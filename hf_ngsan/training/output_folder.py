@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..files import MANIFEST, TEMPORARY_PREFIX, remove_leftovers, write_text_atomically
+from ..files import MANIFEST, TEMPORARY_PREFIX, is_empty, remove_leftovers, write_text_atomically
 from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
@@ -45,7 +45,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
         raise RecipeError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
-    if is_empty(folder):
+    if is_empty(folder, besides=(LOCK, MARKER)):
         return
     if not recipe_file.is_file():
         raise FileExistsError(
@@ -73,7 +73,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
 def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
     """Makes the folder, without an earlier run if `overwrite`, and writes the recipe and the marker into it."""
     folder = recipe.output_dir
-    if overwrite and not is_empty(folder):
+    if overwrite and not is_empty(folder, besides=(LOCK, MARKER)):
         delete_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
@@ -157,10 +157,3 @@ def files_in(folder: Path) -> list[str]:
 
 def is_known(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_FILES)
-
-
-def is_empty(folder: Path) -> bool:
-    """Returns whether a folder is absent or holds nothing but what an interrupted start left."""
-    return not folder.exists() or all(
-        path.name.startswith(TEMPORARY_PREFIX) or path.name in (LOCK, MARKER) for path in folder.iterdir()
-    )
