@@ -95,7 +95,7 @@ def write_rows(folder: Path, content: Rows, description: str) -> None:
 
 @contextmanager
 def naming_the_cache(name: str) -> Iterator[None]:
-    """Inside the `with` block, a cache that cannot be written is a DataError, which names the dataset and the cache."""
+    """Turns a cache that cannot be written, inside the `with` block, into a DataError that names dataset and cache."""
     try:
         yield
     except Exception as error:
@@ -130,7 +130,7 @@ def file_digest(path: Path) -> bytes:
 
 
 def code_digest() -> bytes:
-    """The digests of the source files that read data: other code may prepare other data."""
+    """Returns the digests of the source files that read data: other code may prepare other data."""
     here = Path(__file__).parent
     files = [*sorted(here.rglob("*.py")), here.parent / "boxes.py", here.parent / "coco_files.py"]
     return b"".join(map(file_digest, files))

@@ -85,7 +85,7 @@ def choose_split(saved: Dataset | DatasetDict, directory: str, split: str) -> Da
 
 
 def stamps_of(directory: Path) -> list:
-    """Names, sizes and modification times of a folder's files: they change with its content."""
+    """Returns names, sizes and modification times of a folder's files: they change with its content."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     return [str(directory.resolve())] + [
         [str(path.relative_to(directory)), path.stat().st_size, path.stat().st_mtime_ns] for path in files

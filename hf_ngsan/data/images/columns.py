@@ -94,7 +94,7 @@ def given_image_column(dataset: Dataset, source: str, name: str) -> str:
 
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
-    """Captions in one column with a name of `CAPTION_NAMES`, else in numbered ones such as `caption_0`, `caption_1`."""
+    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
     texts = [name for name, feature in dataset.features.items() if is_text(feature) or is_text_list(feature)]
     best = find_name(dataset.select_columns(texts), CAPTION_NAMES)
     if best is not None:
@@ -151,7 +151,7 @@ def is_integer(feature: object) -> bool:
 
 
 def is_encoded_image(feature: object) -> bool:
-    """Whether a feature is the struct in which the datasets library stores images."""
+    """Returns whether a feature is the struct in which the datasets library stores images."""
     return (
         isinstance(feature, dict)
         and set(feature) == {"bytes", "path"}

@@ -30,13 +30,13 @@ def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def number_at_the_end(name: str) -> int | None:
-    """391895 of `val2014/COCO_val2014_000000391895.jpg`."""
+    """Returns 391895 of `val2014/COCO_val2014_000000391895.jpg`."""
     digits = re.search(r"[0-9]+$", PurePath(name).stem)
     return int(digits[0]) if digits and len(digits[0]) < 19 else None
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """The values as int64 if all are whole numbers or digits that write one, else None."""
+    """Returns the values as int64 if all are whole numbers or digits that write one, else None."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         if not pc.all(pc.match_substring_regex(column, r"^[0-9]{1,18}$"), skip_nulls=False).as_py():
             return None
@@ -58,7 +58,7 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
 
 
 def image_paths(images: Dataset) -> list[str | None]:
-    """The path that is stored of every image."""
+    """Returns the path that is stored of every image, or None."""
     return [path for _, paths in image_parts(images) for path in paths.to_pylist()]
 
 

@@ -96,7 +96,7 @@ TYPES = {
 
 
 def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
-    """The images alone, as column `image`; paths are taken from the source's folder."""
+    """Returns the images alone, as column `image`; paths are taken from the source's folder."""
     if is_text(dataset.features[column]):
         folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
         paths = dataset.with_format(None)[column][:]
@@ -109,7 +109,7 @@ def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
 
 
 def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
-    """The other columns that are needed, memory-mapped."""
+    """Returns the other columns that are needed, memory-mapped."""
     names = dict.fromkeys(
         filter(None, (*columns.captions, columns.id, columns.row_id, columns.file_name, *columns.size))
     )
@@ -142,7 +142,7 @@ def is_url(path: str) -> bool:
 
 
 def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.ndarray, name: str) -> list[Any]:
-    """Values that are equal for rows of the same image."""
+    """Returns values that are equal for rows of the same image."""
     column = columns.id or columns.file_name
     if column is None:
         return content_keys(images)
@@ -154,7 +154,7 @@ def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.nd
 
 
 def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> np.ndarray:
-    """The rows that have captions; where none has, the column is dropped and all stay."""
+    """Returns the rows that have captions; where none has, the column is dropped and all stay."""
     number = np.asarray(found["captions"].value_lengths())[chosen]
     if not number.any():
         del found["captions"]
@@ -166,7 +166,7 @@ def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> 
 
 
 def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: str) -> list[str | None] | None:
-    """The column of file names or, where every image has a path, that path within the source's folder."""
+    """Returns the column of file names or, where every image has a path, that path within the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
     paths = [Path(path) for path in image_paths(images) if path is not None]
@@ -185,7 +185,7 @@ def image_ids(
     name: str,
     num_rows: int,
 ) -> np.ndarray:
-    """A number for every row that is unique among those chosen."""
+    """Returns a number for every row that is unique among those chosen."""
     numbers = None if column is None else whole_numbers(table[column])
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):

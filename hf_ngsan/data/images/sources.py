@@ -147,7 +147,7 @@ def root_of(error: BaseException) -> BaseException:
 
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """Inside the `with` block the datasets library logs nothing, and shows bars in a terminal only."""
+    """Lets the datasets library log nothing inside the `with` block, and show bars in a terminal only."""
     shows_bars = datasets.are_progress_bars_disabled() is False
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
