@@ -57,7 +57,7 @@ def caption_features(
 
 
 def lists_of_vectors(dimension: int, dtype: str) -> List:
-    """Returns the type of any number of vectors of one dimension. Rows of such lists are read faster than those of `Array2D`."""
+    """Returns the type of any number of vectors of one dimension, which is read faster than `Array2D`."""
     return List(List(Value(dtype), length=dimension))
 
 
