@@ -1,10 +1,10 @@
-"""Train a captioner by a recipe and measure the best model on the test split.
+"""Train a captioner by a training config and measure the best model on the test split.
 
-    python examples/train_captioning.py --config examples/configs/ngsan/scenes.yaml training.epochs=5
-    accelerate launch --num_processes 2 examples/train_captioning.py --config examples/configs/ngsan/scenes.yaml
+    python examples/train_captioning.py --config ngsan/scenes training.epochs=5
+    accelerate launch --cpu --num_processes 2 examples/train_captioning.py --config ngsan/scenes
 
-A run that was stopped, by whatever, goes on with --resume as if it had not been. `hf-ngsan train` does the same without
-the final measurement.
+`accelerate launch` needs --cpu on a machine without a GPU; on GPUs leave it out. A run that was stopped continues with
+--resume as if it had not been. `hf-ngsan train` does the same without the final measurement.
 """
 
 import argparse
@@ -16,21 +16,21 @@ from hf_ngsan.data import extra_scores_of
 from hf_ngsan.launching import launch_processes, make_accelerator
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
-from hf_ngsan.tasks.caption_rows import load_rows
+from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.output_folder import claim_files
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="recipe, a YAML file")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the recipe")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the output folder, if any")
+    parser.add_argument("--config", required=True, help="training config: a YAML file, or the name of a packaged one")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the training config")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, if any")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     parser.add_argument("--test-split", default="test", help="split that the best model is measured on (%(default)s)")
     return parser.parse_intermixed_args()
 
 
-def main():
+def main() -> None:
     options = parse_arguments()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
@@ -40,7 +40,7 @@ def main():
 
     accelerator = make_accelerator()
     model, processor = load_captioner(result.best_dir)
-    rows = load_rows(recipe.data.spec, options.test_split)
+    rows = rows_for(model, processor, load_rows(recipe.data.spec, options.test_split), recipe.data.spec)
     evaluation = evaluate_captioner(
         model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(recipe.data.spec)
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+logger = logging.getLogger(__name__)
+
 
 def launch_processes(
     command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None
@@ -18,17 +20,28 @@ def launch_processes(
     """Replaces this process by `num_processes` ones of the same command, unless it is one of them already.
 
     `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
-    a word; with `num_processes=None` it gets the N it asked for here. The processes are `torchrun`'s; its report of a
-    process that failed is left out, as that has said itself what is wrong.
+    a word; with `num_processes=None` it gets the N it asked for here. Without a GPU and without `--cpu` a warning says
+    that there is only one. The processes are `torchrun`'s; its report of a process that failed is left out, as that has
+    said itself what is wrong.
 
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
         num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
         check: called before several are started; what it raises is told by one process only.
     """
+    if "WORLD_SIZE" in os.environ:
+        return
     if num_processes is None:
         num_processes = processes_asked_of_accelerate()
-    if num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        if num_processes > 1 and os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
+            logger.warning(
+                "accelerate launch has started one process, not %d; on a machine without a GPU it needs --cpu: "
+                "accelerate launch --cpu --num_processes %d ...",
+                num_processes,
+                num_processes,
+            )
+            num_processes = 1
+    if num_processes > 1:
         if check is not None:
             check()
         torchrun = ["-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", str(num_processes)]
@@ -38,8 +51,8 @@ def launch_processes(
 
 
 def processes_asked_of_accelerate() -> int:
-    """Returns the N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
+    """Returns the N of a parent `accelerate launch ... --num_processes N`; 1 if there is no such parent."""
+    if "ACCELERATE_USE_CPU" not in os.environ:
         return 1
     import psutil
 

@@ -1,10 +1,13 @@
 """Several processes of a command: how their end is told."""
 
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from hf_ngsan.launching import launch_processes
 
 WORKER = """
 import os, signal, sys, time
@@ -58,3 +61,41 @@ def test_processes_that_are_stopped_end_quietly(start, name):
     process.send_signal(signal.Signals[name])
     _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (128 + signal.Signals[name], "")
+
+
+@pytest.fixture
+def accelerate(monkeypatch):
+    """Pretends that `accelerate launch` with some options is the parent; returns the commands that are started."""
+    started = []
+
+    def launch(*options: str, uses_cpu: bool):
+        words = ["python", "-m", "accelerate.commands.launch", *options, "script.py"]
+        monkeypatch.setattr("psutil.Process.cmdline", lambda process: words)
+        monkeypatch.setenv("ACCELERATE_USE_CPU", str(uses_cpu))
+        launch_processes(["script.py"])
+        return started
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
+    return launch
+
+
+def test_accelerate_without_cpu_is_told_that_it_has_started_one_process(accelerate, caplog):
+    assert not accelerate("--num_processes", "3", uses_cpu=False)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "--cpu" in record.getMessage() and "3" in record.getMessage()
+
+
+@pytest.mark.parametrize("options", [[], ["--num_processes", "1"], ["--num_processes=1"]])
+def test_one_process_is_no_matter(accelerate, caplog, options):
+    for uses_cpu in (False, True):
+        assert not accelerate(*options, uses_cpu=uses_cpu)
+    assert not caplog.records
+
+
+def test_accelerate_with_cpu_gets_the_processes_it_asked_for(accelerate, caplog):
+    [(_, command)] = accelerate("--cpu", "--num_processes", "3", uses_cpu=True)
+    assert command[-3:] == ["--nproc-per-node", "3", "script.py"]
+    assert not caplog.records
