@@ -91,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_command(commands, name: str, module: ModuleType):
+def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType) -> None:
     parser = commands.add_parser(
         name,
         help=module.SUMMARY,

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .arguments import (
     DATASETS,
@@ -17,6 +17,8 @@ from .arguments import (
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, ProcessorMixin
+
+    from ..models.processing_captioning import CaptioningProcessor
 
 SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
 EPILOG = f"""examples:
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioner(options.model)
-    text = {} if options.text is None else {"text": checked_text(options.text, processor)}
+    text = {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
     images, names = of_files(options, model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
@@ -84,7 +86,7 @@ def image_files(places: Iterable[str]) -> Iterator[str]:
             yield place
 
 
-def checked_text(text: str, processor: "ProcessorMixin") -> str:
+def checked_text(text: str, processor: "CaptioningProcessor") -> str:
     """Returns the beginning of captions.
 
     Raises:

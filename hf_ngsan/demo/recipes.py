@@ -1,4 +1,4 @@
-"""The recipes of the demo: captioners of synthetic scenes, from regions and from pixels."""
+"""The training configs of the demo: captioners of synthetic scenes, from regions and from pixels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ SCENES: Sections = {
     },
     "evaluation": {"every_epochs": 8, "num_beams": 3, "max_new_tokens": 12, "batch_size": 250},
 }
-"""The recipe of NG-SAN on the regions of synthetic scenes: what differs from the defaults of `CaptioningRecipe`."""
+"""NG-SAN on the regions of synthetic scenes: what differs from the defaults of `CaptioningRecipe`."""
 
 VARIANTS: Sections = {
     "SAN": {"query_norm": None, "geometric_bias": []},
@@ -95,7 +95,7 @@ IN_BRIEF: Sections = {
 
 
 def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> CaptioningRecipe:
-    """The recipe of a captioner of synthetic scenes; `seed` is that of the scenes and of the weights.
+    """Returns the training config of a captioner of synthetic scenes; `seed` is that of the scenes and of the weights.
 
     Args:
         variant: one of `VARIANTS`, or `FROM_PIXELS`.

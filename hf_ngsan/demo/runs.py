@@ -24,12 +24,12 @@ CHANCE = 0.5
 
 
 def check_earlier_run(recipe: Recipe, retrain: bool) -> None:
-    """Raises a RecipeError if the folder of a run holds one of another recipe, unless that is to be replaced."""
+    """Raises a RecipeError if the folder of a run holds one of another config, unless that is to be replaced."""
     earlier = recipe.output_dir / RECIPE_FILE
     if not retrain and earlier.is_file() and load_recipe(earlier).changes_that_break_resuming(recipe):
         raise RecipeError(
-            f"{recipe.output_dir.parent} holds a demo with another seed or recipe; add --retrain to replace it, or "
-            "choose another folder with --output."
+            f"{recipe.output_dir.parent} holds a demo with another seed or training config; add --retrain to replace "
+            "it, or choose another folder with --output."
         )
 
 
