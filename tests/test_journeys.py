@@ -40,9 +40,9 @@ def start(*arguments, **options):
     )
 
 
-def succeed(*arguments) -> tuple[str, str]:
+def succeed(*arguments, **options) -> tuple[str, str]:
     """Run a Python process, which must not fail; returns what it wrote to stdout and stderr."""
-    process = start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     try:
         output, errors = process.communicate(timeout=500)
     except subprocess.TimeoutExpired:
@@ -201,3 +201,22 @@ def test_coco_layouts_train_and_evaluate(tmp_path):
         "-m", "hf_ngsan.cli", "score", "--predictions", captions, "--references", tmp_path / "captions_test.json"
     )
     assert "cider_d" in printed
+
+
+READER = """
+from hf_ngsan.data import Reader, load_scenes, register_reader
+
+def load(split):
+    return load_scenes(split, size=30, seed=3)
+
+register_reader(Reader(name="mine", loader=load, summary="scenes of a user's", columns=("captions",)))
+"""
+
+
+def test_modules_of_the_user_are_imported_by_every_process(tmp_path):
+    (tmp_path / "my_reader.py").write_text(READER)
+    recipe = write_recipe(tmp_path, data={"spec": "mine"}, training={"epochs": 1})
+    arguments = ["train", "--import", "my_reader", "--config", recipe, "--num-processes", 2]
+    _, errors = succeed("-m", "hf_ngsan.cli", *arguments, cwd=tmp_path)
+    assert "on 2 processes" in errors
+    assert (tmp_path / "run" / "best" / "model.safetensors").is_file()
