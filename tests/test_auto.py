@@ -21,7 +21,7 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as
 import hf_ngsan
 from hf_ngsan import auto
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
-from tests.test_hub import run_python
+from tests.test_hub import result_of, run_python
 
 OURS = """
 import json
@@ -103,6 +103,22 @@ def test_models_of_others_keep_the_stock_pipeline(blip):
         pipe = pipeline(task, model=model, processor=blip)
         assert type(pipe) is StockPipeline
         assert pipe(image, text="a red", max_new_tokens=3)[0]["generated_text"].startswith("a red")
+
+
+def test_models_are_imported_when_they_are_looked_up(tmp_path):
+    """Whoever loads another model does not wait for these."""
+    code = """
+import json, sys
+import hf_ngsan
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING as mapping
+before = sorted(name for name in sys.modules if name.startswith("hf_ngsan.models.") and "configuration" not in name)
+config = AutoConfig.for_model("ngsan")
+found = [mapping[type(config)], dict(mapping._extra_content.items())[type(config)], type(config) in mapping]
+print(json.dumps([before, *map(str, found), found[0] in mapping._extra_content.values()]))
+"""
+    captioner = "<class 'hf_ngsan.models.modeling_ngsan.NGSANForConditionalGeneration'>"
+    assert result_of(code, tmp_path) == [[], captioner, captioner, "True", True]
 
 
 def test_names_of_types_and_classes_that_we_do_not_have():

@@ -1,5 +1,7 @@
 """What every captioner shares: encoder and decoder around visual tokens, output head and the glue to `generate()`."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
@@ -22,20 +24,31 @@ class CaptioningPreTrainedModel(TransformerPreTrainedModel):
     input_modalities = ("image", "text")
 
 
-def check_visual_features(visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, width: int):
-    """Raise a ValueError unless features are `(batch_size, num_regions, width)` and their mask, if any, fits."""
+def check_visual_features(visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int):
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
     if visual_features is None:
         raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
-    if visual_features.ndim != 3 or visual_features.shape[-1] != width:
+    if visual_features.ndim != 3 or visual_features.shape[-1] != feature_size:
         raise ValueError(
             f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
-            f"(batch_size, num_regions, {width}) (visual_feature_size={width})."
+            f"(batch_size, num_regions, {feature_size}) (visual_feature_size={feature_size})."
+        )
+    if not visual_features.numel():
+        raise ValueError(
+            f"visual_features has shape {tuple(visual_features.shape)}; give at least one image with at least one "
+            "region."
         )
     if attention_mask is not None and attention_mask.shape != visual_features.shape[:2]:
         raise ValueError(
             f"attention_mask has shape {tuple(attention_mask.shape)}; with these visual_features it must be "
             f"{tuple(visual_features.shape[:2])}."
         )
+
+
+def refuse_input_ids(inputs: Mapping):
+    """Raises a TypeError if there are `input_ids`, which transformers' text models call their words."""
+    if inputs.get("input_ids") is not None:
+        raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
 
 
 class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
@@ -73,7 +86,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         """
         if self.vision is None:
             raise ValueError(
-                "This captioner has no vision part (vision_config is None): give visual_features, not pixel_values."
+                "This captioner has no vision encoder (vision_config is None): give visual_features, not pixel_values."
             )
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")
@@ -121,6 +134,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
                 visual features, for a model with a vision part.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
         """
+        refuse_input_ids(kwargs)
         if pixel_values is not None:
             visual_features, visual_boxes, attention_mask = self.get_image_features(
                 pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
@@ -174,11 +188,23 @@ class CaptioningForConditionalGeneration(
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
-        """Caption images; all arguments are those of transformers' `generate()`.
+        """Captions images; the arguments are those of transformers' `generate()`.
 
         `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before beams
         are made of them. `inputs` are visual features, or pixels if they have four dimensions.
+
+        Raises:
+            ValueError: `guidance_scale` or `stop_strings`, which captioners do not support.
+            TypeError: words are given as `input_ids`.
         """
+        refuse_input_ids(kwargs)
+        settings = kwargs.get("generation_config") or self.generation_config
+        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
+            raise ValueError("guidance_scale is not supported: a captioner predicts no words without an image.")
+        if kwargs.get("stop_strings", getattr(settings, "stop_strings", None)):
+            raise ValueError(
+                "stop_strings is not supported: a caption is made of whole words; give their ids as eos_token_id."
+            )
         if kwargs.get("max_length") is not None:
             kwargs.setdefault("max_new_tokens", None)  # that of the model would win
         if inputs is not None and inputs.ndim == 4:

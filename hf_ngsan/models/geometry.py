@@ -91,7 +91,8 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
 
-    Takes boxes `(batch_size, num_regions, 4)`, returns `(batch_size, num_regions, num_regions, geometry_hidden_size)`.
+    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in, returns `(batch_size, num_regions,
+    num_regions, geometry_hidden_size)`.
     """
 
     def __init__(self, geometry_hidden_size: int, features: str = "unsigned"):
@@ -99,9 +100,8 @@ class RelativeGeometryEmbedding(nn.Module):
         self.features = features
         self.projection = nn.Linear(4, geometry_hidden_size)
 
-    def forward(self, boxes: torch.Tensor) -> torch.Tensor:
-        geometry = relative_geometry(boxes, self.features)
-        return torch.relu(self.projection(geometry.to(self.projection.weight.dtype)))
+    def forward(self, boxes: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.relu(self.projection(relative_geometry(boxes, self.features).to(dtype)))
 
 
 class GeometricBias(nn.Module):

@@ -142,6 +142,8 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = F
         resized = int(height * scale + 0.5), int(width * scale + 0.5)
     elif size.shortest_edge and size.longest_edge:
         resized = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
+        # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
+        resized = [min(side, size.longest_edge) for side in resized]
     elif size.max_height and size.max_width:
         resized = get_image_size_for_max_height_width((height, width), size.max_height, size.max_width)
     else:

@@ -85,11 +85,11 @@ class NGSANEncoder(NGSANPreTrainedModel):
                 another number.
         """
         self.check_inputs(visual_features, visual_boxes, attention_mask)
-        hidden_states = torch.relu(self.input_proj(visual_features.to(self.input_proj.weight.dtype)))
+        hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
         if self.config.absolute_geometry:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
-        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes)
+        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
         bidirectional_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )

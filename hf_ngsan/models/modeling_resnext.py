@@ -135,9 +135,10 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
     >>> from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
     >>> from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
 
-    >>> backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig()).eval()
+    >>> backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig(depths=[1, 1, 1, 1])).eval()
     >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
     [1, 2048, 7, 7]
+
     ```
     """
 

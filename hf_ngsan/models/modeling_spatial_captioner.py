@@ -75,7 +75,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
                 number.
         """
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
-        hidden_states = visual_features.to(self.layers[0].feed_forward.up.weight.dtype)
+        hidden_states = visual_features.to(self.dtype)
         if self.input_proj is not None:
             hidden_states = self.input_proj(hidden_states)
         positions = self.position_embedding(hidden_states, visual_boxes, attention_mask)

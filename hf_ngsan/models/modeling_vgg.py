@@ -51,6 +51,7 @@ class NGSANVGGBackbone(ConvolutionalBackbone):
     >>> backbone = NGSANVGGBackbone(NGSANVGGConfig()).eval()
     >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
     [1, 512, 14, 14]
+
     ```
     """
 

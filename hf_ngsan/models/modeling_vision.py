@@ -269,10 +269,12 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             return
         raise ValueError(
             f"This detection model cannot take images of height {height} and width {width}: {needed}; change the size "
-            "in the image processor, or data.image_size of the recipe."
+            "in the image processor, or data.image_size of the training config."
         )
 
-    def check_inputs(self, pixel_values, pixel_mask, visual_boxes):
+    def check_inputs(
+        self, pixel_values: torch.Tensor, pixel_mask: torch.Tensor | None, visual_boxes: torch.Tensor | None
+    ):
         if pixel_values.ndim != 4 or pixel_values.shape[1] != 3:
             raise ValueError(
                 f"pixel_values has shape {tuple(pixel_values.shape)}; it must be (batch_size, 3, height, width)."
@@ -285,12 +287,15 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             )
         if visual_boxes is not None and self.config.kind == "regions":
             raise ValueError(
-                "This vision part detects its regions itself; leave visual_boxes out, or give visual_features too."
+                "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features "
+                "in place of pixel_values."
             )
-        if visual_boxes is not None and (visual_boxes.ndim != 3 or visual_boxes.shape[::2] != (batch_size, 4)):
+        if visual_boxes is not None and (
+            visual_boxes.ndim != 3 or visual_boxes.shape[::2] != (batch_size, 4) or not visual_boxes.numel()
+        ):
             raise ValueError(
                 f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these pixel_values it must be "
-                f"({batch_size}, num_regions, 4)."
+                f"({batch_size}, num_regions, 4) with at least one region."
             )
 
 

@@ -14,7 +14,17 @@ from transformers.pipelines.base import Pipeline
 from .attention_maps import attention_maps
 from .configuration_hub import check_choice, check_positive
 from .images import ImageError, reason, titled
-from .pipeline_items import Batch, Item, ItemReader, Items, ItemStream, SettingsError, StreamError, streamable
+from .pipeline_items import (
+    Batch,
+    Item,
+    ItemReader,
+    Items,
+    ItemStream,
+    SettingsError,
+    StreamError,
+    refuse_chat,
+    streamable,
+)
 from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -101,7 +111,10 @@ class ImageToTextPipeline(Pipeline):
     def __call__(self, inputs=None, images=None, **kwargs):
         if inputs is not None and images is not None:
             raise ValueError("Give inputs or images, not both: they are two names for the same.")
-        inputs = streamable(images if inputs is None else inputs)
+        inputs = images if inputs is None else inputs
+        for given in (inputs, kwargs.get("text")):
+            refuse_chat(given)
+        inputs = streamable(inputs)
         if isinstance(inputs, list) and not inputs:
             return []
         return super().__call__(inputs, **kwargs)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from .image_processing_captioning import check_whole_images
 from .images import ImageError, is_one_image, load_image, reason, thumbnail, titled
+from .processing_captioning import check_text
 from .visual_inputs import (
     as_array,
     boxes_of_regions,
@@ -137,8 +139,7 @@ class ItemReader:
                 raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
             text = self.text[index]
         text = self.text if text is None else text
-        if not isinstance(text, str):
-            raise ValueError(f"The text of {name} is {type(text).__name__}, not a string.")
+        check_text(text, f"The text of {name}")
         if unknown := self.processor.unknown_words(text):
             raise ValueError(
                 f"The text of {name} has words that this captioner does not know: {', '.join(map(repr, unknown))}."
@@ -281,6 +282,17 @@ class InputStream(IterableDataset):
 
     def __iter__(self):
         return iter(self.inputs)
+
+
+def refuse_chat(inputs: Any):
+    """Raises a ValueError for chat messages, or a list of chats, which other pipelines of this task take."""
+    first = inputs
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if isinstance(first, Mapping) and {"role", "content"} <= set(first):
+        raise ValueError(
+            "A captioner takes no chat messages: give the image, and what its caption shall begin with as text."
+        )
 
 
 def streamable(inputs):

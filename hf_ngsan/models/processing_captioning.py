@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,19 @@ class PartsAtHand:
         if processor is not None:
             names = [name for name in names if getattr(processor, name, self) is not None]
         return lambda: names
+
+
+def check_text(text: Any, name: str):
+    """Raises a ValueError unless this is a string that a tokenizer can read."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {type(text).__name__}, not a string.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} has half of a character ({text[error.start]!r}, a lone surrogate) at position {error.start}; give "
+            "text that was decoded as UTF-8."
+        ) from None
 
 
 class CaptioningProcessor(ProcessorMixin):
@@ -167,8 +181,7 @@ class CaptioningProcessor(ProcessorMixin):
             raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
         prefixes = [text] if isinstance(text, str) else text
         for index, prefix in enumerate(prefixes):
-            if not isinstance(prefix, str):
-                raise ValueError(f"Text {index} of the batch is {type(prefix).__name__}, not a string.")
+            check_text(prefix, f"Text {index} of the batch")
         return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in prefixes]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
@@ -178,8 +191,8 @@ class CaptioningProcessor(ProcessorMixin):
             raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
         flat = [caption for row in rows for caption in row]
         for index, caption in enumerate(flat):
-            if not (caption is None or isinstance(caption, str)):
-                raise ValueError(f"Caption {index} of the batch is {type(caption).__name__}, not a string.")
+            if caption is not None:
+                check_text(caption, f"Caption {index} of the batch")
         words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
         labels = [[*ids, self.tokenizer.eos_token_id] if ids else [] for ids in words]
         width = max(1, max(map(len, labels), default=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -66,6 +66,8 @@ def test_edges_are_rounded_to_the_nearest_pixel(height, width, expected):
 
 
 @settings(max_examples=40, deadline=None)
+@example([(8, 16)], 8, 15)
+@example([(31, 9), (16, 8)], 8, 17)
 @given(
     st.lists(st.tuples(st.integers(8, 90), st.integers(8, 90)), min_size=1, max_size=4),
     st.integers(8, 40),

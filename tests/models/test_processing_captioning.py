@@ -133,6 +133,11 @@ WRONG = {
     "captions of one": ({"captions": ["a ball"]}, "There are 2 images but captions of 1"),
     "text of three": ({"text": ["a", "b", "c"]}, "There are 2 images but text for 3"),
     "text of no kind": ({"text": 3}, "text is int; it must be a string or a list of strings"),
+    "text with half of a character": ({"text": ["a", "b \udcff"]}, r"Text 1 of the batch .*'\\udcff'.* position 2"),
+    "caption with half of a character": (
+        {"captions": ["\udcff", "a"]},
+        r"Caption 0 of the batch .*'\\udcff'.* position 0",
+    ),
     "text with a number": ({"text": ["a", 3]}, "Text 1 of the batch is int, not a string"),
 }
 

@@ -1,0 +1,93 @@
+"""The shared blocks in the hands of tools that freeze, checkpoint or quantize parts of a model."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from tests.models import tiny
+from tests.models.spatial_captioner import tiny as spatial
+from tests.models.tiny import FEATURE_SIZE, random_boxes
+
+CAPTIONERS = {
+    "ngsan": lambda: tiny.tiny_captioner(geometric_bias=["content", "query", "key"], absolute_geometry=True),
+    "spatial": spatial.tiny_captioner,
+    "spatial with a projection": lambda: spatial.tiny_captioner(hidden_size=16, position_embedding="boxes"),
+}
+every_captioner = pytest.mark.parametrize("make", CAPTIONERS.values(), ids=CAPTIONERS)
+LABELS = torch.tensor([[4, 7, 5, 2], [9, 6, 2, -100]])
+
+
+@pytest.fixture
+def images() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    features = torch.randn(2, 5, FEATURE_SIZE, generator=generator) * mask[..., None]
+    return {
+        "visual_features": features,
+        "visual_boxes": random_boxes(2, 5, generator=generator),
+        "attention_mask": mask,
+    }
+
+
+@every_captioner
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_adapters_in_a_frozen_model_get_their_gradients_through_checkpoints(make, part, reentrant, images):
+    """As LoRA does it: everything is frozen but some weights within the layers of one part."""
+    gradients = []
+    for checkpointing in (False, True):
+        model = make().train()
+        model.requires_grad_(False)
+        layers = getattr(model.model, part).layers
+        adapted = [layer.self_attn.q_proj.weight.requires_grad_() for layer in layers]
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        torch.manual_seed(5)
+        model(**images, labels=LABELS).loss.backward()
+        gradients.append([weight.grad for weight in adapted])
+    assert all(gradient is not None and gradient.any() for gradient in gradients[1])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
+
+
+class PackedLinear(nn.Module):
+    """A linear layer as bitsandbytes has it: `weight` is packed in bytes, and outputs have the dtype of the inputs."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)
+        self.linear = [linear]  # hidden, so that its weights are no parameters of the model
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        assert states.is_floating_point()
+        return self.linear[0](states)
+
+
+def packed(model: nn.Module) -> nn.Module:
+    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    for name, linear in linears:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, PackedLinear(linear))
+    return model
+
+
+def dynamically_quantized(model: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao moves elsewhere
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+@torch.no_grad()
+@every_captioner
+@pytest.mark.parametrize(("quantize", "tolerance"), [(packed, 0.0), (dynamically_quantized, 0.1)])
+def test_quantized_linear_layers_compute_in_the_dtype_of_the_model(
+    make: Callable[[], nn.Module], quantize: Callable[[nn.Module], nn.Module], tolerance, images
+):
+    expected = make()(**images, labels=LABELS).logits
+    model = quantize(make())
+    given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in images.items()}
+    logits = model(**given, labels=LABELS).logits
+    assert (logits - expected).norm() <= tolerance * expected.norm()
+    assert model.generate(**images, num_beams=2, max_new_tokens=3).shape[0] == 2
