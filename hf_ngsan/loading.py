@@ -35,11 +35,12 @@ class ModelFolderError(ValueError):
     """A folder that holds no complete model; the message names it and says what is missing."""
 
 
-def save_model(model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
-    """Saves both into one folder that the Auto classes load."""
+def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
+    """Saves a model and its processor, if it has one, into one folder that the Auto classes load."""
     with without_progress_bars():
         model.save_pretrained(folder)
-        processor.save_pretrained(folder)
+        if processor is not None:
+            processor.save_pretrained(folder)
 
 
 def find_model_folder(name: str | os.PathLike) -> str:
@@ -158,14 +159,15 @@ def load_model(
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
+    tokenizer: Any = getattr(processor, "tokenizer", processor)
     if has_tokenizer:
-        check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
+        check_tokenizer(folder, tokenizer, config)
     return model.eval(), processor
 
 
 def auto_classes_of(config: PreTrainedConfig) -> tuple[Any, Any]:
     """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
-    known = type(config).remote_classes
+    known = getattr(type(config), "remote_classes", {})
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
     processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
     return getattr(transformers, head), processor

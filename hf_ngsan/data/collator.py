@@ -75,8 +75,7 @@ class CaptionCollator:
             What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
             `attention_mask` `(B, N)` - or `pixel_values` `(B, 3, height, width)` -, and `labels` `(B * C, T)`, image by
             image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`. If the
-            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`; if they
-            have `row_index`, a whole number, also `row_index` `(B,)`.
+            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`.
             An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
 
         Raises:
@@ -93,8 +92,6 @@ class CaptionCollator:
         if chosen and all(row.get("caption_weights") is not None for row in rows):
             weights = [pick(row["caption_weights"], places, 0.0) for row, places in zip(rows, chosen, strict=True)]
             batch["caption_weights"] = torch.tensor(weights).flatten()
-        if all(row.get("row_index") is not None for row in rows):
-            batch["row_index"] = torch.tensor([int(row["row_index"]) for row in rows])
         if self.max_caption_length is not None and "labels" in batch:
             batch["labels"] = batch["labels"][:, : self.max_caption_length]
         if self.model is not None and "labels" in batch:

@@ -38,13 +38,22 @@ class UpdateBatches(Dataset):
         collate: makes a batch from a list of rows.
         shares: for each update, the indices of this process's rows; may be empty.
         num_parts: micro-batches that a share is cut into, at most.
+        with_row_index: whether each batch also gets `row_index (B,)`, the numbers of its rows.
     """
 
-    def __init__(self, rows: Sequence, collate: Callable[[list], dict], shares: list[list[int]], num_parts: int):
+    def __init__(
+        self,
+        rows: Sequence,
+        collate: Callable[[list], dict],
+        shares: list[list[int]],
+        num_parts: int,
+        with_row_index: bool = False,
+    ):
         self.rows = rows
         self.collate = collate
         self.shares = shares
         self.num_parts = num_parts
+        self.with_row_index = with_row_index
 
     def __len__(self) -> int:
         return len(self.shares)
@@ -52,8 +61,12 @@ class UpdateBatches(Dataset):
     def __getitem__(self, update: int) -> list[MicroBatch]:
         parts = split_evenly(self.shares[update], self.num_parts)
         if not parts:
-            return [MicroBatch(self.collate([self.rows[0]]), num_rows=0)]
-        return [MicroBatch(self.collate(take(self.rows, part)), len(part)) for part in parts]
+            return [MicroBatch(self.inputs([0]), num_rows=0)]
+        return [MicroBatch(self.inputs(part), len(part)) for part in parts]
+
+    def inputs(self, indices: list[int]) -> dict:
+        inputs = self.collate(take(self.rows, indices))
+        return {**inputs, "row_index": torch.tensor(indices)} if self.with_row_index else inputs
 
 
 def split_evenly(items: list, num_parts: int) -> list[list]:

@@ -206,7 +206,13 @@ class TrainingLoop:
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
         shares = list(self.sampler(progress.epoch))
-        batches = UpdateBatches(self.rows, self.collator, shares, settings.gradient_accumulation_steps)
+        batches = UpdateBatches(
+            self.rows,
+            self.collator,
+            shares,
+            settings.gradient_accumulation_steps,
+            with_row_index=self.objective.needs_row_index,
+        )
         self.model.train(self.objective.training_mode)
         with self.progress_display() as display:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):

@@ -89,8 +89,6 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     stages = task.stages(model, processor, train_rows)
-    if any(stage.objective.needs_row_index for stage in stages):
-        train_rows = train_rows.add_column("row_index", list(range(len(train_rows))))
 
     def evaluate(model: torch.nn.Module) -> dict[str, float]:
         return task.evaluate(model, processor, validation_rows, accelerator)

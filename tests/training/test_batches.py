@@ -53,3 +53,9 @@ def test_an_error_of_a_row_is_the_same_from_another_process(num_workers):
     with pytest.raises(ValueError) as error:
         next(updates)
     assert str(error.value) == "Row 2 is damaged."
+
+
+def test_rows_are_numbered_where_that_is_asked():
+    batches = UpdateBatches(list(range(10)), lambda rows: {"rows": torch.tensor(rows)}, [[4, 9, 2], []], 2, True)
+    numbered = [[batch.inputs["row_index"].tolist() for batch in batches[update]] for update in range(2)]
+    assert numbered == [[[4], [9, 2]], [[0]]]

@@ -36,7 +36,7 @@ class Objective(ABC):
     """Whether the model is in training mode, with dropout."""
 
     needs_row_index = False
-    """Whether batches must have `row_index (B,)`, the number of each training row."""
+    """Whether the loop adds `row_index (B,)` to each batch, the number of each training row."""
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Completes all micro-batches of an update before any of their losses is computed.

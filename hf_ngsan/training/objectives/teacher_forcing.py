@@ -24,7 +24,6 @@ class TeacherForcing(Objective):
         self.label_smoothing = label_smoothing
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
-        inputs = {name: tensor for name, tensor in inputs.items() if name != "row_index"}
         return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
 
     def weight(self, inputs: dict) -> torch.Tensor:
