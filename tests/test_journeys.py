@@ -14,6 +14,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.extraction.tiny import write_coco_file, write_photos
 from tests.tasks.tiny import DATA, tiny_sections
 from tests.training.test_loop import same_weights, scores
 
@@ -220,3 +221,61 @@ def test_modules_of_the_user_are_imported_by_every_process(tmp_path):
     _, errors = succeed("-m", "hf_ngsan.cli", *arguments, cwd=tmp_path)
     assert "on 2 processes" in errors
     assert (tmp_path / "run" / "best" / "model.safetensors").is_file()
+
+
+BACKBONE = """
+import torch
+from transformers import AutoBackbone, AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
+from transformers.modeling_outputs import BackboneOutput
+
+
+class MyConfig(BackboneConfigMixin, PreTrainedConfig):
+    model_type = "backbone_of_a_journey"
+
+    def __post_init__(self, **kwargs):
+        self.stage_names = ["stem", "stage1"]
+        self.set_output_features_output_indices(kwargs.pop("out_features", None), kwargs.pop("out_indices", None))
+        super().__post_init__(**kwargs)
+
+
+class MyBackbone(BackboneMixin, PreTrainedModel):
+    config: MyConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_features = [3, 6]
+        self.convolution = torch.nn.Conv2d(3, 6, 4, stride=4)
+        self.post_init()
+
+    def forward(self, pixel_values, **kwargs):
+        return BackboneOutput(feature_maps=(self.convolution(pixel_values),))
+
+
+AutoConfig.register(MyConfig.model_type, MyConfig)
+AutoBackbone.register(MyConfig, MyBackbone)
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    MyBackbone(MyConfig()).save_pretrained("backbone")
+"""
+
+
+def test_a_backbone_of_the_user_is_extracted_with_and_attached(tmp_path):
+    (tmp_path / "my_backbone.py").write_text(BACKBONE)
+    succeed("my_backbone.py", cwd=tmp_path)
+    photos = write_photos(tmp_path / "photos", 4)
+    names = {number: f"{number:06d}.png" for number in range(1, 5)}
+    file = write_coco_file(photos / "captions.json", names, {number: [f"photo {number}"] for number in names})
+    command = ["-m", "hf_ngsan.cli", "--import", "my_backbone"]
+    vision = ["--backbone", "backbone", "--grid-size", 2, 2]
+    extract = ["--images", file, "--split", "train", "--dtype", "float32", "--num-workers", 2, "--output", "features"]
+    succeed(*command, "extract", *vision, *extract, "--num-processes", 2, cwd=tmp_path)
+    data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
+    succeed(*command, "train", "--config", write_recipe(tmp_path, data=data), cwd=tmp_path)
+    succeed(*command, "attach-vision", "--model", "run", *vision, "--output", "captioner", cwd=tmp_path)
+    of_photos, _ = succeed(*command, "caption", "--model", "captioner", "photos", cwd=tmp_path)
+    of_rows, _ = succeed(
+        *command, "caption", "--model", "run", "--data", data["spec"], "--split", "train", cwd=tmp_path
+    )
+    captions = [[line.split("\t")[1] for line in lines.splitlines()] for lines in (of_photos, of_rows)]
+    assert captions[0] == captions[1] and len(captions[0]) == 4 and all(captions[0])

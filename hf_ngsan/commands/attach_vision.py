@@ -6,13 +6,12 @@ from .arguments import add_model_argument, add_vision_arguments, check_new_folde
 
 SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
 EPILOG = """examples:
-  hf-ngsan extract --images photos.json --split train --backbone microsoft/resnet-50 --grid-size 7 7 --output features
-  hf-ngsan train --config ngsan/ngsan data.spec=features:features training.output_dir=runs/photos
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Backbone and settings must be those of the extraction: a captioner that knows the checksums of its features takes no
-others. Where they are not known, only the feature dimension is compared."""
+Here runs/photos was trained on features that hf-ngsan extract made with the same --backbone and --grid-size. A
+captioner that knows the checksums of its features takes no other vision encoder; where it does not know them, only the
+feature dimension is compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
