@@ -1,0 +1,89 @@
+"""docs/adding_a_model.md: a person who writes its files and runs its commands has three trained models."""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "adding_a_model.md"
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S))
+FILE = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    return tmp_path_factory.mktemp("outside")
+
+
+def follow(section: str, folder: Path) -> list[str]:
+    """Writes the files of a section and runs its commands and scripts in their order; returns what each prints."""
+    text = SECTIONS[section]
+    for name, content in FILE.findall(text):
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+    outputs = []
+    for language, code in BLOCK.findall(FILE.sub("", text)):
+        lines = code.splitlines() if language == "bash" else [None]
+        for line in lines:
+            arguments = ["-c", code] if line is None else ["-m", "hf_ngsan.cli", *shlex.split(line)[1:]]
+            assert line is None or shlex.split(line)[0] == "hf-ngsan"
+            outputs.append(run(arguments, folder))
+    return outputs
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    result = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def history(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def this_package(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(PAGE.parents[1]) + os.pathsep + os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_a_classifier_trains_resumes_and_evaluates(workplace):
+    trained, resumed, evaluated = follow("A classifier", workplace)
+    assert "accuracy" in trained and "runs/counting/best" in resumed
+    epochs = history(workplace / "runs" / "counting")
+    assert [entry["epoch"] for entry in epochs] == list(range(1, 9))
+    scores = ast.literal_eval(evaluated)
+    assert scores["accuracy"] > 0.9
+    assert (scores["mean_error"] == 0) == (scores["accuracy"] == 1)
+
+
+def test_a_captioner_trains_evaluates_and_captions(workplace):
+    _, evaluated, captioned = follow("A captioner", workplace)
+    assert {"cider_d", "symmetric"} <= json.loads(evaluated).keys()
+    assert len(captioned.splitlines()) == 3
+    config = json.loads((workplace / "runs" / "glance" / "best" / "config.json").read_text())
+    assert (config["model_type"], config["hidden_size"]) == ("glance", 32)
+
+
+def test_a_dual_encoder_trains(workplace):
+    follow("A dual encoder", workplace)
+    first, *_, last = history(workplace / "runs" / "matching")
+    assert last["loss"] < first["loss"]
+    assert last["text_to_image_median_rank"] < 12, "of 50 images; 25 by chance"
+    assert (workplace / "runs" / "matching" / "best" / "tokenizer.json").is_file()
+
+
+def test_every_section_with_files_is_run():
+    assert {title for title, text in SECTIONS.items() if FILE.findall(text)} == {
+        "A classifier",
+        "A captioner",
+        "A dual encoder",
+    }
