@@ -147,7 +147,7 @@ def load_model(
             model, report = model_loader.from_pretrained(
                 folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
             )
-            processor = None if processor_loader is None else processor_loader.from_pretrained(folder)
+            processor: Any = None if processor_loader is None else processor_loader.from_pretrained(folder)
     except MissingBackboneError:
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
@@ -165,7 +165,7 @@ def load_model(
     return model.eval(), processor
 
 
-def auto_classes_of(config: PreTrainedConfig) -> tuple[Any, Any]:
+def auto_classes_of(config: Any) -> tuple[Any, Any]:
     """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
     known = getattr(type(config), "remote_classes", {})
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")

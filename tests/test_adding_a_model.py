@@ -58,6 +58,9 @@ def this_package(monkeypatch):
 def test_a_classifier_trains_resumes_and_evaluates(workplace):
     trained, resumed, evaluated = follow("A classifier", workplace)
     assert "accuracy" in trained and "runs/counting/best" in resumed
+    further = ["model.init_from=runs/counting", "training.output_dir=runs/further", "training.epochs=1"]
+    run(["-m", "hf_ngsan.cli", "train", "--import", "counting", "--config", "counting.yaml", *further], workplace)
+    assert history(workplace / "runs" / "further")[0]["loss"] < history(workplace / "runs" / "counting")[0]["loss"] / 2
     epochs = history(workplace / "runs" / "counting")
     assert [entry["epoch"] for entry in epochs] == list(range(1, 9))
     scores = ast.literal_eval(evaluated)
