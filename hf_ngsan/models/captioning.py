@@ -86,7 +86,8 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         """
         if self.vision is None:
             raise ValueError(
-                "This captioner has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+                "This captioner has no vision encoder (vision_config is None): give visual_features, not pixel_values, "
+                "or give it the encoder of its features with hf-ngsan attach-vision."
             )
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")

@@ -121,11 +121,10 @@ class ItemReader:
             self.read_image(item, source)
         else:
             features = "visual_features (num_regions, visual_feature_size) and visual_boxes (num_regions, 4)"
-            wanted = f"an image, a mapping with image, or one with {features}"
-            raise ValueError(
-                f"This captioner takes {wanted if self.takes_images else 'a mapping with ' + features}; for {name} it "
-                f"got {given}."
-            )
+            wanted = f"a mapping with {features}, as it has no vision encoder (hf-ngsan attach-vision gives it one)"
+            if self.takes_images:
+                wanted = f"an image, a mapping with image, or one with {features}"
+            raise ValueError(f"This captioner takes {wanted}; for {name} it got {given}.")
         return item
 
     @property

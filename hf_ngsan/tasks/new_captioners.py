@@ -56,9 +56,13 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
             raise RecipeError(f"section model: {error}") from error
     else:
         tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+        asked_for = fields.get("visual_feature_size")
         if visual_feature_size is not None and not has_vision(fields):
-            check_feature_size(fields.get("visual_feature_size"), visual_feature_size, recipe.data.spec)
+            check_feature_size(asked_for, visual_feature_size, recipe.data.spec)
             fields["visual_feature_size"] = visual_feature_size
+        elif asked_for is not None and has_vision(fields):
+            of_vision = build_config({**fields, "visual_feature_size": None}, len(tokenizer)).visual_feature_size
+            check_feature_size(asked_for, of_vision, "the vision encoder")
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
             tokenizer.pad_token_id,

@@ -9,6 +9,8 @@ from tests.tasks.tiny import DATA
 from .running import fails
 
 SPEC = DATA["spec"]
+VGG = "model.vision_config={backbone_config: {model_type: ngsan_vgg, hidden_sizes: [4, 8], depths: [1, 1]}}"
+IMAGES = "data.spec=scenes:size=30,seed=3,images=true"
 
 
 def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, config, capsys):
@@ -53,6 +55,7 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
         (["model.vocab_size=100"], ["model.vocab_size", "vocabulary"]),
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
         (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "model.visual_feature_size=10", SPEC]),
+        ([VGG, IMAGES, "model.visual_feature_size=7"], ["model.visual_feature_size is 7", "visual_feature_size=8"]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),
         (["data.spec=features:nowhere"], ["nowhere"]),
