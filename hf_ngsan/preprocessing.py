@@ -17,7 +17,7 @@ class PreprocessingError(ValueError):
 
 
 def load_image_processor(
-    source: str | os.PathLike, kind: str, name: str | None = None, image_size: int | None = None
+    source: str | os.PathLike, kind: str | None, name: str | None = None, image_size: int | None = None
 ) -> CaptioningImageProcessor:
     """Returns the preprocessing that the folder of a trained model describes, for whole images.
 

@@ -1,7 +1,9 @@
 """Loading what turns pixels into visual tokens, whatever kind of model it is part of."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedConfig
 
@@ -18,7 +20,7 @@ GRID_FIELDS = ("grid_size",)
 REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold")
 
 
-def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, CaptioningImageProcessor]:
+def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
     """Loads the model that extracts features, and its preprocessing.
 
     Args:
@@ -42,10 +44,10 @@ def load_vision(name: str | os.PathLike, **fields) -> tuple[VisionModel, Caption
         model = load_model(name, lambda: load_vision_model(folder))
     else:
         model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
-    return model.eval(), load_image_processor(folder, model.config.kind, name)
+    return model.eval(), load_image_processor(folder, model.config.kind, str(name))
 
 
-def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
+def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
     """Checks what [`load_vision`] takes without loading any weights.
 
     Returns:
@@ -67,7 +69,7 @@ def check_backbone(name: str | os.PathLike, **fields) -> tuple[str, str, dict]:
     return folder, model_type, fields
 
 
-def load_model(name, load) -> VisionModel:
+def load_model(name: str | os.PathLike, load: Callable[[], VisionModel]) -> VisionModel:
     """Returns what `load` returns, without the report that a classifier's last layer is not used."""
     try:
         with quiet_loading():
@@ -89,7 +91,7 @@ def read_config(folder: str) -> dict:
         ) from error
 
 
-def vision_of_captioner(name, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:
+def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:
     captioner, processor = load_captioner(folder)
     vision = getattr(captioner.base_model, "vision", None)
     if vision is None:
@@ -100,7 +102,7 @@ def vision_of_captioner(name, folder: str) -> tuple[VisionModel, CaptioningImage
     image_processor = getattr(processor, "image_processor", None)
     if image_processor is None:
         raise ExtractionError(f"{name} has a vision encoder, but no image processor; save it with its processor.")
-    return vision.eval(), of_whole_images(name, image_processor)
+    return vision.eval(), of_whole_images(str(name), image_processor)
 
 
 def load_vision_model(folder: str) -> VisionModel:
@@ -111,7 +113,7 @@ def load_vision_model(folder: str) -> VisionModel:
     return model
 
 
-def fields_of_backbone(name, config: dict, fields: dict) -> dict:
+def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> dict:
     """Returns the fields of a VisionConfig around a backbone or detection model, its kind among them."""
     try:
         kind = kind_of_source(name, config)
@@ -122,7 +124,7 @@ def fields_of_backbone(name, config: dict, fields: dict) -> dict:
     return {"kind": kind, **fields}
 
 
-def refuse_fields(name, fields: dict, kind: str, allowed: tuple[str, ...]):
+def refuse_fields(name: str | os.PathLike, fields: dict, kind: str, allowed: tuple[str, ...]) -> None:
     for field in fields.keys() - set(allowed):
         option = f"--{field.replace('_', '-')}"
         raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")

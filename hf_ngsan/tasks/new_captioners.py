@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedModel
+from transformers import BaseImageProcessor, PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
 from ..auto import config_class, model_class, model_types_of, processor_class
@@ -29,7 +30,9 @@ FOLLOWS_FROM_DATA = {
 }
 
 
-def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feature_size: int | None = None):
+def new_captioner(
+    recipe: CaptioningRecipe, captions: Iterable[str], visual_feature_size: int | None = None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model and processor that a recipe describes, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
@@ -76,12 +79,13 @@ def new_captioner(recipe: CaptioningRecipe, captions: Iterable[str], visual_feat
         if vision is not None:
             image_processor = new_image_processor(vision, recipe.data.image_size)
         processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
-    check_image_size(model.base_model.vision, processor.image_processor)
+    encoder: Any = model.base_model.vision
+    check_image_size(encoder, processor.image_processor)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
 
 
-def check_feature_size(asked_for: int | None, found: int, data: str):
+def check_feature_size(asked_for: int | None, found: int, data: str) -> None:
     """Raises a RecipeError if a training config asks for features of another dimension than its data has."""
     if asked_for not in (None, found):
         raise RecipeError(
@@ -90,7 +94,7 @@ def check_feature_size(asked_for: int | None, found: int, data: str):
         )
 
 
-def build_config(fields: Mapping, vocab_size: int):
+def build_config(fields: Mapping, vocab_size: int) -> Any:
     """Returns the configuration with `model_type` and the fields of a recipe's section `model`.
 
     Raises:
@@ -105,7 +109,7 @@ def build_config(fields: Mapping, vocab_size: int):
         raise RecipeError(f"section model: {one_sentence(error)}") from error
 
 
-def fine_tuned_captioner(fields: dict, image_size: int | None):
+def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
 
     It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
@@ -130,7 +134,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None):
         fields["vision_config"] = {**changed, **as_saved}
     with usable_backbone(changed_config(config, fields).vision_config if is_new else None):
         model, processor = load_captioner(folder, new_vision=is_new, **fields)
-    vision = model.base_model.vision
+    vision: Any = model.base_model.vision
     if how_trained:
         vision.config.update(how_trained)
         vision.requires_grad_(True).train(vision.training)
@@ -153,12 +157,13 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
     if described is None:
         return False
     try:
-        return backbone_settings(make_backbone_config(described)) != backbone_settings(trained.backbone_config)
+        own: Any = trained.backbone_config
+        return backbone_settings(make_backbone_config(described)) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
 
 
-def check_width(folder: str, config, fields: Mapping):
+def check_width(folder: str, config: Any, fields: Mapping) -> None:
     """Raises a RecipeError unless a new vision encoder has the feature dimension that a captioner takes."""
     expected = config.visual_feature_size
     found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
@@ -205,15 +210,16 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     """
     source = vision.config.pretrained
     if source is None:
-        size = {} if image_size is None else {"size": {"height": image_size, "width": image_size}}
-        return CaptioningImageProcessor(**size)
+        if image_size is None:
+            return CaptioningImageProcessor()
+        return CaptioningImageProcessor(size={"height": image_size, "width": image_size})
     try:
         return load_image_processor(source, vision.config.kind, image_size=image_size)
     except (ValueError, OSError) as error:
         raise unusable_backbone(source, error) from error
 
 
-def check_image_size(vision: VisionModel | None, image_processor):
+def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
     """Raises a RecipeError if all images become of one size, which the vision encoder cannot take."""
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
@@ -230,14 +236,14 @@ def unusable_backbone(name: str, error: Exception) -> RecipeError:
     )
 
 
-def config_class_of(model_type: str):
+def config_class_of(model_type: str) -> Any:
     captioners = model_types_of("captioning")
     if model_type not in captioners:
         raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
     return config_class(model_type)
 
 
-def check_field_names(fields: Mapping, kind: type):
+def check_field_names(fields: Mapping, kind: type) -> None:
     """Raises a RecipeError for a key of section `model` that is no field of its configuration."""
     for name in fields:
         if name in FOLLOWS_FROM_DATA:
@@ -258,7 +264,7 @@ def config_fields(kind: type) -> set[str]:
     return names & {field.name for field in dataclasses.fields(kind)}
 
 
-def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings):
+def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings) -> None:
     """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
     defaults = model.generation_config
     defaults.num_beams = settings.num_beams

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from ..data import EpochSampler
 from ..files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
@@ -73,17 +75,17 @@ class TrainingLoop:
     def __init__(
         self,
         accelerator: Accelerator,
-        model: torch.nn.Module,
+        model: PreTrainedModel,
         stages: Sequence[Stage],
         rows: Sequence,
         collator: Callable[[list], dict],
         recipe: Recipe,
-        save_model: Callable[[torch.nn.Module, Path], None],
-        evaluate: Callable[[torch.nn.Module], dict[str, float]] | None = None,
+        save_model: Callable[[PreTrainedModel, Path], None],
+        evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
         greater_is_better: bool = True,
         unit: str = "rows",
         data_identity: dict | None = None,
-    ):
+    ) -> None:
         self.accelerator = accelerator
         self.stages = stages
         self.rows = rows
@@ -128,7 +130,7 @@ class TrainingLoop:
     def run(self) -> TrainingProgress:
         """Trains until the last epoch or until early stopping; returns where the run ended."""
         if self.progress.step == 0 and "init_from" in self.recipe.model and self.evaluate is not None:
-            self.evaluate_start()
+            self.evaluate_start(self.evaluate)
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -138,10 +140,10 @@ class TrainingLoop:
             self.finish_epoch(time.monotonic() - started_at)
         return self.progress
 
-    def evaluate_start(self):
+    def evaluate_start(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> None:
         """Keeps a trained model that is trained further as the best one until another is better."""
         self.model.eval()
-        entry = {"epoch": 0, **self.evaluate(self.bare_model)}
+        entry = {"epoch": 0, **evaluate(self.bare_model)}
         self.keep_if_best(entry)
         metric = self.recipe.evaluation.metric
         logger.info("Before this training: %s %.4f.", metric, entry[metric])
@@ -164,7 +166,7 @@ class TrainingLoop:
         patience = self.stage.settings.early_stopping_patience
         return patience is not None and self.progress.evaluations_since_best >= patience
 
-    def begin_next_stage(self):
+    def begin_next_stage(self) -> None:
         """Goes back to the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
         logger.info("The stage %s begins with the model in %s.", self.stages[progress.stage + 1].name, start)
@@ -186,7 +188,7 @@ class TrainingLoop:
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
         ended = json.dumps({"step": self.progress.step})
 
-        def fill(new: Path):
+        def fill(new: Path) -> None:
             shutil.copytree(best, new, dirs_exist_ok=True)
             (new / STAGE_FILE).write_text(ended, encoding="utf-8")
 
@@ -197,10 +199,10 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
         return folder
 
-    def start_clock(self):
+    def start_clock(self) -> None:
         self.started_at, self.started_from = time.monotonic(), self.progress.step
 
-    def train_epoch(self):
+    def train_epoch(self) -> None:
         """Makes the updates of the epoch under way that have not been made yet."""
         progress, settings = self.progress, self.settings
         if hasattr(self.collator, "set_epoch"):
@@ -240,7 +242,7 @@ class TrainingLoop:
             drop_last=self.settings.drop_last,
         )
 
-    def update(self, micro_batches: list[MicroBatch]):
+    def update(self, micro_batches: list[MicroBatch]) -> None:
         """Makes one step of the optimizer on this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
@@ -278,11 +280,11 @@ class TrainingLoop:
         step_of_stage = self.progress.stage_epoch * self.steps_per_epoch + self.progress.step_in_epoch
         return learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings)
 
-    def count(self, **statistics: torch.Tensor):
+    def count(self, **statistics: torch.Tensor) -> None:
         for name, value in statistics.items():
             self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
 
-    def gather_sums(self):
+    def gather_sums(self) -> None:
         """Adds the statistics that all processes have counted since the last call to those of the epoch."""
         for sums in gather_object([{name: float(value) for name, value in self.new_sums.items()}]):
             for name, value in sums.items():
@@ -303,19 +305,19 @@ class TrainingLoop:
             summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
         return summary
 
-    def log_training(self):
+    def log_training(self) -> None:
         self.gather_sums()
         values = {**self.training_summary(), "learning_rate": self.optimizer.param_groups[0]["lr"]}
         self.log({f"train/{name}": value for name, value in values.items()})
 
-    def log(self, values: dict[str, float]):
+    def log(self, values: dict[str, float]) -> None:
         """Passes values to the trackers, and what TensorBoard has of them to its file."""
         self.accelerator.log(values, step=self.progress.step)
         for tracker in self.accelerator.trackers:
             if tracker.name == "tensorboard":
                 tracker.writer.flush()
 
-    def finish_epoch(self, seconds: float):
+    def finish_epoch(self, seconds: float) -> None:
         """Evaluates and saves the epoch's model, writes the epoch's line, saves a checkpoint."""
         progress = self.progress
         num_rows = progress.sums["rows"]
@@ -324,7 +326,7 @@ class TrainingLoop:
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
-            if self.time_to_evaluate():
+            if self.evaluate is not None and self.time_to_evaluate():
                 entry.update(self.evaluate(self.bare_model))
                 self.keep_if_best(entry)
             self.save_model_as("last")
@@ -340,9 +342,9 @@ class TrainingLoop:
     def time_to_evaluate(self) -> bool:
         epoch = self.progress.stage_epoch + 1
         every = self.recipe.evaluation.every_epochs
-        return self.evaluate is not None and (epoch % every == 0 or epoch == self.stage.settings.epochs)
+        return epoch % every == 0 or epoch == self.stage.settings.epochs
 
-    def keep_if_best(self, entry: dict):
+    def keep_if_best(self, entry: dict) -> None:
         progress, score = self.progress, entry[self.recipe.evaluation.metric]
         progress.evaluations_since_best += 1
         if self.is_better(score, progress.best_score):
@@ -352,7 +354,7 @@ class TrainingLoop:
     def is_better(self, score: float, best: float | None) -> bool:
         return best is None or (score > best if self.greater_is_better else score < best)
 
-    def report(self, entry: dict):
+    def report(self, entry: dict) -> None:
         progress, metric = self.progress, self.recipe.evaluation.metric
         parts = [self.name_of_epoch(progress.stage_epoch), self.objective.describe(entry)]
         if metric in entry:
@@ -372,17 +374,17 @@ class TrainingLoop:
             lines = [json.dumps(entry) + "\n" for entry in progress.history]
             write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
 
-    def save_model_as(self, name: str):
+    def save_model_as(self, name: str) -> None:
         self.check_state()
         if self.accelerator.is_main_process:
             replace_folder_contents(self.output_dir / name, lambda folder: self.save_model(self.bare_model, folder))
             self.claim_folder(name)
         self.accelerator.wait_for_everyone()
 
-    def claim_folder(self, name: str):
+    def claim_folder(self, name: str) -> None:
         claim_files(self.output_dir, [f"{name}/{file.name}" for file in list_files(self.output_dir / name)])
 
-    def check_state(self):
+    def check_state(self) -> None:
         """Raises an error instead of saving what could not be resumed.
 
         Raises:
@@ -411,7 +413,7 @@ class TrainingLoop:
         at_end = self.progress.step_in_epoch == self.steps_per_epoch
         return every is not None and self.progress.step % every == 0 and not at_end
 
-    def save_checkpoint(self):
+    def save_checkpoint(self) -> None:
         self.check_state()
         self.gather_sums()
         if self.accelerator.is_main_process:
@@ -458,14 +460,14 @@ def may_leave_weights_unused(model: torch.nn.Module) -> bool:
     """
     if not trained_weights_of_vision(model):
         return False
-    backbones = [encoder.config.backbone_config for encoder in vision_encoders(model).values()]
+    backbones: list[Any] = [encoder.config.backbone_config for encoder in vision_encoders(model).values()]
     return not all(
         backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
         for backbone in backbones
     )
 
 
-def seed_everything(seed: int, step: int, process_index: int):
+def seed_everything(seed: int, step: int, process_index: int) -> None:
     """Sets the random states of Python, NumPy and PyTorch to a function of the three numbers."""
     words = numpy.random.SeedSequence([seed, step, process_index]).generate_state(4)
     random.seed(int(words[0]))

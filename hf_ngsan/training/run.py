@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
+from transformers import PreTrainedModel
 
 from ..launching import make_accelerator
 from .checkpoints import TrainingProgress
@@ -90,7 +91,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     stages = task.stages(model, processor, train_rows)
 
-    def evaluate(model: torch.nn.Module) -> dict[str, float]:
+    def evaluate(model: PreTrainedModel) -> dict[str, float]:
         return task.evaluate(model, processor, validation_rows, accelerator)
 
     loop = TrainingLoop(
