@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LOOKS = 0.5
+"""After which a process looks again whether the one that started it is still there."""
 
 
 def launch_processes(
@@ -30,6 +35,8 @@ def launch_processes(
         check: called before several are started; what it raises is told by one process only.
     """
     if "WORLD_SIZE" in os.environ:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            end_with_parent()
         return
     if num_processes is None:
         num_processes = processes_asked_of_accelerate()
@@ -48,6 +55,18 @@ def launch_processes(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *torchrun, *command])
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after the one that started it, whose killing it would otherwise outlive."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os._exit(128 + signal.SIGKILL)
+
+    threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
 
 
 def processes_asked_of_accelerate() -> int:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -99,3 +100,45 @@ def test_accelerate_with_cpu_gets_the_processes_it_asked_for(accelerate, caplog)
     [(_, command)] = accelerate("--cpu", "--num_processes", "3", uses_cpu=True)
     assert command[-3:] == ["--nproc-per-node", "3", "script.py"]
     assert not caplog.records
+
+
+ORPHAN = """
+import os, sys, time
+from hf_ngsan.launching import launch_processes
+
+launch_processes([__file__])
+with open(os.path.join(os.path.dirname(__file__), "pid-" + os.environ["RANK"]), "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    command = [sys.executable, "-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", "2"]
+    parent = subprocess.Popen([*command, str(tmp_path / "orphan.py")])
+    try:
+        wait_until(lambda: all((tmp_path / f"pid-{rank}").exists() for rank in range(2)))
+        time.sleep(0.5)
+    finally:
+        parent.kill()
+        parent.wait()
+    workers = [int((tmp_path / f"pid-{rank}").read_text()) for rank in range(2)]
+    wait_until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def is_running(pid) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:  # a zombie waits for whoever took it over
+        return file.read().rpartition(")")[2].split()[0] != "Z"
