@@ -11,9 +11,10 @@ import importlib.machinery
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def model_types_of(task: str) -> tuple[str, ...]:
     return tuple(name for name, entry in MODEL_TYPES.items() if entry.task == task)
 
 
-def register_model_type(config_class: type, task: str | None = None):
+def register_model_type(config_class: type, task: str | None = None) -> None:
     """Adds an architecture of another package, for the Auto classes, pipelines, `save_for_hub` and the tasks.
 
     Args:
@@ -99,7 +100,7 @@ def has_class(model_type: str, auto_class: str) -> bool:
     return auto_class in config_class(model_type).remote_classes
 
 
-def register_configurations():
+def register_configurations() -> None:
     from transformers import AutoConfig
 
     for model_type in MODEL_TYPES:
@@ -120,7 +121,7 @@ class LazyClasses(dict):
         return [(key, self[key]) for key in self]
 
 
-def register_models():
+def register_models() -> None:
     from transformers.models.auto import modeling_auto
 
     for model_type in MODEL_TYPES:
@@ -132,7 +133,7 @@ def register_models():
                 mapping.register(config, partial(model_class, model_type, auto_class), exist_ok=True)
 
 
-def register_processors():
+def register_processors() -> None:
     from transformers import AutoProcessor
 
     for model_type in MODEL_TYPES:
@@ -140,7 +141,7 @@ def register_processors():
             AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
 
 
-def register_image_processors():
+def register_image_processors() -> None:
     from transformers import AutoImageProcessor
 
     for model_type in MODEL_TYPES:
@@ -149,7 +150,7 @@ def register_image_processors():
             AutoImageProcessor.register(config_class(model_type), image_processor_classes=classes, exist_ok=True)
 
 
-def register_pipelines():
+def register_pipelines() -> None:
     from transformers.pipelines import PIPELINE_REGISTRY
 
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
@@ -185,7 +186,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
         self.callbacks = dict(callbacks)
         self.imports = threading.local()
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if not name.startswith(self.prefixes):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -193,7 +196,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return spec
         execute = spec.loader.exec_module
 
-        def execute_and_call_back(module):
+        def execute_and_call_back(module: ModuleType) -> None:
             self.imports.depth = getattr(self.imports, "depth", 0) + 1
             try:
                 execute(module)
@@ -205,7 +208,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         spec.loader.exec_module = execute_and_call_back
         return spec
 
-    def call_back(self):
+    def call_back(self) -> None:
         for name in [name for name in self.callbacks if name in sys.modules]:
             callback = self.callbacks.pop(name, None)
             if callback is not None:
@@ -214,7 +217,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
 
-def register():
+def register() -> None:
     """Registers every architecture: now with what transformers has imported, later with the rest."""
     after_import = AfterImport(("transformers", "hf_ngsan"), REGISTRATIONS)
     sys.meta_path.insert(0, after_import)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
@@ -17,7 +18,7 @@ def eager_attention_forward(
     position_bias: torch.Tensor | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """softmax(scaling * Q K^T + bias + mask) V: eq. 2 and 10 of Guo et al. 2020, the reference for SDPA.
+    """Computes softmax(scaling * Q K^T + bias + mask) V, eq. 2 and 10 of Guo et al. 2020; the reference for SDPA.
 
     Args:
         query, key, value (`torch.FloatTensor` of shape `(batch_size, num_heads, length, head_dim)`).
@@ -41,7 +42,7 @@ def eager_attention_forward(
 def masked_moments(
     states: torch.Tensor, mask: torch.Tensor | None, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and biased variance of `(B, N, C)` states over `dims`, of the tokens where the mask `(B, N)` is 1."""
+    """Returns mean and biased variance over `dims` of states `(B, N, C)`, of tokens where the mask `(B, N)` is 1."""
     if mask is None:
         return states.mean(dims, keepdim=True), states.var(dims, correction=0, keepdim=True)
     weights = mask.to(states.dtype)[..., None]
@@ -83,7 +84,7 @@ class InstanceNorm(nn.Module):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalization of `(batch_size, num_tokens, num_channels)` states over all real tokens of the batch.
 
-    The "BN" row of table 2 of Guo et al. 2020. In training the statistics of the batch, in evaluation the running ones.
+    The "BN" row of table 2 of Guo et al. 2020; running statistics in evaluation.
     """
 
     def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
@@ -126,7 +127,7 @@ class ChannelAffine(nn.Module):
 
 
 def make_norm(kind: str | None, num_channels: int, affine: bool) -> nn.Module | None:
-    """The normalization of queries or keys that a configuration names; `None` for none."""
+    """Makes the normalization of queries or keys that a configuration names; `None` for none."""
     if kind is None:
         return None
     return {"instance": InstanceNorm, "layer": LayerNorm, "batch": BatchNorm}[kind](num_channels, affine)
@@ -153,7 +154,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(
         self,
-        config,
+        config: PreTrainedConfig,
         layer_idx: int | None = None,
         is_causal: bool = False,
         query_norm: str | None = None,

@@ -1,22 +1,28 @@
-"""Which visual tokens, and which pixels, a captioner attended to while it predicted each word."""
+"""Attention of a captioner to visual tokens, and to pixels, while it predicted each word."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from transformers.modeling_utils import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 
 
 class WordAttentionMixin:
-    """Gives a captioner, an encoder-decoder with `self.model`, the attention of finished captions."""
+    """Gives the attention of finished captions to a captioner, an encoder-decoder with `self.model`."""
 
     def word_attention(
-        self, tokenizer, inputs: Mapping, sequences: torch.LongTensor, layer: int | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        inputs: Mapping[str, torch.Tensor],
+        sequences: torch.Tensor,
+        layer: int | None = None,
     ) -> list[tuple[list[str], np.ndarray]]:
-        """Cross-attention over visual tokens for every word of generated captions.
+        """Returns the cross-attention over visual tokens for every word of generated captions.
 
         One teacher-forced pass with eager attention over the finished captions. A prediction depends on the words
         before it only, so these are the weights of the decoding steps themselves, whether greedy, sampled or of beams.
@@ -24,10 +30,10 @@ class WordAttentionMixin:
 
         Args:
             tokenizer: the model's.
-            inputs: what the processor made of B images; its prefixes and labels are not looked at.
+            inputs: what the processor made of B images; its prefixes and labels are ignored.
             sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
                 C captions an image, those of one image next to each other.
-            layer: the decoder layer to look at; None for the mean over all. The mean over heads is taken in either
+            layer: a decoder layer; None for the mean over all. The mean over heads is taken in either
                 case.
 
         Returns:
@@ -63,8 +69,8 @@ class WordAttentionMixin:
 
 
 @contextmanager
-def eager_attention(model):
-    """Inside the `with` block the model is in evaluation mode and returns attention weights."""
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Makes a model return attention weights, in evaluation mode, inside the `with` block."""
     implementation, training = model.config._attn_implementation, model.training
     model.set_attn_implementation("eager")
     model.eval()
@@ -76,22 +82,22 @@ def eager_attention(model):
 
 
 def region_masks(visual: Mapping, weights: np.ndarray) -> np.ndarray:
-    """Which visual tokens are real: `(B, N)`; all of them where the inputs have no mask."""
+    """Returns which visual tokens are real, `(B, N)`; all of them where the inputs have no mask."""
     mask = visual.get("attention_mask")
     return np.ones((len(weights), weights.shape[-1]), dtype=bool) if mask is None else mask.bool().cpu().numpy()
 
 
 def attention_of_words(
-    tokenizer, ids: list[int], weights: np.ndarray, mask: np.ndarray
+    tokenizer: PreTrainedTokenizerBase, ids: list[int], weights: np.ndarray, mask: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Words and weights of one caption, without special tokens and without padded visual tokens."""
+    """Returns words and weights of one caption, without special tokens and without padded visual tokens."""
     silent = set(tokenizer.all_special_ids)
     kept = [position for position, token in enumerate(ids) if token not in silent]
     return tokenizer.convert_ids_to_tokens([ids[position] for position in kept]), weights[kept][:, mask]
 
 
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Weights of visual tokens as maps of the image's size.
+    """Turns weights of visual tokens into maps of the image's size.
 
     Where the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between
     the cells' centres; else it has the sum of the weights of the regions that it lies in.
@@ -121,7 +127,7 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
 
 
 def grid_edges(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Edges of the rows `(rows, 2)` and columns `(columns, 2)` if the boxes cover the image as a grid, row by row."""
+    """Returns the edges of rows `(rows, 2)` and columns `(columns, 2)` of boxes that are a grid over the image."""
     columns = int((np.abs(boxes[:, 1] - boxes[0, 1]) <= EDGE_TOLERANCE).sum())
     if len(boxes) % columns:
         return None
@@ -137,12 +143,13 @@ def grid_edges(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def between_centres(edges: np.ndarray, pixels: int) -> np.ndarray:
-    """Share `(cells, pixels)` of each cell in each pixel: linear between centres, constant beyond the outer ones."""
+    """Returns the share `(cells, pixels)` of each cell in each pixel: linear between centres, constant outside them."""
     at = (np.arange(pixels) + 0.5) / pixels
     return np.stack([np.interp(at, edges.mean(1), share) for share in np.eye(len(edges))]).astype(np.float32)
 
 
 def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Sums the weights of the regions that each pixel lies in."""
     maps = np.zeros((len(weights), height, width), dtype=np.float32)
     size = np.array([width, height])
     for box, of_box in zip(boxes.astype(np.float64), weights.T, strict=True):

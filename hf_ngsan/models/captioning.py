@@ -1,6 +1,7 @@
 """What every captioner shares: encoder and decoder around visual tokens, output head and the glue to `generate()`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +25,9 @@ class CaptioningPreTrainedModel(TransformerPreTrainedModel):
     input_modalities = ("image", "text")
 
 
-def check_visual_features(visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int):
+def check_visual_features(
+    visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int
+) -> None:
     """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
     if visual_features is None:
         raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
@@ -45,7 +48,7 @@ def check_visual_features(visual_features: torch.Tensor | None, attention_mask: 
         )
 
 
-def refuse_input_ids(inputs: Mapping):
+def refuse_input_ids(inputs: Mapping) -> None:
     """Raises a TypeError if there are `input_ids`, which transformers' text models call their words."""
     if inputs.get("input_ids") is not None:
         raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
@@ -96,7 +99,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module):
+    def set_input_embeddings(self, value: nn.Module) -> None:
         self.decoder.embed_tokens = value
 
     @can_return_tuple
@@ -132,7 +135,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             past_key_values (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
-                visual features, for a model with a vision part.
+                visual features, for a model with a vision encoder.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
         """
         refuse_input_ids(kwargs)
@@ -188,7 +191,7 @@ class CaptioningForConditionalGeneration(
             self.main_input_name = "pixel_values"
 
     @torch.no_grad()
-    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+    def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """Captions images; the arguments are those of transformers' `generate()`.
 
         `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before beams
@@ -216,12 +219,14 @@ class CaptioningForConditionalGeneration(
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Teacher forcing: labels `(batch_size, length)` shifted right behind the start token, -100 made padding."""
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
         shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
         shifted[:, 1:] = labels[:, :-1]
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
 
-    def prepare_inputs_for_generation(self, input_ids, decoder_attention_mask=None, **kwargs) -> dict:
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> dict:
         if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
@@ -263,7 +268,7 @@ class CaptioningForConditionalGeneration(
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token
                 and without a start token; -100 at padding.
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
-                visual features, for a model with a vision part.
+                visual features, for a model with a vision encoder.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
 
         Returns:

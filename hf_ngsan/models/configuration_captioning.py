@@ -1,4 +1,6 @@
-"""What the configurations of all captioners share."""
+"""The configuration that all captioners share."""
+
+from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 
@@ -7,10 +9,10 @@ from .configuration_vision import VisionConfig, make_vision_config
 
 
 class CaptionerConfig(HubConfig):
-    """Sizes, rates and special tokens of a captioner, and its vision part, if any; checks that they fit together.
+    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
-    A subclass documents the fields, may give them other defaults, and names the width of visual features that it has by
-    default in `default_feature_size`.
+    A subclass documents the fields, may give them other defaults, and names the default feature dimension in
+    `default_feature_size`.
     """
 
     default_feature_size = 2048
@@ -37,14 +39,14 @@ class CaptionerConfig(HubConfig):
     tie_word_embeddings: bool = False
     features_provenance: dict | None = None
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.vision_config = make_vision_config(self.vision_config)
         if self.visual_feature_size is None:
             vision = self.vision_config
             self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         check_positive(
             vocab_size=self.vocab_size,
             visual_feature_size=self.visual_feature_size,
@@ -57,8 +59,9 @@ class CaptionerConfig(HubConfig):
         super().validate_architecture()
         if self.vision_config is not None and self.vision_config.feature_size != self.visual_feature_size:
             raise ValueError(
-                f"visual_feature_size is {self.visual_feature_size}, but the tokens of the vision part are "
-                f"{self.vision_config.feature_size} wide; leave visual_feature_size out."
+                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
+                f"is {self.vision_config.feature_size}; leave visual_feature_size out, or set it to "
+                f"{self.vision_config.feature_size}."
             )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

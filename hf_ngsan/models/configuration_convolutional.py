@@ -1,4 +1,6 @@
-"""What the configurations of the package's convolutional backbones share."""
+"""The configuration that the package's convolutional backbones share."""
+
+from typing import Any
 
 from transformers.backbone_utils import BackboneConfigMixin
 
@@ -19,7 +21,7 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
     depths: list[int] | tuple[int, ...] = ()
     hidden_sizes: list[int] | tuple[int, ...] = ()
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.depths, self.hidden_sizes = list(self.depths), list(self.hidden_sizes)
         stages = [f"stage{number}" for number in range(1, len(self.depths) + 1)]
         self.stage_names = ["stem", *stages] if self.has_stem else stages
@@ -29,7 +31,7 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
             self.set_output_features_output_indices(**outputs)
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         check_positive(num_channels=self.num_channels)
         for field in ("depths", "hidden_sizes"):
             if not getattr(self, field):

@@ -1,4 +1,4 @@
-"""Base of all configurations: decides what a checkpoint says about the code that it carries."""
+"""The base of all configurations and models: checkpoints that carry their own code, and checks of fields."""
 
 import copy
 import difflib
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
@@ -21,12 +21,12 @@ class ConfigurationError(StrictDataclassError, ValueError):
 
 
 def strict(cls: type) -> type:
-    """`huggingface_hub.dataclasses.strict`, with errors that are one sentence and can be caught as ValueError."""
+    """Makes a class strict as `huggingface_hub.dataclasses` does, with errors of one sentence that are ValueErrors."""
     cls = dataclasses.strict(cls)
     initialize = cls.__init__
 
     @functools.wraps(initialize)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             initialize(self, *args, **kwargs)
         except ConfigurationError:  # of a configuration within this one
@@ -50,10 +50,10 @@ class HubConfig(PreTrainedConfig):
         remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
     """
 
-    remote_classes = {}
-    remote_pipelines = {}
+    remote_classes: ClassVar[dict[str, str]] = {}
+    remote_pipelines: ClassVar[dict[str, dict]] = {}
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)
         if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
@@ -76,7 +76,7 @@ class HubConfig(PreTrainedConfig):
 
 @contextmanager
 def registered_for_auto_classes(auto_classes: dict[type, str]) -> Iterator[None]:
-    """Inside the `with` block, saving an object of one of these classes saves its code too."""
+    """Makes objects of some classes save their code too, inside the `with` block."""
     before = {cls: cls._auto_class for cls in auto_classes}
     try:
         for cls, auto in auto_classes.items():
@@ -93,7 +93,7 @@ class HubModelMixin:
     It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
     """
 
-    def save_pretrained(self, save_directory: str | PathLike, **kwargs):
+    def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         auto_class = self.config.auto_class_of(type(self))
         keeps_code = auto_class is not None and getattr(self.config, "auto_map", None)
         classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
@@ -101,7 +101,7 @@ class HubModelMixin:
             super().save_pretrained(save_directory, **kwargs)
 
 
-def refuse_unknown_fields(config_class: type, names: Iterable[str]):
+def refuse_unknown_fields(config_class: type, names: Iterable[str]) -> None:
     """Raises a ValueError, which names the closest field, for names that are no field of a configuration class."""
     of_transformers = {*(field.name for field in fields(PreTrainedConfig)), *OTHER_FIELDS_OF_TRANSFORMERS}
     own = {field.name for field in fields(config_class)} - of_transformers
@@ -112,20 +112,20 @@ def refuse_unknown_fields(config_class: type, names: Iterable[str]):
             raise ConfigurationError(f"{name!r} is no field of {config_class.__name__}; {hint}")
 
 
-def check_choice(field: str, value: Any, choices: tuple):
+def check_choice(field: str, value: Any, choices: tuple) -> None:
     """Raises a ValueError that names the field unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
-def check_positive(**fields: int):
+def check_positive(**fields: int) -> None:
     """Raises a ValueError that names the field unless all values are at least 1."""
     for field, value in fields.items():
         if value < 1:
             raise ValueError(f"{field} is {value}; it must be at least 1.")
 
 
-def check_rate(**fields: float):
+def check_rate(**fields: float) -> None:
     """Raises a ValueError that names the field unless all values lie within [0, 1]."""
     for field, value in fields.items():
         if not 0 <= value <= 1:

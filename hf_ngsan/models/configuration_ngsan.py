@@ -1,5 +1,7 @@
 """Configuration of the NG-SAN family of captioners."""
 
+from typing import Any
+
 from .configuration_captioning import CaptionerConfig
 from .configuration_hub import check_choice, check_positive, strict
 
@@ -17,11 +19,11 @@ class NGSANConfig(CaptionerConfig):
 
     Args:
         vocab_size (`int`, defaults to 9491): words and special tokens (the paper's 9,487 words and 4 special tokens).
-        visual_feature_size (`int`, *optional*): width of a region feature; that of the vision part, without one 2048.
-        hidden_size (`int`, defaults to 512): width of encoder and decoder.
+        visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
+        hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
         num_hidden_layers (`int`, defaults to 4): layers L of the encoder, and of the decoder.
         num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 2048): inner width of the feed-forward blocks.
+        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
         attention_dropout (`float`, defaults to 0.1): on attention weights.
         max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
@@ -42,7 +44,7 @@ class NGSANConfig(CaptionerConfig):
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
-        vision_config (`dict` or [`VisionConfig`], *optional*): a part that turns pixels into visual features and boxes;
+        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
             `None` for a captioner that is given these.
         features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
             with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
@@ -74,14 +76,14 @@ class NGSANConfig(CaptionerConfig):
 
     @property
     def needs_boxes(self) -> bool:
-        """Whether the model cannot run without `visual_boxes`."""
+        """Tells whether the model cannot run without `visual_boxes`."""
         return bool(self.geometric_bias) or self.absolute_geometry
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.geometric_bias = list(self.geometric_bias)
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         check_positive(num_hidden_layers=self.num_hidden_layers, geometry_hidden_size=self.geometry_hidden_size)
         super().validate_architecture()
         for field in ("query_norm", "key_norm"):

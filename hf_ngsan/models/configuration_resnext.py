@@ -1,5 +1,7 @@
 """Configuration of the ResNeXt backbone."""
 
+from typing import Any
+
 from .configuration_convolutional import ConvolutionalConfig
 from .configuration_hub import check_choice, check_positive, strict
 
@@ -27,8 +29,8 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
             ResNets of He et al. do, and not in the 3x3 convolution, as torchvision and Caffe2 do.
         last_stage_dilation (`int`, defaults to 1): 2 dilates the 3x3 convolutions of the last stage, which then leaves
             the map's size alone.
-        deformable_stages (`list[int]`, defaults to `[]`): numbers of the stages, from 1, whose 3x3 convolutions choose
-            where they look (deformable convolution, Dai et al. 2017).
+        deformable_stages (`list[int]`, defaults to `[]`): numbers of the stages, from 1, whose 3x3 convolutions are
+            deformable (Dai et al. 2017).
         frozen_batch_norm (`bool`, defaults to `False`): statistics, scale and shift of the normalizations are constants
             of the checkpoint, in training too, as in the detectors of detectron2.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
@@ -56,11 +58,11 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
     deformable_stages: list[int] | tuple[int, ...] = ()
     frozen_batch_norm: bool = False
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.deformable_stages = list(self.deformable_stages)
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         check_positive(embedding_size=self.embedding_size, groups=self.groups, width_per_group=self.width_per_group)
         check_choice("last_stage_dilation", self.last_stage_dilation, (1, 2))
         super().validate_architecture()

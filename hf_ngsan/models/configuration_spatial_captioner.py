@@ -9,7 +9,7 @@ from .configuration_hub import check_choice, check_positive, check_rate, strict
 
 
 def vgg_11_grid() -> dict:
-    """The paper's vision part: frozen VGG-11 up to its last pooling, 14 x 14 cells at 224 pixels (section 2.1)."""
+    """Describes the paper's vision encoder: frozen VGG-11 up to its last pooling, 14 x 14 cells (section 2.1)."""
     return {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg"}, "frozen": True}
 
 
@@ -21,14 +21,14 @@ class SpatialCaptionerConfig(CaptionerConfig):
         vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not tell its vocabulary.
         vision_config (`dict` or `VisionConfig`, *optional*): what turns pixels into visual tokens; the paper's frozen
             VGG-11 if left out. `None` for a captioner that is given visual features only.
-        visual_feature_size (`int`, *optional*): width of the feature of a grid cell; that of the vision part, or 512
-            without one. Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are
-            512 and there is none.
-        hidden_size (`int`, defaults to 512): width d_feat of encoder and decoder.
+        visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 512.
+            Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512 and
+            there is none.
+        hidden_size (`int`, defaults to 512): dimension d_feat of encoder and decoder.
         encoder_layers (`int`, defaults to 2): self-attention layers over the grid.
         decoder_layers (`int`, defaults to 4): layers over the words; `num_hidden_layers` is another name for it.
         num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 1024): inner width d_hidden of the feed-forward blocks.
+        intermediate_size (`int`, defaults to 1024): inner dimension d_hidden of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
             (where exactly is inferred).
         attention_dropout (`float`, defaults to 0.1): on attention weights.
@@ -78,7 +78,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
     position_embedding: str = "sequence"
     attention_bias: bool = False
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         check_positive(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
         check_rate(residual_dropout=self.residual_dropout)
         super().validate_architecture()

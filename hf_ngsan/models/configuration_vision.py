@@ -73,7 +73,7 @@ class VisionConfig(HubConfig):
     feature_size: int | None = None
     initializer_range: float | int = 0.02
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         if "model_type" not in kwargs:  # written by a person; save_pretrained writes whatever else was set, too
             refuse_unknown_fields(VisionConfig, kwargs)
             if isinstance(self.backbone_config, dict) and self.backbone_config.get("model_type") in OWN_CONFIGS:
@@ -98,7 +98,7 @@ class VisionConfig(HubConfig):
         return self._attn_implementation_internal
 
     @_attn_implementation.setter
-    def _attn_implementation(self, value: str | dict | None):
+    def _attn_implementation(self, value: str | dict | None) -> None:
         """Backbones of transformers, many of which have one kind of attention or none, choose for themselves."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
@@ -122,7 +122,7 @@ class VisionConfig(HubConfig):
         with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
             return make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels[-1]
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         check_positive(num_regions=self.num_regions, feature_size=self.feature_size)
         check_rate(score_threshold=self.score_threshold, suppression_threshold=self.suppression_threshold)

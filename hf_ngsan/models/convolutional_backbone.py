@@ -1,4 +1,6 @@
-"""What the package's convolutional backbones share: initialization and the maps of the stages."""
+"""The base of the package's convolutional backbones: initialization and the maps of the stages."""
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,15 +21,15 @@ class FrozenBatchNorm2d(nn.Module):
             self.register_buffer(name, torch.empty(num_features))
         self.reset_parameters()
 
-    def reset_parameters(self):
-        """Become the identity (but for `eps`)."""
+    def reset_parameters(self) -> None:
+        """Becomes the identity (but for `eps`)."""
         for buffer in (self.weight, self.running_var):
             init.ones_(buffer)
         for buffer in (self.bias, self.running_mean):
             init.zeros_(buffer)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Normalize `(batch_size, num_features, height, width)`."""
+        """Normalizes `(batch_size, num_features, height, width)`."""
         statistics = self.running_mean, self.running_var
         return nn.functional.batch_norm(hidden_states, *statistics, self.weight, self.bias, eps=self.eps)
 
@@ -51,7 +53,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     smallest_side = 1
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, nn.Conv2d):
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -60,7 +62,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, pixel_values: torch.FloatTensor, output_hidden_states: bool | None = None, **kwargs
+        self, pixel_values: torch.FloatTensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BackboneOutput:
         r"""
         Args:

@@ -13,7 +13,7 @@ SIGNED_RESOLUTION = 0.1
 
 
 def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Centres and sizes of corner boxes.
+    """Returns centres and sizes of corner boxes.
 
     Args:
         boxes (`torch.FloatTensor` of shape `(..., 4)`): `x1, y1, x2, y2` in any unit.
@@ -28,7 +28,7 @@ def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
-    r"""Relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
+    r"""Returns relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
 
     With r_x = (x_j - x_i) / w_i and r_y = (y_j - y_i) / h_i the channels are
 
@@ -59,7 +59,7 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
 
 
 def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
-    """Sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
+    """Returns sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
 
     Args:
         values (`torch.Tensor` of any shape): positions; fractions are fine.
@@ -74,7 +74,7 @@ def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
 
 
 def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
-    """The "absolute" row of table 4 of Guo et al. 2020: sinusoids of centre, width and height of each box.
+    """Returns sinusoids of centre, width and height of each box: the "absolute" row of table 4 of Guo et al. 2020.
 
     Args:
         boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): within [0, 1]. The sinusoids take
@@ -114,7 +114,7 @@ class GeometricBias(nn.Module):
     Q' and K' are projections of the layer's input to d_g channels a head. The bias is not scaled by 1/sqrt(d).
 
     Args:
-        hidden_size (`int`): width of the layer's input.
+        hidden_size (`int`): dimension of the layer's input.
         num_heads (`int`): number of heads h.
         geometry_hidden_size (`int`): d_g, per head.
         kinds (`Sequence[str]`): non-empty subset of `"content"`, `"query"`, `"key"`.

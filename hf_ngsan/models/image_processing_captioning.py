@@ -1,6 +1,7 @@
 """Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from transformers.image_processing_backends import PilBackend
@@ -34,9 +35,9 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
 
 class CaptioningImageProcessor(PilBackend):
-    r"""Reads, resizes, scales and normalizes images for the vision part of a captioner.
+    r"""Reads, resizes, scales and normalizes images for a vision encoder.
 
-    Takes whatever [`images.load_image`] reads: paths, addresses, bytes, images of Pillow of any mode, arrays and
+    Takes whatever [`images.load_image`] reads: paths, URLs, bytes, images of Pillow of any mode, arrays and
     tensors, one or many. All are taken to 8 bits and RGB first, so that the settings mean the same for every kind.
 
     Args:
@@ -85,7 +86,9 @@ class CaptioningImageProcessor(PilBackend):
             output.pop("auto_map", None)  # of a checkpoint with code
         return output
 
-    def _prepare_image_like_inputs(self, images, *args, do_convert_rgb: bool | None = None, **kwargs) -> list:
+    def _prepare_image_like_inputs(
+        self, images: Any, *args: Any, do_convert_rgb: bool | None = None, **kwargs: Any
+    ) -> list:
         if not do_convert_rgb:
             return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)
         return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
@@ -108,7 +111,7 @@ class CaptioningImageProcessor(PilBackend):
         pad_size: SizeDict | None = None,
         round_edges: bool | None = None,
         return_tensors: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> BatchFeature:
         pixels = []
         for image in images:
@@ -132,7 +135,7 @@ class CaptioningImageProcessor(PilBackend):
 
 
 def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = False) -> SizeDict:
-    """What an image `(channels, height, width)` is resized to: height and width where `size` only limits them.
+    """Returns what an image `(channels, height, width)` is resized to: height and width where `size` only limits them.
 
     Each is at least 1, however long and thin the image is.
     """
@@ -152,8 +155,8 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = F
     return SizeDict(height=height, width=width)
 
 
-def check_whole_images(image_processor, changes: Mapping | None = None):
-    """Raise a ValueError if an image processor, with changed settings if any, cuts something off its images.
+def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
+    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images.
 
     Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
     """

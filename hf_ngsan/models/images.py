@@ -1,4 +1,4 @@
-"""Images of any kind - file, address, array, any mode of Pillow - to upright RGB images."""
+"""Images of any kind - file, URL, array, any mode of Pillow - to upright RGB images."""
 
 import base64
 import binascii
@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -31,8 +32,8 @@ class ImageError(ValueError):
     """Something that cannot be read as an image; the message is one sentence that names it."""
 
 
-def load_image(source, name: str = "the image") -> Image.Image:
-    """Read an image.
+def load_image(source: Any, name: str = "the image") -> Image.Image:
+    """Reads an image.
 
     - EXIF rotation is applied; of an animation the first frame is taken.
     - Transparent pixels are laid over white.
@@ -40,7 +41,7 @@ def load_image(source, name: str = "the image") -> Image.Image:
     - Grey, 1-bit, palette, CMYK and other modes become RGB.
 
     Args:
-        source: path, `http(s)://`, `file://` or `data:` address, bytes of a file, a file open for reading bytes,
+        source: path, `http(s)://`, `file://` or `data:` URL, bytes of a file, a file open for reading bytes,
             `PIL.Image.Image`, an image of `datasets` (`{"bytes": …, "path": …}`), or an array or tensor `(height,
             width)`, `(height, width, C)` or `(C, height, width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16,
             booleans, or floats within [0, 1]. Floats of Pillow (mode F) go from 0 to 255 where any is above 1.
@@ -74,21 +75,21 @@ def load_image(source, name: str = "the image") -> Image.Image:
     if hasattr(source, "read"):
         return image_from_bytes(content_of_open_file(source, name), name)
     raise ImageError(
-        f"{titled(name)} is of type {type(source).__name__}; give a path, an address, bytes, an open file, an image of "
+        f"{titled(name)} is of type {type(source).__name__}; give a path, a URL, bytes, an open file, an image of "
         "Pillow, an array or a tensor."
     )
 
 
-def load_images(images) -> list[Image.Image]:
-    """Read one image or several (a list, a nested list, a batch `(B, …)` of arrays, any iterable); see `load_image`."""
+def load_images(images: Any) -> list[Image.Image]:
+    """Reads one image or several: a list, a nested list, a batch `(B, …)` of arrays, any iterable; see `load_image`."""
     sources = image_list(images)
     if len(sources) == 1:
         return [load_image(sources[0])]
     return [load_image(source, f"image {index} of the batch") for index, source in enumerate(sources)]
 
 
-def image_list(images) -> list:
-    """Images, read or not, as a flat list; a lone image is a list of one."""
+def image_list(images: Any) -> list:
+    """Lists images, read or not; a lone image is a list of one."""
     if isinstance(images, (np.ndarray, torch.Tensor)):
         return list(images) if images.ndim == 4 else [images]
     if is_one_image(images):
@@ -96,14 +97,14 @@ def image_list(images) -> list:
     return [image for entry in images for image in (image_list(entry) if isinstance(entry, (list, tuple)) else [entry])]
 
 
-def is_one_image(source) -> bool:
-    """Whether this stands for one image, or at least for no collection; arrays are told apart by their shape."""
+def is_one_image(source: Any) -> bool:
+    """Tells whether this stands for one image, or at least for no collection; arrays are told apart by their shape."""
     lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
     return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
 
 
 def thumbnail(image: Image.Image, longest_side: int) -> Image.Image:
-    """The image, or a smaller copy of it whose longer side has so many pixels."""
+    """Returns the image, or a smaller copy of it whose longer side has so many pixels."""
     if max(image.size) <= longest_side:
         return image
     scale = longest_side / max(image.size)
@@ -116,26 +117,26 @@ def titled(name: str) -> str:
 
 
 def with_place(name: str, place: str | os.PathLike | None) -> str:
-    """The name with the path or address, cut where that is endless."""
+    """Adds a path or URL to a name; a long one is cut."""
     place = "" if place is None else str(place)
     return f"{name} ({place if len(place) <= 200 else place[:200] + '…'})" if place else name
 
 
 def content_of_place(place: str, name: str) -> bytes:
-    """What a path or an address leads to."""
+    """Reads what a path or a URL leads to."""
     if not place:
-        raise ImageError(f"{titled(name)} is an empty string; give a path or an address.")
+        raise ImageError(f"{titled(name)} is an empty string; give a path or a URL.")
     scheme = place.partition(":")[0].lower()
     if scheme in ("http", "https"):
         return download(place, name)
     if scheme == "data":
-        return data_of_address(place, name)
+        return content_of_data_url(place, name)
     if scheme == "file" and place[5:].startswith("//"):
         place = url2pathname(urlsplit(place).path)
     return content_of_file(place, name)
 
 
-def content_of_open_file(file, name: str) -> bytes:
+def content_of_open_file(file: Any, name: str) -> bytes:
     try:
         if file.seekable():
             file.seek(0)
@@ -163,27 +164,27 @@ def content_of_file(path: str, name: str) -> bytes:
         raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
 
 
-def download(address: str, name: str) -> bytes:
+def download(url: str, name: str) -> bytes:
     try:
-        response = get_session().get(address, timeout=DOWNLOAD_SECONDS, follow_redirects=True)
+        response = get_session().get(url, timeout=DOWNLOAD_SECONDS, follow_redirects=True)
         response.raise_for_status()
     except Exception as error:  # the client of huggingface_hub has changed its errors from release to release
         raise ImageError(f"{titled(name)} could not be downloaded: {reason(error)}") from None
     return response.content
 
 
-def data_of_address(address: str, name: str) -> bytes:
-    header, _, data = address.partition(",")
+def content_of_data_url(url: str, name: str) -> bytes:
+    header, _, data = url.partition(",")
     try:
         if not header.endswith(";base64"):
             raise ValueError
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise ImageError(f"{titled(name)} is a data address that does not hold an image in base64.") from None
+        raise ImageError(f"{titled(name)} is a data URL that does not hold an image in base64.") from None
 
 
 def reason(error: Exception) -> str:
-    """The first sentence of an error, with a full stop."""
+    """Returns the first sentence of an error, with a full stop."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return text.splitlines()[0].split(". ")[0].rstrip(".") + "."
 
@@ -222,7 +223,7 @@ def decoded(image: Image.Image, name: str) -> Image.Image:
         raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
 
 
-def check_size(width: int, height: int, name: str):
+def check_size(width: int, height: int, name: str) -> None:
     short, long = sorted((width, height))
     if short < MIN_SIDE:
         raise ImageError(
@@ -252,7 +253,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
 
 
 def array_of_deep_image(image: Image.Image, name: str) -> np.ndarray:
-    """Pixels of an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8, F for 0 to 255."""
+    """Reads an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8, F for 0 to 255."""
     array = np.asarray(image)
     if image.mode == "F" and array.max() > 1 + RANGE_TOLERANCE:
         if array.min() < 0 or array.max() > 255:
@@ -288,7 +289,7 @@ def image_from_array(array: np.ndarray | torch.Tensor, name: str) -> Image.Image
 
 
 def as_bytes(array: np.ndarray, name: str) -> np.ndarray:
-    """Pixel values of any type as uint8."""
+    """Turns pixel values of any type into uint8."""
     if array.dtype == np.uint8:
         return array
     if array.dtype == bool:

@@ -46,7 +46,7 @@ class NGSANPreTrainedModel(CaptioningPreTrainedModel):
 
 
 class NGSANEncoder(NGSANPreTrainedModel):
-    """Encodes a set of visual tokens; their order is not seen."""
+    """Encodes a set of visual tokens, whatever their order."""
 
     _can_record_outputs = {
         "hidden_states": NGSANEncoderLayer,
@@ -77,11 +77,11 @@ class NGSANEncoder(NGSANPreTrainedModel):
         Args:
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`).
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed if the
-                configuration has a geometric bias or absolute geometry, else not looked at.
+                configuration has a geometric bias or absolute geometry, else ignored.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
 
         Raises:
-            ValueError: features of another width than the configuration's, boxes missing, boxes or mask of
+            ValueError: features of another dimension than the configuration's, boxes missing, boxes or mask of
                 another number.
         """
         self.check_inputs(visual_features, visual_boxes, attention_mask)
@@ -104,7 +104,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         visual_features: torch.Tensor | None,
         visual_boxes: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
-    ):
+    ) -> None:
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         if visual_boxes is None:
             if self.config.needs_boxes:

@@ -3,6 +3,8 @@
 transformers' own ResNet has neither grouped convolutions nor frozen normalizations.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -12,12 +14,12 @@ from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d
 
 
 class DeformableConvolution(nn.Conv2d):
-    """Convolution whose taps look where a second convolution of the same map sends them (Dai et al. 2017, section 2.1).
+    """Convolution whose taps are moved by a second convolution of the same map (Dai et al. 2017, section 2.1).
 
     As in detectron2, all channels share the offsets, and the map is 0 outside.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *args, **kwargs):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *args: Any, **kwargs: Any):
         super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)
         self.offset = nn.Conv2d(in_channels, 2 * kernel_size**2, kernel_size, self.stride, self.padding, self.dilation)
 
@@ -37,7 +39,7 @@ class DeformableConvolution(nn.Conv2d):
         return nn.functional.conv2d(sampled, weight, self.bias, groups=self.groups)
 
     def undisturbed(self, axis: int, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Where the taps of an ordinary convolution look along an axis: `(kernel, kernel, rows, columns)` with ones."""
+        """Returns the taps of an ordinary convolution along an axis, `(kernel, kernel, rows, columns)` with ones."""
         taps = torch.arange(self.kernel_size[axis], device=like.device, dtype=like.dtype) * self.dilation[axis]
         cells = torch.arange(length, device=like.device, dtype=like.dtype) * self.stride[axis] - self.padding[axis]
         places = taps[:, None] + cells
@@ -112,7 +114,7 @@ class ResNeXtBlock(nn.Module):
 
 
 def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
-    """The blocks of a stage. All but the first stage halve the map in their first block, unless dilated."""
+    """Makes the blocks of a stage. All but the first stage halve the map in their first block, unless dilated."""
     dilation = config.last_stage_dilation if stage == len(config.depths) - 1 else 1
     stride = 2 if stage and dilation == 1 else 1
     width = config.groups * config.width_per_group * 2**stage
@@ -154,7 +156,7 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, DeformableConvolution):
             init.zeros_(module.offset.weight)

@@ -66,13 +66,13 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
                 cells, row by row.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed with
-                `position_embedding="boxes"`, else not looked at: the order of the cells tells where they are.
+                `position_embedding="boxes"`, else ignored: the order of the cells tells where they are.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
                 Positions count real cells only.
 
         Raises:
-            ValueError: features of another width than the configuration's, boxes missing, boxes or a mask of another
-                number.
+            ValueError: features of another dimension than the configuration's, boxes missing, boxes or a mask of
+                another number.
         """
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         hidden_states = visual_features.to(self.dtype)
@@ -93,7 +93,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     def position_embedding(
         self, cells: torch.Tensor, boxes: torch.Tensor | None, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Sinusoids, broadcastable to the cells `(batch_size, num_regions, hidden_size)`."""
+        """Returns sinusoids, broadcastable to the cells `(batch_size, num_regions, hidden_size)`."""
         if self.config.position_embedding == "sequence":
             return sinusoids(cell_positions(cells, attention_mask), self.config.hidden_size)
         if boxes is None:
@@ -107,7 +107,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
 
 
 def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
-    """Positions `(batch_size or 1, num_regions)` of cells `(batch_size, num_regions, hidden_size)`."""
+    """Returns positions `(batch_size or 1, num_regions)` of cells `(batch_size, num_regions, hidden_size)`."""
     if attention_mask is None:
         return torch.arange(cells.shape[1], device=cells.device)[None]
     return token_positions(attention_mask)

@@ -1,8 +1,10 @@
 """From pixels to visual tokens: a grid of a backbone's cells, or the regions of a detection model."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -52,13 +54,13 @@ class VisionCheckpointMixin(HubModelMixin):
     """
 
     @classmethod
-    def from_pretrained(cls, *args, **kwargs):
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         loaded = super().from_pretrained(*args, **kwargs)
         for vision in left_out_backbones(loaded[0] if isinstance(loaded, tuple) else loaded).values():
             vision.load_pretrained_backbone()
         return loaded
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs):
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs: Any) -> None:
         left_out = set()
         for path, vision in left_out_backbones(self).items():
             left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
@@ -70,11 +72,11 @@ class VisionCheckpointMixin(HubModelMixin):
         always = self._keys_to_ignore_on_save
         self._keys_to_ignore_on_save = left_out.union(always or ())
         try:
-            return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+            super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         finally:
             self._keys_to_ignore_on_save = always
 
-    def set_attn_implementation(self, *args, **kwargs):
+    def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
         """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
         encoders = [
             vision
@@ -135,15 +137,15 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             self.load_pretrained_backbone()
         self.train(self.training)
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs):
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs: Any) -> None:
         if not self.config.save_frozen_weights and is_main_process:
             # nothing is left to save, of which transformers writes no file, but it asks for one when loading
             os.makedirs(save_directory, exist_ok=True)
             save_file({}, Path(save_directory) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-        return super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
     @classmethod
-    def from_backbone(cls, name: str | os.PathLike, **fields) -> "VisionModel":
+    def from_backbone(cls, name: str | os.PathLike, **fields: Any) -> "VisionModel":
         """Makes a vision encoder around a trained backbone or detection model.
 
         Args:
@@ -155,7 +157,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         """
         return cls(VisionConfig(**{"pretrained": str(name), **fields})).eval()
 
-    def load_pretrained_backbone(self):
+    def load_pretrained_backbone(self) -> None:
         """Loads the backbone's weights from the folder or Hub repository that `config.pretrained` names.
 
         Raises:
@@ -198,16 +200,16 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         pixel_mask: torch.LongTensor | None = None,
         visual_boxes: torch.FloatTensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> VisionOutput:
         r"""
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
-                on the right and below. Images of one size are seen together and without padding, so that an image gives
-                the same tokens in any batch.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions to look at
-                instead of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
+                on the right and below. Images of one size are encoded together and without padding, so that an image
+                gives the same tokens in any batch.
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
+                of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions are
                 real.
 
@@ -255,8 +257,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
         return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask.long())
 
-    def check_size(self, height: int, width: int):
-        """Raise a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
+    def check_size(self, height: int, width: int) -> None:
+        """Raises a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
         strides = getattr(self.backbone.config, "feat_strides", None)
         if self.config.kind == "grid" or strides is None:
             return
@@ -274,7 +276,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     def check_inputs(
         self, pixel_values: torch.Tensor, pixel_mask: torch.Tensor | None, visual_boxes: torch.Tensor | None
-    ):
+    ) -> None:
         if pixel_values.ndim != 4 or pixel_values.shape[1] != 3:
             raise ValueError(
                 f"pixel_values has shape {tuple(pixel_values.shape)}; it must be (batch_size, 3, height, width)."
@@ -300,10 +302,11 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
 
 def make_backbone(config: VisionConfig) -> PreTrainedModel:
-    """The backbone or detection model of a vision part, with new weights.
+    """Makes the backbone or detection model of a vision encoder, with new weights.
 
     Raises:
-        ValueError: its feature maps are not as wide as the configuration says, or [`make_transformers_backbone`].
+        ValueError: its feature maps have other channels than the configuration says, or see
+            [`make_transformers_backbone`].
     """
     backbone_config = config.backbone_config
     if config.kind == "regions":
@@ -326,14 +329,14 @@ def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput
 
 
 def cell_boxes(rows: int, columns: int) -> torch.FloatTensor:
-    """Boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
     top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
     corners = torch.stack([left, top], dim=-1).flatten(0, 1)
     return torch.cat([corners, corners + torch.tensor([1 / columns, 1 / rows])], dim=-1).clamp(max=1)
 
 
 def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
-    """Means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
+    """Returns means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
 
     Each is the mean of 7 x 7 bilinear samples at the centres of the box's equal parts, as RoIAlign takes them (He et
     al. 2017, section 3).
@@ -351,8 +354,10 @@ def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Ten
     return sampled.mean(-1).mT
 
 
-def in_groups_of_one_size(see, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None):
-    """Call `see` once for each size of the images in a padded batch, without padding, and put the tokens together."""
+def in_groups_of_one_size(
+    see: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
+) -> VisionOutput:
+    """Calls `see` once for each size of the images in a padded batch, without padding, and puts the tokens together."""
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
@@ -366,25 +371,25 @@ def in_groups_of_one_size(see, pixel_values: torch.Tensor, pixel_mask: torch.Ten
 
 
 def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:
-    """`x1, y1, x2, y2` within [0, 1] of boxes given as centre, width and height."""
+    """Returns `x1, y1, x2, y2` within [0, 1] of boxes given as centre, width and height."""
     center, half = boxes[..., :2], boxes[..., 2:].clamp(min=0) / 2
     return torch.cat([center - half, center + half], dim=-1).clamp(0, 1)
 
 
 def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """Scores in [0, 1] of every class; a last class more than there are labels stands for "no object"."""
+    """Returns scores in [0, 1] of every class; a last class more than there are labels stands for "no object"."""
     if logits.shape[-1] > num_labels:
         return logits.float().softmax(-1)[..., :num_labels]
     return logits.float().sigmoid()
 
 
 def take_rows(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """`states (B, Q, C)` in the order `(B, N)` of indices into its second axis."""
+    """Returns `states (B, Q, C)` in the order `(B, N)` of indices into its second axis."""
     return states.gather(1, order[..., None].expand(-1, -1, states.shape[-1]))
 
 
 def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Greedy suppression within each class of boxes `(B, Q, 4)` sorted by falling score: which stay, `(B, Q)`."""
+    """Tells which of the boxes `(B, Q, 4)`, sorted by falling score, stay in greedy suppression within each class."""
     low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
     high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
     shared = (high - low).clamp(min=0).prod(-1)

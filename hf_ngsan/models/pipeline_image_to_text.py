@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,28 +49,29 @@ def rows_of(inputs: BatchFeature, rows: list[int]) -> BatchFeature:
 class ImageToTextPipeline(Pipeline):
     r"""Captions images.
 
-    With a vision part the captioner takes images: paths, addresses, bytes, open files, images of Pillow, arrays and
+    With a vision encoder the captioner takes images: paths, URLs, bytes, open files, images of Pillow, arrays and
     tensors (see [`images.load_image`]), or mappings with `image` and, if wanted, `regions` `(num_regions, 4)` in pixels
     and `text`. Every captioner takes mappings with `visual_features` `(num_regions, visual_feature_size)` and, where
-    the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a data set is such a mapping. Lists, other
-    collections, generators, columns and data sets work as well; `batch_size=` decides how many are captioned together,
+    the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is such a mapping. Lists, other
+    collections, generators, columns and datasets work as well; `batch_size=` decides how many are captioned together,
     and `num_workers=` processes read images ahead (one at most for a generator).
 
     Call arguments:
         inputs, or images: one input or several.
         text (`str` or `list[str]`, *optional*): what every caption, or that of each input, shall begin with; an input's
             own `"text"` comes first.
-        return_attention (`bool`, defaults to `False`): tell where each word looked.
+        return_attention (`bool`, defaults to `False`): return the attention of each word.
         attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
         on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and go on. After an error of an iterator itself nobody can go on: let
-            a streamed data set give its images undecoded (`datasets.Image(decode=False)`) to skip damaged ones.
+            names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
+            itself: let a streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged
+            ones.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `max_new_tokens=30`,
             `num_return_sequences=3`, …
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
-        a generator, a column or a data set an iterator) of such lists. With `return_attention` each has also `"words"`,
+        a generator, a column or a dataset an iterator) of such lists. With `return_attention` each has also `"words"`,
         the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
         `attention_side` also `"image"`, the upright image at the size of the maps. For an input that was skipped the
@@ -94,8 +96,8 @@ class ImageToTextPipeline(Pipeline):
         attention_side: int | None = None,
         on_error: str | None = None,
         generate_kwargs: dict | None = None,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> tuple[dict, dict, dict]:
         preprocess = {} if text is None else {"text": text}
         forward = {**(generate_kwargs or {}), **kwargs}
         if return_attention is not None:
@@ -108,7 +110,7 @@ class ImageToTextPipeline(Pipeline):
             forward["on_error"] = on_error
         return preprocess, forward, {}
 
-    def __call__(self, inputs=None, images=None, **kwargs):
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
         if inputs is not None and images is not None:
             raise ValueError("Give inputs or images, not both: they are two names for the same.")
         inputs = images if inputs is None else inputs
@@ -119,25 +121,33 @@ class ImageToTextPipeline(Pipeline):
             return []
         return super().__call__(inputs, **kwargs)
 
-    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """Save the model and its processor, with their code if they were loaded with it."""
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
+        """Saves the model and its processor, with their code if they were loaded with it."""
         self.model.save_pretrained(save_directory, **kwargs)
         self.processor.save_pretrained(save_directory, **kwargs)
 
-    def reader(self, **preprocess_params) -> ItemReader:
+    def reader(self, **preprocess_params: Any) -> ItemReader:
         return ItemReader(self.processor, self.model.config, **preprocess_params)
 
-    def preprocess(self, inputs, **preprocess_params) -> Batch:
+    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Batch:
         reader = self.reader(**preprocess_params)
         reader.check_number(1)
         return reader.collate([reader.try_to_read(lambda: inputs)])
 
-    def run_single(self, inputs, preprocess_params, forward_params, postprocess_params) -> list[dict]:
+    def run_single(
+        self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
+    ) -> list[dict]:
         [captioned] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
         return self.postprocess(captioned, **postprocess_params)
 
     def get_iterator(
-        self, inputs, num_workers, batch_size, preprocess_params, forward_params, postprocess_params
+        self,
+        inputs: Any,
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict,
+        forward_params: dict,
+        postprocess_params: dict,
     ) -> Iterator[list[dict]]:
         reader = self.reader(**preprocess_params)
         if isinstance(inputs, IterableDataset):
@@ -153,7 +163,7 @@ class ImageToTextPipeline(Pipeline):
                 raise failure
 
     def _forward(
-        self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs
+        self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs: Any
     ) -> list[Captioned]:
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = {}
@@ -170,9 +180,9 @@ class ImageToTextPipeline(Pipeline):
         return [captioned[position] for position in range(len(batch.items))]
 
     def see(self, items: list[Item], positions: list[int], inputs: BatchFeature) -> tuple[list[int], BatchFeature]:
-        """Put visual tokens in place of pixels: once, as captions and attention both need them.
+        """Puts visual tokens in place of pixels: once, as captions and attention both need them.
 
-        An item whose image the vision part cannot take, such as one with a side smaller than a kernel, gets an error
+        An item whose image the vision encoder cannot take, such as one with a side smaller than a kernel, gets an error
         and is left out. Backbones do not tell beforehand which images these are.
         """
         if "pixel_values" not in inputs:
@@ -186,7 +196,7 @@ class ImageToTextPipeline(Pipeline):
             if len(positions) == 1:
                 item, (height, width) = items[positions[0]], real_size(visual)
                 item.error = ImageError(
-                    f"{titled(item.name)} is nothing that the vision part can see with {width} x {height} pixels: "
+                    f"{titled(item.name)} cannot be encoded by the vision encoder with {width} x {height} pixels: "
                     f"{reason(error)}"
                 )
                 return [], inputs
@@ -202,7 +212,7 @@ class ImageToTextPipeline(Pipeline):
     def caption(
         self, items: list[Item], inputs: BatchFeature, return_attention: bool, generate_kwargs: dict
     ) -> list[Captioned]:
-        """Captions of items that have the same kinds of inputs."""
+        """Captions items that have the same kinds of inputs."""
         sequences = self.model.generate(**inputs, **generate_kwargs)
         sequences = getattr(sequences, "sequences", sequences)
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
@@ -221,7 +231,7 @@ class ImageToTextPipeline(Pipeline):
         return captioned
 
     def postprocess(self, model_outputs: Captioned) -> list[dict]:
-        """Make maps of attention weights: of one input at a time, and for the caller alone, since maps are large."""
+        """Makes maps of attention weights: of one input at a time, and for the caller alone, since maps are large."""
         if model_outputs.size is None:
             return model_outputs.answers
         more = {} if model_outputs.image is None else {"image": model_outputs.image}

@@ -1,7 +1,7 @@
 """Inputs of the image-to-text pipeline: read one by one and put together to batches, in any worker of a loader."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from .visual_inputs import (
 
 
 class StreamError(ImageError):
-    """An iterator that failed: it has no next input, so that nobody can go on after this one."""
+    """An iterator that failed: it has no next input, so that nothing can continue after this one."""
 
 
 class SettingsError(ValueError):
@@ -39,7 +39,7 @@ class Item:
 
     Attributes:
         name: what to call it in errors.
-        pixels: what the image processor made of its image alone, for models with a vision part.
+        pixels: what the image processor made of its image alone, for models with a vision encoder.
         size: width and height of its attention maps, where it has an image and they are wanted.
         image: its image at that size, where the size is not that of the image.
         features: `(num_regions, visual_feature_size)`, in place of an image.
@@ -78,18 +78,18 @@ class ItemReader:
         attention_side: longest side of these maps; that of the image if `None`.
     """
 
-    processor: object
-    config: object
+    processor: Any
+    config: Any
     text: str | Sequence[str] = ""
     with_maps: bool = False
     attention_side: int | None = None
 
-    def check_number(self, num_inputs: int):
+    def check_number(self, num_inputs: int) -> None:
         if isinstance(self.text, (list, tuple)) and len(self.text) != num_inputs:
             raise ValueError(f"There are {num_inputs} inputs but text for {len(self.text)}.")
 
     def try_to_read(self, get: Callable[[], object], index: int | None = None) -> Item:
-        """Read an input; one that cannot be read says why, whatever went wrong. `get` may itself decode an image."""
+        """Reads an input; one that cannot be read says why, whatever went wrong. `get` may itself decode an image."""
         name = "the image" if index is None else f"image {index}"
         try:
             source = get()
@@ -102,8 +102,8 @@ class ItemReader:
         except Exception as error:
             return Item(name, error=unreadable(name, error))
 
-    def read(self, source, name: str, index: int = 0) -> Item:
-        """Read an input.
+    def read(self, source: Any, name: str, index: int = 0) -> Item:
+        """Reads an input.
 
         Raises:
             ValueError: what is no image, or features, boxes or a text that do not fit; names the input.
@@ -145,14 +145,14 @@ class ItemReader:
             )
         return text
 
-    def read_features(self, item: Item, source: Mapping):
+    def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
         check_features(item.features, item.name)
-        width = self.config.visual_feature_size
-        if item.features.shape[1] != width:
+        expected = self.config.visual_feature_size
+        if item.features.shape[1] != expected:
             raise ValueError(
-                f"visual_features of {item.name} are {item.features.shape[1]} wide; this captioner has "
-                f"visual_feature_size={width}."
+                f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this captioner has "
+                f"visual_feature_size={expected}."
             )
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
@@ -162,7 +162,7 @@ class ItemReader:
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
-    def read_image(self, item: Item, source: Mapping):
+    def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
         if image_processor is None:
             raise SettingsError(
@@ -183,7 +183,7 @@ class ItemReader:
         except Exception as error:  # each image processor has its own
             raise ImageError(f"{titled(item.name)} cannot be made into pixels: {reason(error)}") from error
 
-    def read_boxes(self, item: Item, source: Mapping, image: Image.Image):
+    def read_boxes(self, item: Item, source: Mapping, image: Image.Image) -> None:
         regions, boxes = source.get("regions"), source.get("visual_boxes")
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
@@ -194,14 +194,14 @@ class ItemReader:
             check_regions(item.boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
 
-    def prepare_maps(self, item: Item, image: Image.Image):
+    def prepare_maps(self, item: Item, image: Image.Image) -> None:
         item.size = image.size
         if self.attention_side is not None:
             item.image = thumbnail(image, self.attention_side)
             item.size = item.image.size
 
     def collate(self, items: list[Item]) -> Batch:
-        """Inputs of a model, for those items that could be read."""
+        """Makes inputs of a model of those items that could be read."""
         kinds = {}
         for position, item in enumerate(items):
             if item.error is None:
@@ -249,7 +249,7 @@ class ItemStream(IterableDataset):
     def __init__(self, inputs: Iterable, reader: ItemReader):
         self.inputs, self.reader = inputs, reader
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Item]:
         index = 0
         try:
             for source in self.inputs:
@@ -261,7 +261,7 @@ class ItemStream(IterableDataset):
 
 
 class Inputs(Dataset):
-    """A column or data set of another library, as one of torch, which a pipeline streams."""
+    """A column or dataset of another library, as one of torch, which a pipeline streams."""
 
     def __init__(self, inputs: Sequence):
         self.inputs = inputs
@@ -269,21 +269,21 @@ class Inputs(Dataset):
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> Any:
         return self.inputs[index]
 
 
 class InputStream(IterableDataset):
-    """An iterator or generator, as a data set of torch: a pipeline would take the first of a generator unguarded."""
+    """An iterator or generator, as a dataset of torch: a pipeline would take the first of a generator unguarded."""
 
     def __init__(self, inputs: Iterable):
         self.inputs = inputs
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator:
         return iter(self.inputs)
 
 
-def refuse_chat(inputs: Any):
+def refuse_chat(inputs: Any) -> None:
     """Raises a ValueError for chat messages, or a list of chats, which other pipelines of this task take."""
     first = inputs
     while isinstance(first, (list, tuple)) and first:
@@ -294,10 +294,10 @@ def refuse_chat(inputs: Any):
         )
 
 
-def streamable(inputs):
-    """Inputs as a pipeline tells them apart: a lone input, a list, or a data set of torch.
+def streamable(inputs: Any) -> Any:
+    """Returns inputs as a pipeline tells them apart: a lone input, a list, or a dataset of torch.
 
-    Only sequences and data sets are asked for an index; what has another order of its own, such as a series of pandas,
+    Only sequences and datasets are asked for an index; what has another order of its own, such as a series of pandas,
     is gone through once.
     """
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OSU":  # of paths
@@ -306,12 +306,12 @@ def streamable(inputs):
         return list(inputs) if inputs.ndim == 4 else inputs
     if is_one_image(inputs) or isinstance(inputs, (list, Dataset)):
         return inputs
-    if is_data_set(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
+    if is_dataset(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
         return Inputs(inputs)
     return list(inputs) if isinstance(inputs, Sized) else InputStream(inputs)
 
 
-def is_data_set(inputs) -> bool:
-    """Whether this is a `datasets.Dataset`; without that library there is none."""
+def is_dataset(inputs: Any) -> bool:
+    """Tells whether this is a `datasets.Dataset`; without that library there is none."""
     datasets = sys.modules.get("datasets")
     return datasets is not None and isinstance(inputs, datasets.Dataset)

@@ -1,31 +1,33 @@
 """Processor of the captioners: images or visual features, boxes, captions and prefixes to model inputs."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
-from .visual_inputs import boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
+from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
 
 
 class PartsAtHand:
     """`get_attributes`: on the class the parts that a processor may have, on a processor those that it has."""
 
-    def __get__(self, processor, cls):
+    def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
         names = super(CaptioningProcessor, cls).get_attributes()
         if processor is not None:
             names = [name for name in names if getattr(processor, name, self) is not None]
         return lambda: names
 
 
-def check_text(text: Any, name: str):
+def check_text(text: Any, name: str) -> None:
     """Raises a ValueError unless this is a string that a tokenizer can read."""
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, not a string.")
@@ -42,8 +44,8 @@ class CaptioningProcessor(ProcessorMixin):
     """Makes pixels of images, pads visual features and boxes, tokenizes captions for training and prefixes.
 
     Args:
-        image_processor (`BaseImageProcessor`, *optional*): for models with a vision part; a
-            [`CaptioningImageProcessor`] or that of the vision part's own model.
+        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
+            a [`CaptioningImageProcessor`] or that of the backbone.
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
@@ -55,7 +57,7 @@ class CaptioningProcessor(ProcessorMixin):
     }
     get_attributes = PartsAtHand()
 
-    def __init__(self, image_processor=None, tokenizer=None, **kwargs):
+    def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
             image_processor, tokenizer = None, image_processor  # a tokenizer alone
         if tokenizer is not None and tokenizer._auto_class is None and tokenizer.init_kwargs.pop("auto_map", None):
@@ -68,17 +70,17 @@ class CaptioningProcessor(ProcessorMixin):
 
     def __call__(
         self,
-        images=None,
+        images: Any = None,
         text: str | list[str] | None = None,
-        visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
-        visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
+        visual_features: Arrays | None = None,
+        visual_boxes: Arrays | None = None,
         captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
-        regions: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
-        **kwargs,
+        regions: Arrays | None = None,
+        **kwargs: Any,
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several: paths, addresses, bytes, images of Pillow, arrays or tensors, as
+            images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
                 [`images.load_image`] reads them.
             text (`str` or `list[str]`, *optional*): what the captions shall begin with, one prefix an image; `""` for
                 none.
@@ -124,7 +126,7 @@ class CaptioningProcessor(ProcessorMixin):
             if self.image_processor is None:
                 raise ValueError(
                     "This processor has no image processor and takes visual_features and visual_boxes, not images; "
-                    "for a model with a vision part make it with image_processor=CaptioningImageProcessor()."
+                    "for a model with a vision encoder make it with image_processor=CaptioningImageProcessor()."
                 )
             images = load_images(images)
             if not images:
@@ -156,8 +158,8 @@ class CaptioningProcessor(ProcessorMixin):
             data = {name: np.asarray(value) for name, value in data.items()}
         return BatchFeature(data)
 
-    def boxes_of_images(self, regions, images: list) -> list[np.ndarray]:
-        """Regions in pixels of images of Pillow to boxes within [0, 1]."""
+    def boxes_of_images(self, regions: Arrays, images: list[Image.Image]) -> list[np.ndarray]:
+        """Turns regions in pixels of images of Pillow into boxes within [0, 1]."""
         regions = one_per_image(regions, len(images))
         if len(regions) != len(images):
             raise ValueError(f"There are {len(images)} images but regions of {len(regions)}.")
@@ -167,7 +169,7 @@ class CaptioningProcessor(ProcessorMixin):
         ]
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of a text that the tokenizer has no token for."""
+        """Returns the words of a text that the tokenizer has no token for."""
         unknown = self.tokenizer.unk_token_id
         if not text or unknown is None:
             return []
@@ -176,7 +178,7 @@ class CaptioningProcessor(ProcessorMixin):
         return [text[start:end] for token, (start, end) in pairs if token == unknown]
 
     def prefixes(self, text: str | Sequence[str]) -> list[str]:
-        """Prefixes with the start token in front."""
+        """Puts the start token in front of prefixes."""
         if not isinstance(text, (str, list, tuple)):
             raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
         prefixes = [text] if isinstance(text, str) else text
@@ -185,7 +187,7 @@ class CaptioningProcessor(ProcessorMixin):
         return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in prefixes]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
-        """Captions to labels `(B * C, T)`: words, the end token, then -100."""
+        """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
             raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
@@ -220,7 +222,9 @@ class CaptioningProcessor(ProcessorMixin):
         return output
 
     @classmethod
-    def _get_arguments_from_pretrained(cls, pretrained_model_name_or_path, processor_dict=None, **kwargs) -> list:
+    def _get_arguments_from_pretrained(
+        cls, pretrained_model_name_or_path: str | PathLike, processor_dict: dict | None = None, **kwargs: Any
+    ) -> list:
         saved = (processor_dict or {}).get("image_processor")
         if saved is None:  # or in a file of its own
             with contextlib.suppress(OSError):

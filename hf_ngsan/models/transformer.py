@@ -5,6 +5,8 @@ A configuration gives `hidden_size`, `num_attention_heads`, `num_hidden_layers`,
 `attention_temperature`.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -39,7 +41,7 @@ class FeedForward(nn.Module):
 class TransformerLayer(GradientCheckpointingLayer):
     """A layer that may be checkpointed, whatever is frozen before it."""
 
-    def __call__(self, hidden_states: torch.Tensor, *args, **kwargs):
+    def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             # Reentrant checkpoints give a layer's weights no gradient unless one of its inputs has one.
             hidden_states.requires_grad_()
@@ -134,7 +136,7 @@ class TransformerPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, ChannelAffine):
             init.ones_(module.scale)
@@ -142,12 +144,12 @@ class TransformerPreTrainedModel(PreTrainedModel):
 
 
 def token_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
-    """Positions `(batch_size, length)` that count the tokens of a mask `(batch_size, length)`; 0 before the first."""
+    """Returns positions `(batch_size, length)` that count the tokens of a mask; 0 before the first."""
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
-    """Real tokens `(batch_size, 1)` of states `(batch_size, num_tokens, hidden_size)`."""
+    """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
     if attention_mask is None:
         return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
     return attention_mask.long().sum(-1, keepdim=True)
@@ -217,13 +219,13 @@ class WordDecoder(TransformerPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
         if encoder_hidden_states is None:
-            raise ValueError("The caption decoder needs encoder_hidden_states, the encoded visual tokens.")
+            raise ValueError("The decoder needs encoder_hidden_states, such as encoded visual tokens.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch_size, length, hidden_size = inputs_embeds.shape
         num_images = encoder_hidden_states.shape[0]
         if batch_size % num_images:
-            raise ValueError(f"{batch_size} captions cannot be shared out evenly among {num_images} images.")
+            raise ValueError(f"{batch_size} captions cannot be split evenly among {num_images} images.")
 
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)

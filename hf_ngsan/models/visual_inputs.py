@@ -1,19 +1,18 @@
 """Pixels, visual features and boxes of single images, checked and padded to a batch."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
+Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3
 PIXEL_TOLERANCE = 0.5
 
 
-def pad_visual_inputs(
-    visual_features: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor,
-    visual_boxes: Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor | None = None,
-) -> dict[str, torch.Tensor]:
-    """Check and pad the visual tokens of several images.
+def pad_visual_inputs(visual_features: Arrays, visual_boxes: Arrays | None = None) -> dict[str, torch.Tensor]:
+    """Checks and pads the visual tokens of several images.
 
     Args:
         visual_features: one array `(num_regions, visual_feature_size)` an image, any float type; a single such array is
@@ -33,8 +32,8 @@ def pad_visual_inputs(
         check_features(array, f"image {index}")
         if array.shape[1] != features[0].shape[1]:
             raise ValueError(
-                f"visual_features of image {index} are {array.shape[1]} wide, those of image 0 {features[0].shape[1]}; "
-                "one batch takes one kind of features."
+                f"visual_features of image {index} have the dimension {array.shape[1]}, those of image 0 "
+                f"{features[0].shape[1]}; one batch takes one kind of features."
             )
     if not features:
         raise ValueError("visual_features is empty: give at least one image.")
@@ -49,8 +48,8 @@ def pad_visual_inputs(
     return batch
 
 
-def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
-    """Check and pad the boxes of images that are given as pixels.
+def pad_visual_boxes(visual_boxes: Arrays, num_images: int) -> dict[str, torch.Tensor]:
+    """Checks and pads the boxes of images that are given as pixels.
 
     Args:
         visual_boxes: one array `(num_regions, 4)` an image, or a single array for one image; within [0, 1].
@@ -76,7 +75,7 @@ def pad_visual_boxes(visual_boxes, num_images: int) -> dict[str, torch.Tensor]:
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Put together what an image processor made of single images.
+    """Puts together what an image processor made of single images.
 
     Args:
         images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
@@ -102,15 +101,15 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
 
 
 def real_size(image: Mapping[str, torch.Tensor]) -> tuple[int, int]:
-    """Height and width of a single image within its padding."""
+    """Returns height and width of a single image within its padding."""
     mask = image.get("pixel_mask")
     if mask is None:
         return tuple(image["pixel_values"].shape[-2:])
     return int(mask[0].amax(1).sum()), int(mask[0].amax(0).sum())
 
 
-def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
-    """Boxes in pixels of an upright image to boxes of the model.
+def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.ndarray:
+    """Turns boxes in pixels of an upright image into boxes of the model.
 
     Args:
         regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, 0 at the outer edge of the first pixel and `width`
@@ -139,8 +138,8 @@ def boxes_of_regions(regions, width: int, height: int, name: str) -> np.ndarray:
     return (boxes / size).clip(0, 1)
 
 
-def one_per_image(arrays, num_images: int):
-    """Arrays of images; the single matrix of a single image is one of them."""
+def one_per_image(arrays: Any, num_images: int) -> Any:
+    """Lists the arrays of images; the single matrix of a single image is one of them."""
     try:
         is_matrix = np.ndim(arrays) == 2
     except (TypeError, ValueError):  # arrays of unequal size, or on another device
@@ -148,15 +147,15 @@ def one_per_image(arrays, num_images: int):
     return [arrays] if is_matrix and num_images == 1 else arrays
 
 
-def as_arrays(arrays, name: str) -> list[np.ndarray]:
-    """One float32 array an image; a lone matrix is one image."""
+def as_arrays(arrays: Any, name: str) -> list[np.ndarray]:
+    """Returns one float32 array an image; a lone matrix is one image."""
     if isinstance(arrays, (np.ndarray, torch.Tensor)) and arrays.ndim == 2:
         arrays = [arrays]
     return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays)]
 
 
-def as_array(array, name: str) -> np.ndarray:
-    """The array as float32 in numpy; every value must be finite."""
+def as_array(array: Any, name: str) -> np.ndarray:
+    """Returns the array as float32 in numpy; every value must be finite."""
     if array is None:
         raise ValueError(f"{name} is None; give an array for every image of a batch or for none.")
     try:
@@ -168,7 +167,7 @@ def as_array(array, name: str) -> np.ndarray:
     return array
 
 
-def check_features(features: np.ndarray, name: str):
+def check_features(features: np.ndarray, name: str) -> None:
     if features.ndim != 2 or features.shape[0] == 0:
         raise ValueError(
             f"visual_features of {name} has shape {features.shape}; it must be (num_regions, visual_feature_size) with "
@@ -176,7 +175,7 @@ def check_features(features: np.ndarray, name: str):
         )
 
 
-def check_boxes(boxes: np.ndarray, num_regions: int, name: str):
+def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
     if boxes.shape != (num_regions, 4):
         raise ValueError(
             f"visual_boxes of {name} has shape {boxes.shape}; with its {num_regions} features it must be "
@@ -190,12 +189,12 @@ def check_boxes(boxes: np.ndarray, num_regions: int, name: str):
     check_order(boxes, name)
 
 
-def check_regions(boxes: np.ndarray, name: str):
+def check_regions(boxes: np.ndarray, name: str) -> None:
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
         raise ValueError(f"{name} has shape {boxes.shape}; it must be (num_regions, 4) with at least one region.")
 
 
-def check_order(boxes: np.ndarray, name: str):
+def check_order(boxes: np.ndarray, name: str) -> None:
     turned = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     if turned.any():
         row = int(turned.argmax())
@@ -206,13 +205,13 @@ def check_order(boxes: np.ndarray, name: str):
 
 
 def padding_mask(arrays: list[np.ndarray]) -> torch.LongTensor:
-    """1 = real, 0 = padding, `(B, N)`."""
+    """Returns a mask `(B, N)`: 1 = real, 0 = padding."""
     lengths = torch.tensor([len(array) for array in arrays])
     return (torch.arange(int(lengths.max()))[None] < lengths[:, None]).long()
 
 
 def pad(arrays: list[np.ndarray]) -> torch.Tensor:
-    """`(B, N, width)` with zeros behind the rows of shorter arrays."""
+    """Returns `(B, N, D)` with zeros behind the rows of shorter arrays."""
     batch = np.zeros((len(arrays), max(map(len, arrays)), arrays[0].shape[1]), dtype=np.float32)
     for row, array in zip(batch, arrays, strict=True):
         row[: len(array)] = array

@@ -69,10 +69,10 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
         "bytes": data,
         "bytearray": bytearray(data),
         "view": memoryview(data),
-        "file address": path.as_uri(),
+        "file URL": path.as_uri(),
         "open bytes": io.BytesIO(data),
-        "data address": "data:image/png;base64," + base64.b64encode(data).decode(),
-        "loud data address": "DATA:image/png;base64," + base64.b64encode(data).decode(),
+        "data URL": "data:image/png;base64," + base64.b64encode(data).decode(),
+        "loud data URL": "DATA:image/png;base64," + base64.b64encode(data).decode(),
         "datasets, bytes": {"bytes": data, "path": "gone.png"},
         "datasets, path": {"bytes": None, "path": str(path)},
         "array": PIXELS,
@@ -274,17 +274,17 @@ def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
     nan[3, 4] = np.nan
     return cases | {
         "folder": (folder, "is a folder, not an image file"),
-        "empty path": ("", "is an empty string; give a path or an address"),
+        "empty path": ("", "is an empty string"),
         "text file": (io.StringIO("a dog"), 'is a file open for text; open it with mode "rb"'),
         "closed file": (closed, "cannot be read: I/O operation on closed file"),
         "missing": (folder / "missing.jpg", r"missing\.jpg\) does not exist"),
         "pipe": (folder / "pipe.jpg", "is not a regular file"),
         "endless": ("x" * 5000, "x…. (cannot be read|does not exist)"),
         "null byte": ("a\0b.jpg", "cannot be read|does not exist"),
-        "file address": ((folder / "gone.jpg").as_uri(), r"gone\.jpg\) does not exist"),
-        "loud address": ("HTTP://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
-        "address": ("http://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
-        "bad data address": ("data:image/png;base64,!!", "does not hold an image in base64"),
+        "file URL": ((folder / "gone.jpg").as_uri(), r"gone\.jpg\) does not exist"),
+        "loud URL": ("HTTP://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
+        "URL": ("http://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
+        "bad data URL": ("data:image/png;base64,!!", "does not hold an image in base64"),
         "mapping": ({"pixels": 3}, r"a mapping with \['pixels'\]; it needs bytes or a path"),
         "none": (None, "is of type NoneType"),
         "number": (3, "is of type int; give a path"),
@@ -316,7 +316,7 @@ def test_what_is_no_image_is_one_sentence_that_names_it(tmp_path):
 
 @pytest.fixture
 def server(monkeypatch):
-    """Address of a server that has the photo, as `/photo.png` and nothing else."""
+    """URL of a server that has the photo, as `/photo.png` and nothing else."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -334,9 +334,9 @@ def server(monkeypatch):
         listening.shutdown()
 
 
-def test_addresses(server):
-    for address in (f"{server}/photo.png", f"{server}/photo.png".replace("http", "HTTP")):
-        np.testing.assert_array_equal(pixels_of(address), PIXELS)
+def test_urls(server):
+    for url in (f"{server}/photo.png", f"{server}/photo.png".replace("http", "HTTP")):
+        np.testing.assert_array_equal(pixels_of(url), PIXELS)
     with pytest.raises(ImageError, match=rf"\({server}/other.png\) could not be downloaded: .*404") as caught:
         load_image(f"{server}/other.png")
     assert "\n" not in str(caught.value)

@@ -34,7 +34,7 @@ def detector_config(kind=RTDetrConfig):
 
 
 def make_vision(seed: int = 0, **fields) -> VisionModel:
-    """A vision part whose biases and normalizations are not those of a new net."""
+    """A vision encoder whose biases and normalizations are not those of a new net."""
     torch.manual_seed(seed)
     vision = VisionModel(VisionConfig(**{"backbone_config": VGG, **fields})).eval()
     with torch.no_grad():
@@ -328,7 +328,7 @@ def test_wrong_widths_and_pixels_are_named(pixels, detector):
         detector(pixels, visual_boxes=random_boxes(3, 2))
 
 
-# --- captioners with a vision part ---
+# --- captioners with a vision encoder ---
 
 
 @pytest.fixture(scope="module", params=["grid", "regions"])

@@ -1,4 +1,4 @@
-"""Vision parts around backbones and detection models of transformers: widths, checkpoints, folders that are gone."""
+"""Vision encoders around backbones and detection models of transformers: sizes, checkpoints, folders that are gone."""
 
 import json
 

@@ -60,7 +60,7 @@ WRONG = {
     "no image": ([], None, "visual_features is empty"),
     "no region": ([np.zeros((0, 5))], None, r"image 0 has shape \(0, 5\).*at least one region"),
     "a vector": ([np.zeros(5)], None, r"image 0 has shape \(5,\)"),
-    "two widths": ([np.zeros((2, 5)), np.zeros((2, 6))], None, "image 1 are 6 wide, those of image 0 5"),
+    "two widths": ([np.zeros((2, 5)), np.zeros((2, 6))], None, "image 1 .* 6, .* image 0 5"),
     "text": (["abc"], None, "image 0 is not an array of numbers"),
     "ragged": ([[[1.0, 2.0], [3.0]]], None, "image 0 is not an array of numbers"),
     "NaN feature": ([FEATURES[0], np.full((1, 5), NAN)], None, "visual_features of image 1 contain NaN"),

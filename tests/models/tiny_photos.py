@@ -1,4 +1,4 @@
-"""Small photos, and a tiny captioner with a vision part that tells them apart."""
+"""Small photos, and a tiny captioner with a vision encoder that tells them apart."""
 
 import numpy as np
 from PIL import Image

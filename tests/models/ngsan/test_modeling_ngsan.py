@@ -32,7 +32,7 @@ class EveryOptionModelTest(NGSANModelTest):
 
 
 class PixelModelTest(NGSANModelTest):
-    """The model with a frozen vision part."""
+    """The model with a frozen vision encoder."""
 
     make_tester = PixelTester
     additional_model_inputs = ()

@@ -56,7 +56,7 @@ def test_tying_shares_one_matrix_and_only_when_asked_for(tmp_path):
 
 
 def test_video_captioner_needs_no_boxes():
-    """One layer over frames, whose features are 1024 wide."""
+    """One layer over frames, whose features have 1024 dimensions."""
     config = NGSANConfig(vocab_size=50, visual_feature_size=1024, num_hidden_layers=1, geometric_bias=[])
     model = NGSANForConditionalGeneration(config).eval()
     frames, mask = torch.randn(2, 7, 1024), torch.ones(2, 7, dtype=torch.long)

@@ -29,7 +29,7 @@ WRONG = [
     ({"encoder_layers": 0}, "encoder_layers is 0"),
     ({"decoder_layers": 0}, "decoder_layers is 0"),
     ({"visual_feature_size": 0}, "visual_feature_size is 0"),
-    ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size is 5.* 12 wide"),
+    ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size is 5.* 12"),
     ({"vision_config": {"backbone_config": {"depths": [1]}}}, "backbone_config"),
     ({"intermediate_size": -1}, "intermediate_size is -1"),
     ({"attention_bias": "no"}, "attention_bias"),
@@ -59,12 +59,12 @@ def test_defaults_are_the_paper():
     assert vision.feature_size == config.visual_feature_size == 512
 
 
-def test_width_of_features_is_that_of_the_vision_part():
+def test_the_feature_dimension_is_that_of_the_vision_encoder():
     assert tiny_config(vision_config=VISION, visual_feature_size=None).visual_feature_size == 12
     assert SpatialCaptionerConfig(vision_config=None).visual_feature_size == 512
 
 
-def test_two_configurations_share_no_vision_part():
+def test_two_configurations_share_no_vision_encoder():
     first, second = SpatialCaptionerConfig(), SpatialCaptionerConfig()
     first.vision_config.backbone_config.hidden_sizes.append(7)
     assert second.vision_config.backbone_config.hidden_sizes[-1] == 512

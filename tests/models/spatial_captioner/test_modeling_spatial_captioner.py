@@ -40,7 +40,7 @@ class EveryOptionModelTest(SpatialCaptionerModelTest):
 
 
 class PixelModelTest(SpatialCaptionerModelTest):
-    """The model with a vision part that is trained with it, and places from boxes."""
+    """The model with a vision encoder that is trained with it, and places from boxes."""
 
     make_tester = PixelTester
     tester_options = {
