@@ -5,7 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
+from hf_ngsan import __version__
 from hf_ngsan.cli import parse
 from hf_ngsan.configs import find_config
 from hf_ngsan.demo.journey import SHOWN, use, use_on_pixels
@@ -50,7 +52,10 @@ def folder_of_the_demo(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE], ids=name_of)
+WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and blocks(page, "python")]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     names = {}
@@ -58,7 +63,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, folder_of_the_demo, 
         exec(compile(block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)
 def test_the_commands_of_a_page_exist(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for command in commands_of(page):
@@ -80,3 +85,18 @@ def test_links_lead_somewhere(page):
         assert target.startswith(("https://", "http://")) or (page.parent / target).exists(), target
     for script in re.findall(r"python ((?:benchmarks|conversion|examples)/\w+\.py)", page.read_text(encoding="utf-8")):
         assert (ROOT / script).is_file(), script
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == __version__
+    assert all(reference["title"] in (ROOT / "README.md").read_text() for reference in citation["references"])
+
+
+def test_the_workflow_runs_targets_of_the_makefile():
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for workflow in ROOT.glob(".github/workflows/*.yml"):
+        [job] = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"].values()
+        [command] = [step["run"].split() for step in job["steps"] if "run" in step]
+        assert command[0] == "make" and {"test", "lint"} == set(command[1:]) <= set(targets)
