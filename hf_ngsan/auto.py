@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def model_class(model_type: str, auto_class: str) -> type:
 
 def has_class(model_type: str, auto_class: str) -> bool:
     """Returns whether a model type has a class for an Auto class."""
-    return auto_class in config_class(model_type).remote_classes
+    kind: Any = config_class(model_type)
+    return auto_class in kind.remote_classes
 
 
 def register_configurations() -> None:
@@ -114,10 +116,10 @@ class LazyClasses(dict):
         value = super().__getitem__(key)
         return value() if isinstance(value, partial) else value
 
-    def values(self) -> list:
+    def values(self) -> Any:
         return [self[key] for key in self]
 
-    def items(self) -> list[tuple]:
+    def items(self) -> Any:
         return [(key, self[key]) for key in self]
 
 
@@ -125,7 +127,7 @@ def register_models() -> None:
     from transformers.models.auto import modeling_auto
 
     for model_type in MODEL_TYPES:
-        config = config_class(model_type)
+        config: Any = config_class(model_type)
         for auto_class in config.remote_classes:
             if auto_class.startswith(("AutoModel", "AutoBackbone")):
                 mapping = getattr(modeling_auto, auto_class)._model_mapping
@@ -205,7 +207,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
             if self.imports.depth == 0:
                 self.call_back()
 
-        spec.loader.exec_module = execute_and_call_back
+        loader: Any = spec.loader
+        loader.exec_module = execute_and_call_back
         return spec
 
     def call_back(self) -> None:

@@ -1,5 +1,7 @@
 """Multi-head attention with optional normalized queries and keys (NSA) and an additive bias."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
@@ -16,7 +18,7 @@ def eager_attention_forward(
     scaling: float,
     dropout: float = 0.0,
     position_bias: torch.Tensor | None = None,
-    **kwargs,
+    **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes softmax(scaling * Q K^T + bias + mask) V, eq. 2 and 10 of Guo et al. 2020; the reference for SDPA.
 
@@ -86,6 +88,11 @@ class BatchNorm(nn.BatchNorm1d):
 
     The "BN" row of table 2 of Guo et al. 2020; running statistics in evaluation.
     """
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+    num_batches_tracked: torch.Tensor
+    momentum: float
 
     def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
         super().__init__(num_channels, eps=eps, affine=affine)
@@ -183,7 +190,7 @@ class MultiHeadAttention(nn.Module):
         self,
         source: torch.Tensor,
         token_mask: torch.Tensor | None,
-        cache: EncoderDecoderCache | None,
+        cache: Any,
         is_cross_attention: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
@@ -209,7 +216,7 @@ class MultiHeadAttention(nn.Module):
         token_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         key_counts: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         Args:
@@ -230,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         """
         batch_size, query_length, _ = hidden_states.shape
         is_cross_attention = encoder_hidden_states is not None
-        source = encoder_hidden_states if is_cross_attention else hidden_states
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
         query = self.q_proj(hidden_states)
         if self.query_norm is not None:
             query = self.query_norm(query, token_mask)

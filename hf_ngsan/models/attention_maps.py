@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,8 +13,16 @@ NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 
 
-class WordAttentionMixin:
+if TYPE_CHECKING:
+    Model = PreTrainedModel
+else:
+    Model = object
+
+
+class WordAttentionMixin(Model):
     """Gives the attention of finished captions to a captioner, an encoder-decoder with `self.model`."""
+
+    model: Any
 
     def word_attention(
         self,
@@ -43,7 +52,7 @@ class WordAttentionMixin:
         Raises:
             ValueError: no such layer.
         """
-        visual = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
+        visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
         sequences = sequences.to(self.device)
         with eager_attention(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
@@ -93,7 +102,8 @@ def attention_of_words(
     """Returns words and weights of one caption, without special tokens and without padded visual tokens."""
     silent = set(tokenizer.all_special_ids)
     kept = [position for position, token in enumerate(ids) if token not in silent]
-    return tokenizer.convert_ids_to_tokens([ids[position] for position in kept]), weights[kept][:, mask]
+    words = [str(tokenizer.convert_ids_to_tokens(ids[position])) for position in kept]
+    return words, weights[kept][:, mask]
 
 
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
@@ -128,10 +138,10 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
 
 def grid_edges(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the edges of rows `(rows, 2)` and columns `(columns, 2)` of boxes that are a grid over the image."""
-    columns = int((np.abs(boxes[:, 1] - boxes[0, 1]) <= EDGE_TOLERANCE).sum())
-    if len(boxes) % columns:
+    num_columns = int((np.abs(boxes[:, 1] - boxes[0, 1]) <= EDGE_TOLERANCE).sum())
+    if len(boxes) % num_columns:
         return None
-    cells = boxes.reshape(-1, columns, 4)
+    cells = boxes.reshape(-1, num_columns, 4)
     rows, columns = cells[:, 0, 1::2], cells[0, :, 0::2]
     is_grid = np.abs(cells[..., 1::2] - rows[:, None]).max() <= EDGE_TOLERANCE
     is_grid &= np.abs(cells[..., 0::2] - columns[None]).max() <= EDGE_TOLERANCE

@@ -9,24 +9,25 @@ from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
-from .transformer import TransformerPreTrainedModel, token_positions
+from .transformer import TransformerPreTrainedModel, WordDecoder, token_positions
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
     """What a captioner and each of its parts declare."""
 
     main_input_name = "visual_features"
-    input_modalities = ("image", "text")
+    input_modalities = ["image", "text"]
 
 
 def check_visual_features(
-    visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int
+    visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int | None
 ) -> None:
     """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
     if visual_features is None:
@@ -61,6 +62,10 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
     With a `vision_config` there is `self.vision`, which makes visual tokens of pixels.
     """
 
+    encoder: PreTrainedModel
+    decoder: WordDecoder
+    vision: VisionModel | None
+
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)
         self.vision = None
@@ -70,10 +75,10 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
 
     def get_image_features(
         self,
-        pixel_values: torch.FloatTensor,
-        pixel_mask: torch.LongTensor | None = None,
-        visual_features: torch.FloatTensor | None = None,
-        visual_boxes: torch.FloatTensor | None = None,
+        pixel_values: torch.Tensor,
+        pixel_mask: torch.Tensor | None = None,
+        visual_features: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> VisionOutput:
         """Encodes images into the model's visual inputs: `visual_features`, `visual_boxes` and `attention_mask`.
@@ -99,24 +104,24 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: Any) -> None:
         self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
         self,
-        visual_features: torch.FloatTensor | None = None,
-        visual_boxes: torch.FloatTensor | None = None,
+        visual_features: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
-        pixel_values: torch.FloatTensor | None = None,
-        pixel_mask: torch.LongTensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         r"""
@@ -181,6 +186,7 @@ class CaptioningForConditionalGeneration(
         longest_caption (`int`): tokens of a generated caption at most, its end included, where nothing else is said.
     """
 
+    model: CaptioningModel
     longest_caption = 20
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
@@ -216,38 +222,39 @@ class CaptioningForConditionalGeneration(
         if kwargs.get("pixel_values") is not None:
             given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
             kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
-        return super().generate(inputs, *args, **kwargs)
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
         shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
         shifted[:, 1:] = labels[:, :-1]
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
 
-    def prepare_inputs_for_generation(
+    def prepare_inputs_for_generation(  # type: ignore[override]
         self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
     ) -> dict:
         if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
-        return super().prepare_inputs_for_generation(input_ids, decoder_attention_mask=decoder_attention_mask, **kwargs)
+        kwargs["decoder_attention_mask"] = decoder_attention_mask
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
 
     @can_return_tuple
     def forward(
         self,
-        visual_features: torch.FloatTensor | None = None,
-        visual_boxes: torch.FloatTensor | None = None,
+        visual_features: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
-        labels: torch.LongTensor | None = None,
-        pixel_values: torch.FloatTensor | None = None,
-        pixel_mask: torch.LongTensor | None = None,
+        labels: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         r"""

@@ -40,9 +40,9 @@ class CaptionerConfig(HubConfig):
     features_provenance: dict | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.vision_config = make_vision_config(self.vision_config)
+        vision: Any = make_vision_config(self.vision_config)
+        self.vision_config = vision
         if self.visual_feature_size is None:
-            vision = self.vision_config
             self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
         super().__post_init__(**kwargs)
 
@@ -57,11 +57,12 @@ class CaptionerConfig(HubConfig):
         )
         check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
         super().validate_architecture()
-        if self.vision_config is not None and self.vision_config.feature_size != self.visual_feature_size:
+        vision: Any = self.vision_config
+        if vision is not None and vision.feature_size != self.visual_feature_size:
             raise ValueError(
                 f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
-                f"is {self.vision_config.feature_size}; leave visual_feature_size out, or set it to "
-                f"{self.vision_config.feature_size}."
+                f"is {vision.feature_size}; leave visual_feature_size out, or set it to "
+                f"{vision.feature_size}."
             )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

@@ -3,11 +3,11 @@
 import copy
 import difflib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
@@ -20,7 +20,7 @@ class ConfigurationError(StrictDataclassError, ValueError):
     """A value that a configuration refuses; the message names the field."""
 
 
-def strict(cls: type) -> type:
+def strict(cls: Any) -> Any:
     """Makes a class strict as `huggingface_hub.dataclasses` does, with errors of one sentence that are ValueErrors."""
     cls = dataclasses.strict(cls)
     initialize = cls.__init__
@@ -75,7 +75,7 @@ class HubConfig(PreTrainedConfig):
 
 
 @contextmanager
-def registered_for_auto_classes(auto_classes: dict[type, str]) -> Iterator[None]:
+def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[None]:
     """Makes objects of some classes save their code too, inside the `with` block."""
     before = {cls: cls._auto_class for cls in auto_classes}
     try:
@@ -87,18 +87,24 @@ def registered_for_auto_classes(auto_classes: dict[type, str]) -> Iterator[None]
             cls._auto_class = auto
 
 
-class HubModelMixin:
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel as Model
+else:
+    Model = object
+
+
+class HubModelMixin(Model):
     """Keeps the code of a model that was loaded from a checkpoint with code: saving the model saves the code again.
 
     It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
     """
 
-    def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
+    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
         auto_class = self.config.auto_class_of(type(self))
         keeps_code = auto_class is not None and getattr(self.config, "auto_map", None)
         classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
         with registered_for_auto_classes(classes):
-            super().save_pretrained(save_directory, **kwargs)
+            super().save_pretrained(save_directory, *args, **kwargs)
 
 
 def refuse_unknown_fields(config_class: type, names: Iterable[str]) -> None:
@@ -118,10 +124,10 @@ def check_choice(field: str, value: Any, choices: tuple) -> None:
         raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
-def check_positive(**fields: int) -> None:
+def check_positive(**fields: int | None) -> None:
     """Raises a ValueError that names the field unless all values are at least 1."""
     for field, value in fields.items():
-        if value < 1:
+        if value is None or value < 1:
             raise ValueError(f"{field} is {value}; it must be at least 1.")
 
 

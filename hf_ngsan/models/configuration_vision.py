@@ -102,12 +102,13 @@ class VisionConfig(HubConfig):
         """Backbones of transformers, many of which have one kind of attention or none, choose for themselves."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
-        if self.backbone_config.model_type in OWN_CONFIGS:
-            self.backbone_config._attn_implementation = own
+        backbone: Any = self.backbone_config
+        if backbone.model_type in OWN_CONFIGS:
+            backbone._attn_implementation = own
 
     def backbone_feature_size(self) -> int:
         """Returns the channels of the last feature map, or of a detection model's queries."""
-        backbone = self.backbone_config
+        backbone: Any = self.backbone_config
         if self.kind == "regions":
             for field in ("d_model", "hidden_size"):
                 if isinstance(getattr(backbone, field, None), int):

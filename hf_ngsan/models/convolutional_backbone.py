@@ -14,6 +14,11 @@ from transformers.utils.generic import can_return_tuple
 class FrozenBatchNorm2d(nn.Module):
     """Batch normalization whose statistics, scale and shift are constants: no parameter, no update, in any mode."""
 
+    weight: torch.Tensor
+    bias: torch.Tensor
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+
     def __init__(self, num_features: int, eps: float = 1e-5):
         super().__init__()
         self.eps = eps
@@ -31,7 +36,7 @@ class FrozenBatchNorm2d(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Normalizes `(batch_size, num_features, height, width)`."""
         statistics = self.running_mean, self.running_var
-        return nn.functional.batch_norm(hidden_states, *statistics, self.weight, self.bias, eps=self.eps)
+        return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
@@ -44,8 +49,9 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
         smallest_side (`int`): pixels that both sides of an image must have.
     """
 
+    stages: nn.ModuleDict
     main_input_name = "pixel_values"
-    input_modalities = ("image",)
+    input_modalities = ["image"]
     has_attentions = False
     # There is no attention for which an implementation could be missing.
     _supports_sdpa = True
@@ -62,7 +68,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, pixel_values: torch.FloatTensor, output_hidden_states: bool | None = None, **kwargs: Any
+        self, pixel_values: torch.Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BackboneOutput:
         r"""
         Args:

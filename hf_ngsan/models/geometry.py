@@ -4,6 +4,8 @@ Shapes: B images, N regions, h heads, d_g geometric channels of a head. The rela
 layers and heads, `(B, N, N, d_g)`; a layer turns it into its bias, `(B, h, N, N)`.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -120,7 +122,7 @@ class GeometricBias(nn.Module):
         kinds (`Sequence[str]`): non-empty subset of `"content"`, `"query"`, `"key"`.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: list[str]):
+    def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: Sequence[str]):
         super().__init__()
         self.num_heads = num_heads
         per_head = num_heads * geometry_hidden_size
@@ -147,4 +149,4 @@ class GeometricBias(nn.Module):
         if self.key_proj is not None:
             keys = self.key_proj(hidden_states).unflatten(-1, (self.num_heads, -1))
             biases.append((keys @ geometry.transpose(1, 2).mT).permute(0, 2, 3, 1))
-        return sum(biases)
+        return sum(biases[1:], start=biases[0])

@@ -93,22 +93,22 @@ class CaptioningImageProcessor(PilBackend):
             return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)
         return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
 
-    def _preprocess(
+    def _preprocess(  # type: ignore[override]  # transformers passes what was asked for by name
         self,
         images: list[np.ndarray],
         do_resize: bool | None = None,
-        size: SizeDict | None = None,
+        size: Any = None,
         resample: PILImageResampling | None = None,
         do_center_crop: bool | None = None,
-        crop_size: SizeDict | None = None,
+        crop_size: Any = None,
         do_rescale: bool | None = None,
-        rescale_factor: float | None = None,
+        rescale_factor: Any = None,
         do_flip_channel_order: bool | None = None,
         do_normalize: bool | None = None,
-        image_mean: float | list[float] | None = None,
-        image_std: float | list[float] | None = None,
+        image_mean: Any = None,
+        image_std: Any = None,
         do_pad: bool | None = None,
-        pad_size: SizeDict | None = None,
+        pad_size: Any = None,
         round_edges: bool | None = None,
         return_tensors: str | None = None,
         **kwargs: Any,
@@ -126,7 +126,7 @@ class CaptioningImageProcessor(PilBackend):
             if do_normalize:
                 image = self.normalize(image, image_mean, image_std)
             pixels.append(image.astype(np.float32, copy=False))
-        data = {"pixel_values": pixels}
+        data: dict[str, Any] = {"pixel_values": pixels}
         if do_pad and (pad_size is not None or len({image.shape for image in pixels}) > 1):
             data["pixel_values"], masks = self.pad(pixels, pad_size=pad_size, return_mask=True)
             if not all(mask.all() for mask in masks):
@@ -142,13 +142,13 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = F
     height, width = image.shape[-2:]
     if size.shortest_edge and size.longest_edge and round_edges:
         scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
-        resized = int(height * scale + 0.5), int(width * scale + 0.5)
+        resized = [int(height * scale + 0.5), int(width * scale + 0.5)]
     elif size.shortest_edge and size.longest_edge:
-        resized = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
+        limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
         # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
-        resized = [min(side, size.longest_edge) for side in resized]
+        resized = [min(side, size.longest_edge) for side in limited]
     elif size.max_height and size.max_width:
-        resized = get_image_size_for_max_height_width((height, width), size.max_height, size.max_width)
+        resized = list(get_image_size_for_max_height_width((height, width), size.max_height, size.max_width))
     else:
         return size
     height, width = (max(1, side) for side in resized)

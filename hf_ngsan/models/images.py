@@ -108,8 +108,8 @@ def thumbnail(image: Image.Image, longest_side: int) -> Image.Image:
     if max(image.size) <= longest_side:
         return image
     scale = longest_side / max(image.size)
-    size = tuple(max(1, round(side * scale)) for side in image.size)
-    return image.resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0)
 
 
 def titled(name: str) -> str:

@@ -1,6 +1,6 @@
 """The NG-SAN family: normalized and geometry-aware self-attention for captioning (Guo et al. 2020)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -55,7 +55,8 @@ class NGSANEncoder(NGSANPreTrainedModel):
 
     def __init__(self, config: NGSANConfig):
         super().__init__(config)
-        self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
+        size: Any = config.visual_feature_size
+        self.input_proj = nn.Linear(size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.geometry_embedding = None
         if config.geometric_bias:
@@ -68,8 +69,8 @@ class NGSANEncoder(NGSANPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        visual_features: torch.FloatTensor,
-        visual_boxes: torch.FloatTensor | None = None,
+        visual_features: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
@@ -86,7 +87,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         """
         self.check_inputs(visual_features, visual_boxes, attention_mask)
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
-        if self.config.absolute_geometry:
+        if self.config.absolute_geometry and visual_boxes is not None:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
@@ -101,7 +102,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
 
     def check_inputs(
         self,
-        visual_features: torch.Tensor | None,
+        visual_features: Any,
         visual_boxes: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
     ) -> None:

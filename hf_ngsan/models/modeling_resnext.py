@@ -19,6 +19,10 @@ class DeformableConvolution(nn.Conv2d):
     As in detectron2, all channels share the offsets, and the map is 0 outside.
     """
 
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *args: Any, **kwargs: Any):
         super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)
         self.offset = nn.Conv2d(in_channels, 2 * kernel_size**2, kernel_size, self.stride, self.padding, self.dilation)
@@ -152,7 +156,7 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
         super().__init__(config)
         self.num_features = [config.embedding_size, *config.hidden_sizes]
         stages = [ResNeXtStem(config), *(make_stage(config, stage) for stage in range(len(config.depths)))]
-        self.stages = nn.ModuleDict(zip(config.stage_names, stages, strict=True))
+        self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()
 
     @torch.no_grad()
@@ -160,7 +164,8 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
         super()._init_weights(module)
         if isinstance(module, DeformableConvolution):
             init.zeros_(module.offset.weight)
-            init.zeros_(module.offset.bias)
+            bias: Any = module.offset.bias
+            init.zeros_(bias)
 
 
 __all__ = ["NGSANResNeXtBackbone"]

@@ -1,6 +1,6 @@
 """The spatial captioner: self-attention over the cells of a convolutional feature map (Springenberg et al. 2018)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -46,7 +46,8 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         super().__init__(config)
         self.input_proj = None
         if config.visual_feature_size != config.hidden_size:
-            self.input_proj = nn.Linear(config.visual_feature_size, config.hidden_size)
+            size: Any = config.visual_feature_size
+            self.input_proj = nn.Linear(size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.gradient_checkpointing = False
@@ -56,8 +57,8 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        visual_features: torch.FloatTensor,
-        visual_boxes: torch.FloatTensor | None = None,
+        visual_features: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
@@ -106,7 +107,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         return absolute_geometry(boxes, self.config.hidden_size)
 
 
-def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
+def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """Returns positions `(batch_size or 1, num_regions)` of cells `(batch_size, num_regions, hidden_size)`."""
     if attention_mask is None:
         return torch.arange(cells.shape[1], device=cells.device)[None]

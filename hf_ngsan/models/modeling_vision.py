@@ -41,9 +41,9 @@ class VisionOutput(ModelOutput):
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
     """
 
-    visual_features: torch.FloatTensor | None = None
-    visual_boxes: torch.FloatTensor | None = None
-    attention_mask: torch.LongTensor | None = None
+    visual_features: torch.Tensor | None = None
+    visual_boxes: torch.Tensor | None = None
+    attention_mask: torch.Tensor | None = None
 
 
 class VisionCheckpointMixin(HubModelMixin):
@@ -60,7 +60,9 @@ class VisionCheckpointMixin(HubModelMixin):
             vision.load_pretrained_backbone()
         return loaded
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
         left_out = set()
         for path, vision in left_out_backbones(self).items():
             left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
@@ -72,7 +74,7 @@ class VisionCheckpointMixin(HubModelMixin):
         always = self._keys_to_ignore_on_save
         self._keys_to_ignore_on_save = left_out.union(always or ())
         try:
-            super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         finally:
             self._keys_to_ignore_on_save = always
 
@@ -81,9 +83,9 @@ class VisionCheckpointMixin(HubModelMixin):
         encoders = [
             vision
             for vision in vision_encoders(self).values()
-            if vision.config.backbone_config.model_type not in OWN_MODELS
+            if getattr(vision.config.backbone_config, "model_type", None) not in OWN_MODELS
         ]
-        backbones = [vision._modules.pop("backbone") for vision in encoders]
+        backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
         try:
             super().set_attn_implementation(*args, **kwargs)
         finally:
@@ -122,7 +124,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     config: VisionConfig
     main_input_name = "pixel_values"
-    input_modalities = ("image",)
+    input_modalities = ["image"]
     # It has no attention itself; a detection model chooses for itself.
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -137,12 +139,14 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             self.load_pretrained_backbone()
         self.train(self.training)
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
         if not self.config.save_frozen_weights and is_main_process:
             # nothing is left to save, of which transformers writes no file, but it asks for one when loading
             os.makedirs(save_directory, exist_ok=True)
             save_file({}, Path(save_directory) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     @classmethod
     def from_backbone(cls, name: str | os.PathLike, **fields: Any) -> "VisionModel":
@@ -164,11 +168,12 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             ValueError: weights are missing there, or have another shape.
             MissingBackboneError: there is no such model.
         """
-        source = self.config.pretrained
+        source: Any = self.config.pretrained
         try:
-            loaded, report = type(self.backbone).from_pretrained(
+            found: Any = type(self.backbone).from_pretrained(
                 source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
             )
+            loaded, report = found
         except OSError as error:
             is_gone = os.path.isabs(source) and not os.path.isdir(source)
             reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
@@ -196,9 +201,9 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     def forward(
         self,
-        pixel_values: torch.FloatTensor,
-        pixel_mask: torch.LongTensor | None = None,
-        visual_boxes: torch.FloatTensor | None = None,
+        pixel_values: torch.Tensor,
+        pixel_mask: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> VisionOutput:
@@ -218,15 +223,16 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         """
         self.check_inputs(pixel_values, pixel_mask, visual_boxes)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
-        see = self.see_regions if self.config.kind == "regions" else self.see_grid
+        see: Any = self.see_regions if self.config.kind == "regions" else self.see_grid
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
             if pixel_mask is None:
                 output = see(pixel_values, visual_boxes)
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if visual_boxes is not None and attention_mask is not None:
-            output.attention_mask = attention_mask.to(output.attention_mask)
-            output.visual_features = output.visual_features * output.attention_mask[..., None]
+            mask = attention_mask.to(output.attention_mask)
+            output.attention_mask = mask
+            output.visual_features = output.visual_features * mask[..., None]
         return output
 
     def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None) -> VisionOutput:
@@ -234,7 +240,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         if visual_boxes is not None:
             return everything_real(region_features(feature_map, visual_boxes), visual_boxes)
         if self.config.grid_size is not None:
-            feature_map = nn.functional.adaptive_avg_pool2d(feature_map, self.config.grid_size)
+            rows, columns = self.config.grid_size
+            feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
         boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
         return everything_real(feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1))
 
@@ -243,7 +250,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         detected = self.backbone(pixel_values)
         boxes = corner_boxes(detected.pred_boxes)
         queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
-        scores, classes = class_scores(detected.logits, self.backbone.config.num_labels).max(-1)
+        num_labels: Any = self.backbone.config.num_labels
+        scores, classes = class_scores(detected.logits, num_labels).max(-1)
         order = scores.argsort(dim=-1, descending=True, stable=True)
         boxes, features = (take_rows(states, order) for states in (boxes, queries))
         scores, classes = scores.gather(1, order), classes.gather(1, order)
@@ -308,11 +316,11 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
         ValueError: its feature maps have other channels than the configuration says, or see
             [`make_transformers_backbone`].
     """
-    backbone_config = config.backbone_config
+    backbone_config: Any = config.backbone_config
     if config.kind == "regions":
         return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
     if backbone_config.model_type in OWN_MODELS:
-        backbone = OWN_MODELS[backbone_config.model_type](backbone_config)
+        backbone: Any = OWN_MODELS[backbone_config.model_type](backbone_config)
     else:
         backbone = make_transformers_backbone("AutoBackbone", backbone_config)
     if backbone.channels[-1] != config.feature_size:
@@ -328,7 +336,7 @@ def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput
     return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask)
 
 
-def cell_boxes(rows: int, columns: int) -> torch.FloatTensor:
+def cell_boxes(rows: int, columns: int) -> torch.Tensor:
     """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
     top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
     corners = torch.stack([left, top], dim=-1).flatten(0, 1)
@@ -361,7 +369,7 @@ def in_groups_of_one_size(
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
-    seen = {}
+    seen: dict[int, tuple[torch.Tensor, ...]] = {}
     for height, width in dict.fromkeys(sizes):
         rows = [row for row, size in enumerate(sizes) if size == (height, width)]
         output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])

@@ -82,10 +82,12 @@ class ImageToTextPipeline(Pipeline):
             the captioner does not know; attention or boxes of images from which the image processor cuts something.
     """
 
-    _load_processor = True
-    _load_image_processor = False
-    _load_feature_extractor = False
-    _load_tokenizer = False
+    model: Any
+    processor: Any
+    _load_processor: Any = True
+    _load_image_processor: Any = False
+    _load_feature_extractor: Any = False
+    _load_tokenizer: Any = False
     # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
     _pipeline_calls_generate = False
 
@@ -98,7 +100,7 @@ class ImageToTextPipeline(Pipeline):
         generate_kwargs: dict | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        preprocess = {} if text is None else {"text": text}
+        preprocess: dict[str, Any] = {} if text is None else {"text": text}
         forward = {**(generate_kwargs or {}), **kwargs}
         if return_attention is not None:
             preprocess["with_maps"] = forward["return_attention"] = return_attention
@@ -110,7 +112,7 @@ class ImageToTextPipeline(Pipeline):
             forward["on_error"] = on_error
         return preprocess, forward, {}
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
             raise ValueError("Give inputs or images, not both: they are two names for the same.")
         inputs = images if inputs is None else inputs
@@ -129,7 +131,7 @@ class ImageToTextPipeline(Pipeline):
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return ItemReader(self.processor, self.model.config, **preprocess_params)
 
-    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Batch:
+    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
         reader = self.reader(**preprocess_params)
         reader.check_number(1)
         return reader.collate([reader.try_to_read(lambda: inputs)])
@@ -151,7 +153,8 @@ class ImageToTextPipeline(Pipeline):
     ) -> Iterator[list[dict]]:
         reader = self.reader(**preprocess_params)
         if isinstance(inputs, IterableDataset):
-            items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
+            items: Any = ItemStream(inputs, reader)
+            num_workers = min(num_workers, 1)
         else:
             items = Items(inputs, reader)
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
@@ -162,7 +165,7 @@ class ImageToTextPipeline(Pipeline):
             if failure is not None:
                 raise failure
 
-    def _forward(
+    def _forward(  # type: ignore[override]
         self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs: Any
     ) -> list[Captioned]:
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
@@ -230,7 +233,7 @@ class ImageToTextPipeline(Pipeline):
                     of_item.image = item.image
         return captioned
 
-    def postprocess(self, model_outputs: Captioned) -> list[dict]:
+    def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
         """Makes maps of attention weights: of one input at a time, and for the caller alone, since maps are large."""
         if model_outputs.size is None:
             return model_outputs.answers

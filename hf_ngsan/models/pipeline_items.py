@@ -132,7 +132,7 @@ class ItemReader:
         return getattr(self.config, "vision_config", None) is not None
 
     def text_of(self, source: Mapping, name: str, index: int) -> str:
-        text = source.get("text")
+        text: Any = source.get("text")
         if text is None and isinstance(self.text, (list, tuple)):
             if index >= len(self.text):
                 raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
@@ -202,7 +202,7 @@ class ItemReader:
 
     def collate(self, items: list[Item]) -> Batch:
         """Makes inputs of a model of those items that could be read."""
-        kinds = {}
+        kinds: dict[tuple[bool, bool], list[int]] = {}
         for position, item in enumerate(items):
             if item.error is None:
                 kinds.setdefault((item.pixels is None, item.boxes is None), []).append(position)
@@ -213,11 +213,11 @@ class ItemReader:
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
         text = [item.text for item in items]
-        boxes = None if items[0].boxes is None else [item.boxes for item in items]
+        boxes: Any = None if items[0].boxes is None else [item.boxes for item in items]
         if items[0].pixels is None:
             return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
         inputs = self.processor(text=text)
-        inputs.update(pad_pixels([item.pixels for item in items]))
+        inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
         if boxes is not None:
             inputs.update(pad_visual_boxes(boxes, len(items)))
         return inputs
@@ -243,6 +243,10 @@ class Items(Dataset):
         return self.reader.try_to_read(lambda: self.inputs[index], index)
 
 
+def giving(source: Any) -> Callable[[], Any]:
+    return lambda: source
+
+
 class ItemStream(IterableDataset):
     """Inputs that come one after the other; after one that the iterator itself failed to give there is no other."""
 
@@ -253,7 +257,7 @@ class ItemStream(IterableDataset):
         index = 0
         try:
             for source in self.inputs:
-                yield self.reader.try_to_read(lambda source=source: source, index)
+                yield self.reader.try_to_read(giving(source), index)
                 index += 1
         except Exception as error:
             name = f"image {index}"
@@ -308,7 +312,8 @@ def streamable(inputs: Any) -> Any:
         return inputs
     if is_dataset(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
         return Inputs(inputs)
-    return list(inputs) if isinstance(inputs, Sized) else InputStream(inputs)
+    has_length: bool = isinstance(inputs, Sized)
+    return list(inputs) if has_length else InputStream(inputs)
 
 
 def is_dataset(inputs: Any) -> bool:

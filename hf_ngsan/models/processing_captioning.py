@@ -21,7 +21,7 @@ class PartsAtHand:
     """`get_attributes`: on the class the parts that a processor may have, on a processor those that it has."""
 
     def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
-        names = super(CaptioningProcessor, cls).get_attributes()
+        names = super(CaptioningProcessor, cls).get_attributes()  # type: ignore[misc]  # a class that inherits from it
         if processor is not None:
             names = [name for name in names if getattr(processor, name, self) is not None]
         return lambda: names
@@ -155,7 +155,7 @@ class CaptioningProcessor(ProcessorMixin):
         if not data:
             raise ValueError("Nothing to process: give visual_features, text or captions, or images.")
         if kwargs["return_tensors"] == "np":
-            data = {name: np.asarray(value) for name, value in data.items()}
+            return BatchFeature({name: np.asarray(value) for name, value in data.items()})
         return BatchFeature(data)
 
     def boxes_of_images(self, regions: Arrays, images: list[Image.Image]) -> list[np.ndarray]:
@@ -186,7 +186,7 @@ class CaptioningProcessor(ProcessorMixin):
             check_text(prefix, f"Text {index} of the batch")
         return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in prefixes]
 
-    def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.LongTensor:
+    def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.Tensor:
         """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:

@@ -57,7 +57,7 @@ class EncoderLayer(TransformerLayer):
         norms: `query_norm`, `key_norm` and `norm_affine` of [`attention.MultiHeadAttention`].
     """
 
-    def __init__(self, config: PreTrainedConfig, geometric_bias: nn.Module | None = None, **norms: str | bool | None):
+    def __init__(self, config: PreTrainedConfig, geometric_bias: nn.Module | None = None, **norms: Any):
         super().__init__()
         self.geometric_bias = geometric_bias
         self.self_attn = MultiHeadAttention(config, **norms)
@@ -143,12 +143,12 @@ class TransformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.shift)
 
 
-def token_positions(attention_mask: torch.Tensor) -> torch.LongTensor:
+def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
     """Returns positions `(batch_size, length)` that count the tokens of a mask; 0 before the first."""
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.LongTensor:
+def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
     if attention_mask is None:
         return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
@@ -189,15 +189,15 @@ class WordDecoder(TransformerPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        encoder_hidden_states: torch.FloatTensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         r"""
         Args:
@@ -250,7 +250,7 @@ class WordDecoder(TransformerPreTrainedModel):
             attention_mask=attention_mask,
             past_key_values=past_key_values,
         )
-        encoder_attention_mask = create_bidirectional_mask(
+        encoder_mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
             attention_mask=encoder_attention_mask,
@@ -264,7 +264,7 @@ class WordDecoder(TransformerPreTrainedModel):
                 hidden_states,
                 encoder_hidden_states,
                 attention_mask=causal_mask,
-                encoder_attention_mask=encoder_attention_mask,
+                encoder_attention_mask=encoder_mask,
                 past_key_values=past_key_values,
                 key_counts=key_counts,
                 encoder_key_counts=encoder_key_counts,

@@ -93,18 +93,19 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     def padded(image: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
 
-    masks = [
+    filled = [
         torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
         for image, mask in zip(pixels, masks, strict=True)
     ]
-    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, masks)])}
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
 
 
 def real_size(image: Mapping[str, torch.Tensor]) -> tuple[int, int]:
     """Returns height and width of a single image within its padding."""
     mask = image.get("pixel_mask")
     if mask is None:
-        return tuple(image["pixel_values"].shape[-2:])
+        height, width = image["pixel_values"].shape[-2:]
+        return height, width
     return int(mask[0].amax(1).sum()), int(mask[0].amax(0).sum())
 
 
@@ -204,7 +205,7 @@ def check_order(boxes: np.ndarray, name: str) -> None:
         )
 
 
-def padding_mask(arrays: list[np.ndarray]) -> torch.LongTensor:
+def padding_mask(arrays: list[np.ndarray]) -> torch.Tensor:
     """Returns a mask `(B, N)`: 1 = real, 0 = padding."""
     lengths = torch.tensor([len(array) for array in arrays])
     return (torch.arange(int(lengths.max()))[None] < lengths[:, None]).long()
