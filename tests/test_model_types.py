@@ -84,6 +84,7 @@ def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tm
 
 
 def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
+    monkeypatch.setattr(auto, "REGISTRATIONS", {})  # transformers could not be told to forget them again
     for config, task in ((OutsideCaptionerConfig, "captioning"), (OutsideLanguageModelConfig, "rhyming")):
         monkeypatch.setitem(auto.MODEL_TYPES, config.model_type, auto.ModelType(config.__module__))
         register_model_type(config, task=task)
