@@ -18,25 +18,29 @@ class DamagedFolderError(ValueError):
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file, whole or not at all; missing parent folders are made.
+    """Writes a UTF-8 text file, whole or not at all, as [`write_file_atomically`] does.
 
     One process may write the file at a time; what it leaves if it is killed, the next one overwrites.
     """
-    path = Path(path)
+    path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file with `write(opened file)`, whole or not at all; missing parent folders are made.
 
-    Several processes may write the file at once: the last to finish wins.
+    Of a symbolic link the file behind it is written, and a device or a pipe is written to. Several processes may write
+    the file at once: the last to finish wins.
+
+    Raises:
+        OSError: the file cannot be written, or is a symbolic link that leads nowhere ([`file_behind`]).
     """
-    path = Path(path)
+    path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
 
 
 def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], object]) -> None:
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is written to, not replaced
+    if is_stream(path):
         with open(path, "wb") as file:
             write(file)
         return
@@ -60,6 +64,7 @@ def write_folder_atomically(target: Path, write: Callable[[Path], object], manif
         write: gets an empty folder to fill with files.
         manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
     """
+    target = file_behind(target)
     temporary = fill_temporary_folder(target, write)
     if manifest:
         sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)}
@@ -127,8 +132,15 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
 
 
 def check_place(path: Path) -> None:
-    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be."""
-    folder = path.absolute().parent
+    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be.
+
+    Of a symbolic link that is the file behind it; a device or a pipe is there already and can be written to, or not.
+    """
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(f"{path} cannot be written to; choose another place.")
+        return
+    folder = file_behind(path).absolute().parent
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():
@@ -147,6 +159,30 @@ def fill_temporary_folder(target: Path, write: Callable[[Path], object]) -> Path
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return temporary
+
+
+def is_stream(path: Path) -> bool:
+    """Returns whether a path leads to a device or a pipe, which is written to and never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def file_behind(path: Path) -> Path:
+    """Returns the file or folder that a symbolic link leads to, which need not exist; what is no link is returned.
+
+    Raises:
+        OSError: the link leads back to itself, or into a folder that does not exist.
+    """
+    if not path.is_symlink() or is_stream(path):
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(f"{path} is a symbolic link that leads back to itself; remove it or choose another place.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path} is a symbolic link to {target}, whose folder does not exist; make that folder or choose another "
+            "place."
+        )
+    return target
 
 
 def temporary_path(path: Path) -> Path:

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +7,7 @@ from hf_ngsan.files import (
     MANIFEST,
     DamagedFolderError,
     check_folder,
+    check_place,
     remove_leftovers,
     replace_folder_contents,
     write_file_atomically,
@@ -89,6 +91,65 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     assert os.read(reader, 100) == b"first second"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
+def write_text_to(path, text):
+    write_file_atomically(path, lambda file: file.write(text.encode()))
+
+
+@pytest.mark.parametrize("write", [write_text_atomically, write_text_to])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_symbolic_link_is_followed_and_stays(tmp_path, write, is_there):
+    for name in ("files", "links"):
+        (tmp_path / name).mkdir()
+    target, link = tmp_path / "files" / "target.json", tmp_path / "links" / "link.json"
+    if is_there:
+        target.write_text("old")
+    link.symlink_to(os.path.join("..", "files", "target.json"))
+    (tmp_path / "links" / "second.json").symlink_to("link.json")
+    check_place(tmp_path / "links" / "second.json")
+    write(tmp_path / "links" / "second.json", "new")
+    assert target.read_text() == "new" and os.listdir(target.parent) == ["target.json"]
+    assert os.readlink(link) == "../files/target.json" and os.readlink(link.with_name("second.json")) == "link.json"
+    assert sorted(os.listdir(link.parent)) == ["link.json", "second.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_link_to_a_pipe_is_written_through(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    check_place(tmp_path / "link")
+    write_text_atomically(tmp_path / "link", "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_links_that_lead_nowhere_are_refused(tmp_path):
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    (tmp_path / "away").symlink_to(tmp_path / "missing" / "file.json")
+    before = sorted(os.listdir(tmp_path))
+    for name, kind in (("itself", OSError), ("there", OSError), ("away", FileNotFoundError)):
+        for write in (check_place, lambda path: write_text_atomically(path, "text")):
+            with pytest.raises(kind) as caught:
+                write(tmp_path / name)
+            assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    write_folder_atomically(tmp_path / "link", fill)
+    check_folder(tmp_path / "folder")
+    assert (tmp_path / "link").is_symlink() and sorted(os.listdir(tmp_path)) == ["folder", "link"]
+
+
+def test_a_device_can_be_written_to_wherever_it_is():
+    check_place(Path(os.devnull))
 
 
 def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_path):

@@ -101,10 +101,10 @@ def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-processes", type=positive_int, metavar="N", help="split the work among N processes (1)")
 
 
-def check_output_file(path: str) -> None:
+def check_output_file(path: str, option: str = "--output") -> None:
     """Raises an OSError for a file that could not be written, before hours are spent on what it shall hold."""
     if os.path.isdir(path):
-        raise IsADirectoryError(f"--output {path} is a folder; name a file, such as captions.json.")
+        raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
     check_place(Path(path))
 
 

@@ -2,8 +2,9 @@
 
 import argparse
 import json
-import os
 from pathlib import Path
+
+from .arguments import check_output_file
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
@@ -54,7 +55,11 @@ def run(options: argparse.Namespace) -> None:
     if options.references is None:
         raise ValueError("score needs --references CAPTIONS.json, the captions to compare with.")
 
+    if options.per_image is not None:
+        check_per_image_file(options.per_image)
+
     from ..coco_files import read_references, read_results
+    from ..files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics
     from ..metrics.results import match_results
@@ -68,13 +73,12 @@ def run(options: argparse.Namespace) -> None:
     per_image = scores.pop("per_image", None)
     if per_image is not None:
         rows = zip(*per_image.values(), strict=True)
-        write_json(
-            options.per_image,
-            [
-                {"image_id": image, **dict(zip(per_image, row, strict=True))}
-                for image, row in zip(images, rows, strict=True)
-            ],
-        )
+        entries = [
+            {"image_id": image, **dict(zip(per_image, row, strict=True))}
+            for image, row in zip(images, rows, strict=True)
+        ]
+        text = json.dumps(entries, ensure_ascii=False, indent=1)
+        write_file_atomically(options.per_image, lambda file: file.write(text.encode()))
     for name, value in scores.items():
         print(f"{name:<8} {value:.4f}")
     left_out = len(references) - len(images)
@@ -82,17 +86,11 @@ def run(options: argparse.Namespace) -> None:
     print(f"{len(images)} images{note}")
 
 
-def write_json(path: str | os.PathLike, content: object) -> None:
-    """Writes a JSON file, whole or not at all, into a folder that exists."""
-    from ..files import write_file_atomically
-
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name the file to write.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to.")
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    write_file_atomically(path, lambda file: file.write(text.encode()))
+def check_per_image_file(path: str) -> None:
+    """Raises an OSError for a file that could not be written, or whose folder does not exist."""
+    check_output_file(path, "--per-image")
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {Path(path).parent} to write {path} to.")
 
 
 def run_server_check(options: argparse.Namespace) -> None:

@@ -196,14 +196,21 @@ def test_missing_files_are_explained(files):
         score(files, results="nothing.json")
     with pytest.raises(FileNotFoundError, match=r"There is no file .*nothing\.json"):
         score(files, references="nothing.json")
-    with pytest.raises(FileNotFoundError, match=r"There is no folder .* to write scores\.json to"):
+    with pytest.raises(FileNotFoundError, match="missing"):
         score(files, "--per-image", str(files / "missing" / "scores.json"))
     with pytest.raises(IsADirectoryError, match=r"is a folder; name a JSON file"):
         score(files, results=".")
-    with pytest.raises(IsADirectoryError, match=r"is a folder; name the file to write"):
+    with pytest.raises(IsADirectoryError, match=r"--per-image .* is a folder"):
         score(files, "--per-image", str(files))
     with pytest.raises(ValueError, match="score needs --references"):
         score(files, references=None)
+
+
+def test_values_of_images_are_written_behind_a_symbolic_link(files):
+    (files / "link.json").symlink_to("scores.json")
+    score(files, "--per-image", str(files / "link.json"))
+    assert (files / "link.json").is_symlink()
+    assert [row["image_id"] for row in json.loads((files / "scores.json").read_text())] == [3, 7]
 
 
 def test_server_format(files, capsys):
