@@ -1,9 +1,10 @@
 """Models of any task loaded from a folder or the Hub, and saved."""
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from .auto import MODEL_TYPES, model_types_of
 from .messages import one_sentence
+from .model_size import refuse_too_large
 from .models.configuration_hub import ConfigurationError
 from .models.modeling_vision import MissingBackboneError, VisionModel
 
@@ -73,10 +75,17 @@ def read_model_type(name: str | os.PathLike) -> str | None:
     Raises:
         FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
     """
-    folder = find_model_folder(name)
+    return read_config_file(find_model_folder(name)).get("model_type")
+
+
+def read_config_file(folder: str) -> dict:
     try:
-        return PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+        return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if not Path(folder).is_dir():
+            raise ModelFolderError(
+                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+            ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
 
@@ -92,19 +101,39 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
             another task.
     """
     folder = find_model_folder(name)
-    try:
-        config = AutoConfig.from_pretrained(folder)
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if not Path(folder).is_dir():
-            raise ModelFolderError(
-                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
-            ) from error
-        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+    described = read_config_file(folder)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    if config.model_type not in known:
+    if described.get("model_type") not in known:
         wanted = "one of this package" if task is None else f"one for {task}"
-        raise ModelFolderError(f"{folder} holds a {config.model_type} model; this needs {wanted} ({', '.join(known)}).")
-    return config
+        raise ModelFolderError(
+            f"{folder} holds a {described.get('model_type')} model{needed_code(described)}; this needs {wanted} "
+            f"({', '.join(known)})."
+        )
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+
+
+def needed_code(described: Mapping) -> str:
+    """Returns what to say of the code that a checkpoint wants to be run, which this package never does; "" without."""
+    auto_map = described.get("auto_map")
+    if not auto_map:
+        return ""
+    classes = auto_map.values() if isinstance(auto_map, Mapping) else [auto_map]
+    return (
+        f" with code of its own ({', '.join(map(str, classes))}), which is not run here: read it, and if you trust it, "
+        "load it in Python with from_pretrained(..., trust_remote_code=True)"
+    )
+
+
+def code_of_processor(folder: str) -> dict:
+    """Returns the `auto_map` of the tokenizer and the other parts of a processor, by file."""
+    found = {}
+    for file in sorted(Path(folder).glob("*_config.json")):
+        with suppress(ValueError, OSError, AttributeError):
+            found[file.name] = json.loads(file.read_text(encoding="utf-8")).get("auto_map")
+    return {"auto_map": {file: f"{code} in {file}" for file, code in found.items() if code}}
 
 
 def load_captioner(
@@ -142,15 +171,28 @@ def load_model(
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer)
     if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise ModelFolderError(f"{folder} is not a complete model: tokenizer.json is missing; save it again.")
+    left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
     try:
         with quiet_loading():
-            model, report = model_loader.from_pretrained(
-                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            refuse_too_large(
+                lambda: model_loader.from_config(config, trust_remote_code=False), folder, elsewhere=NAME_IN_VISION if left_out else None
             )
-            processor: Any = None if processor_loader is None else processor_loader.from_pretrained(folder)
+            model, report = model_loader.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+            )
+            processor: Any = None
+            if processor_loader is not None:
+                processor = processor_loader.from_pretrained(folder, trust_remote_code=False)
     except MissingBackboneError:
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if "trust_remote_code" in str(error):
+            what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
+            raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
         raise ModelFolderError(
             f"{folder} is not a complete model ({one_sentence(error)}); save it again or use an earlier one."
         ) from error

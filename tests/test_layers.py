@@ -23,6 +23,7 @@ LAYERS = [
     "auto",
     "pipelines",
     "hub",
+    "model_size",
     "loading",
     "preprocessing",
     "provenance",

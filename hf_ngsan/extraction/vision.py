@@ -8,9 +8,10 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from ..auto import model_types_of
-from ..loading import find_model_folder, load_captioner, quiet_loading
+from ..loading import find_model_folder, load_captioner, needed_code, quiet_loading
 from ..messages import one_sentence
-from ..models.configuration_vision import kind_of_source
+from ..model_size import refuse_too_large
+from ..models.configuration_vision import VisionConfig, kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..preprocessing import load_image_processor, of_whole_images
@@ -43,7 +44,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     if model_type == "ngsan_vision":
         model = load_model(name, lambda: load_vision_model(folder))
     else:
-        model = load_model(name, lambda: VisionModel.from_backbone(folder, **fields))
+        model = load_model(name, lambda: new_vision_model(folder, fields))
     return model.eval(), load_image_processor(folder, model.config.kind, str(name))
 
 
@@ -82,8 +83,8 @@ def load_model(name: str | os.PathLike, load: Callable[[], VisionModel]) -> Visi
 
 def read_config(folder: str) -> dict:
     try:
-        return PreTrainedConfig.get_config_dict(folder)[0]
-    except OSError as error:
+        return dict(PreTrainedConfig.get_config_dict(folder)[0])
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
         if Path(folder).is_dir():
             raise ExtractionError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
         raise ExtractionError(
@@ -106,6 +107,8 @@ def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionMod
 
 
 def load_vision_model(folder: str) -> VisionModel:
+    config = VisionConfig.from_pretrained(folder)
+    refuse_too_large(lambda: VisionModel(config), folder if config.save_frozen_weights else config.pretrained)
     model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing and model.config.save_frozen_weights:
@@ -113,11 +116,18 @@ def load_vision_model(folder: str) -> VisionModel:
     return model
 
 
+def new_vision_model(folder: str, fields: dict) -> VisionModel:
+    refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
+    return VisionModel.from_backbone(folder, **fields)
+
+
 def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> dict:
     """Returns the fields of a VisionConfig around a backbone or detection model, its kind among them."""
     try:
         kind = kind_of_source(name, config)
     except ValueError as error:
+        if code := needed_code(config):
+            raise ExtractionError(f"{name} holds a {config.get('model_type')} model{code}.") from error
         raise ExtractionError(f"{error} Vision encoders and captioners with one can be given too.") from error
     what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
     refuse_fields(name, fields, what, allowed)

@@ -3,6 +3,7 @@
 import copy
 import difflib
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -13,6 +14,13 @@ from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
 
+MOST_LAYERS = 512
+LARGEST_NUMBER = 2**20
+"""Above any number of channels, words, labels or pixels that a model is made of."""
+DEEPEST_NESTING = 20
+FIELD_OF_LAYERS = re.compile(r"(layers?|depths?|blocks|stages|repeats|levels)$")
+FREE_FIELDS = ("features_provenance", "max_position_embeddings")
+"""Their numbers cost neither memory nor time."""
 OTHER_FIELDS_OF_TRANSFORMERS = ("model_type", "attn_implementation", "torch_dtype", "num_labels", "output_attentions")
 
 
@@ -27,6 +35,7 @@ def strict(cls: Any) -> Any:
 
     @functools.wraps(initialize)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        refuse_absurd_sizes(kwargs)
         try:
             initialize(self, *args, **kwargs)
         except ConfigurationError:  # of a configuration within this one
@@ -105,6 +114,33 @@ class HubModelMixin(Model):
         classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
         with registered_for_auto_classes(classes):
             super().save_pretrained(save_directory, *args, **kwargs)
+
+
+def refuse_absurd_sizes(fields: Mapping, nesting: int = DEEPEST_NESTING) -> None:
+    """Refuses numbers that no model has, before the configuration or the model made of them costs memory and time.
+
+    Args:
+        fields: of a configuration, as in `config.json`; those of the configurations within it are checked too.
+        nesting: how deep these may lie.
+
+    Raises:
+        ConfigurationError: more than 512 layers, another whole number beyond 2^20, or mappings within
+            mappings without end.
+    """
+    if nesting == 0:
+        raise ConfigurationError(f"The fields lie in more than {DEEPEST_NESTING} mappings, one within the other.")
+    for field, value in fields.items():
+        if isinstance(value, Mapping):
+            if field not in FREE_FIELDS:
+                refuse_absurd_sizes(value, nesting - 1)
+            continue
+        numbers = [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, int)]
+        if not numbers or field in FREE_FIELDS:
+            continue
+        if FIELD_OF_LAYERS.search(str(field)) and max(len(numbers), sum(numbers)) > MOST_LAYERS:
+            raise ConfigurationError(f"{field} has more than {MOST_LAYERS} layers; no model has so many.")
+        if max(map(abs, numbers)) > LARGEST_NUMBER:
+            raise ConfigurationError(f"{field} has a number beyond {LARGEST_NUMBER}; no model is so large.")
 
 
 def refuse_unknown_fields(config_class: type, names: Iterable[str]) -> None:

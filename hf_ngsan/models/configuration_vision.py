@@ -15,6 +15,7 @@ from .configuration_hub import (
     check_choice,
     check_positive,
     check_rate,
+    refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
@@ -202,6 +203,7 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
         raise ValueError(
             f"backbone_config is {config!r}; give the backbone's configuration, or a dict with its model_type."
         )
+    refuse_absurd_sizes(config)
     fields = copy.deepcopy(config)
     model_type = fields.pop("model_type")
     if model_type in OWN_CONFIGS:

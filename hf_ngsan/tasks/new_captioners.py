@@ -13,6 +13,7 @@ from ..auto import config_class, model_class, model_types_of, processor_class
 from ..data import build_tokenizer
 from ..loading import ModelFolderError, changed_config, load_captioner, load_config, quiet_loading
 from ..messages import one_sentence
+from ..model_size import ModelTooLargeError, refuse_too_large
 from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
 from ..models.image_processing_captioning import CaptioningImageProcessor
@@ -73,8 +74,10 @@ def new_captioner(
             tokenizer.eos_token_id,
         )
         config.decoder_start_token_id = tokenizer.bos_token_id
+        captioner = model_class(config.model_type, "AutoModelForImageTextToText")
         with usable_backbone(config.vision_config):
-            model = model_class(config.model_type, "AutoModelForImageTextToText")(config)
+            refuse_too_large(lambda: captioner(config))
+            model = captioner(config)
         vision, image_processor = model.base_model.vision, None
         if vision is not None:
             image_processor = new_image_processor(vision, recipe.data.image_size)
@@ -192,6 +195,8 @@ def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
             yield
     except ModelFolderError:  # of the captioner around the backbone
         raise
+    except ModelTooLargeError as error:
+        raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if vision is None or not vision.pretrained:
             raise
