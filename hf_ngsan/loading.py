@@ -69,15 +69,6 @@ def find_model_folder(name: str | os.PathLike) -> str:
     )
 
 
-def read_model_type(name: str | os.PathLike) -> str | None:
-    """Returns the model type of a model in a folder, a training run's folder or on the Hub; `None` if it has none.
-
-    Raises:
-        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; or an unreadable configuration.
-    """
-    return read_config_file(find_model_folder(name)).get("model_type")
-
-
 def read_config_file(folder: str) -> dict:
     try:
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
@@ -175,7 +166,9 @@ def load_model(
     try:
         with quiet_loading():
             refuse_too_large(
-                lambda: model_loader.from_config(config, trust_remote_code=False), folder, elsewhere=NAME_IN_VISION if left_out else None
+                lambda: model_loader.from_config(config, trust_remote_code=False),
+                folder,
+                elsewhere=NAME_IN_VISION if left_out else None,
             )
             model, report = model_loader.from_pretrained(
                 folder,

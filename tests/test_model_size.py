@@ -78,7 +78,12 @@ def test_a_backbone_of_transformers_with_absurd_numbers(backbone, tmp_path, fiel
 
 @pytest.mark.parametrize(
     "fields",
-    [{"num_hidden_layers": 10**6}, {"hidden_size": 10**9}, {"hidden_size": 2**20}, {"vision_config": {"grid_size": [10**9, 1]}}],
+    [
+        {"num_hidden_layers": 10**6},
+        {"hidden_size": 10**9},
+        {"hidden_size": 2**20},
+        {"vision_config": {"grid_size": [10**9, 1]}},
+    ],
 )
 def test_a_training_config_with_absurd_numbers(tmp_path, fields):
     with pytest.raises(RecipeError, match="section model"):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pkgutil import resolve_name
 
 from ..auto import MODEL_TYPES
-from ..loading import read_model_type
+from ..loading import load_config
 from ..training.recipe import Recipe, RecipeError, suggestion
 from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.run import TrainingResult, run_task
@@ -35,7 +35,7 @@ def task_class_of(model: Mapping) -> type[Task]:
     """
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
-        model_type = read_model_type(model["init_from"])
+        model_type = load_config(model["init_from"]).model_type
     if model_type is None:
         return task_class(DEFAULT_TASK)
     known = {name: entry.task for name, entry in MODEL_TYPES.items() if entry.task in TASKS}
