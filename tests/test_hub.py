@@ -32,6 +32,7 @@ CODE = {
     "configuration_vgg.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
+    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",

@@ -8,6 +8,7 @@ from datasets import Dataset, DatasetDict
 
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, reason_of
+from .images.decoding import with_raster_images
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -29,7 +30,7 @@ def load_saved(directory: str, split: str) -> Dataset:
         DataError: no such folder or split, or a row that breaks the contract.
     """
     saved = open_saved(Path(directory))
-    dataset = choose_split(saved, directory, split)
+    dataset = with_raster_images(choose_split(saved, directory, split))
     name = f"{directory}, split {split}"
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     if not is_file(passed):

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
+from ..data import DataError
+from ..messages import type_and_reason
+from ..models.images import ImageError
 from .image_list import ImageList
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 @dataclass
@@ -45,16 +52,37 @@ class PreparedBatches(Dataset):
         return len(self.batches)
 
     def __getitem__(self, index: int) -> PreparedBatch:
+        """Reads a batch; one bad image never costs the others, whatever a library raises."""
         pictures, unreadable = {}, []
         for position in self.batches[index]:
             try:
                 pictures[position] = self.images.load(position)
-            except (ValueError, OSError) as error:
-                unreadable.append((position, " ".join(str(error).split())))
-        inputs = {}
-        if pictures:
-            inputs = dict(self.image_processor(images=list(pictures.values()), return_tensors="pt"))
+            except MemoryError:
+                raise
+            except Exception as error:
+                unreadable.append((position, self.reason(position, error)))
+        try:
+            inputs = self.inputs_of(list(pictures.values()))
+        except MemoryError:
+            raise
+        except Exception:
+            for position, picture in list(pictures.items()):
+                try:
+                    self.inputs_of([picture])
+                except Exception as error:
+                    del pictures[position]
+                    unreadable.append((position, self.reason(position, error)))
+            inputs = self.inputs_of(list(pictures.values()))
         return PreparedBatch(list(pictures), [picture.size for picture in pictures.values()], inputs, unreadable)
+
+    def inputs_of(self, pictures: list["Image"]) -> dict[str, torch.Tensor]:
+        return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
+
+    def reason(self, position: int, error: Exception) -> str:
+        """Returns one sentence that names the image; those of reading do already."""
+        if isinstance(error, ImageError | DataError):
+            return " ".join(str(error).split())
+        return f"{self.images.images[position].file_name} cannot be read ({type_and_reason(error)})."
 
 
 def load_batches(

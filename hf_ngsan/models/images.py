@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import contextlib
 import io
 import os
 import warnings
@@ -13,8 +14,12 @@ from urllib.request import url2pathname
 
 import numpy as np
 import torch
-from huggingface_hub import get_session
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from .downloads import DownloadError, download
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Of files, by Pillow's names. Other formats of Pillow start programs (EPS) or are rarely looked at by anybody."""
 
 MIN_SIDE = 8
 """Pixels that each side must have: more than an image has channels, so that the layout of an array is plain."""
@@ -22,10 +27,22 @@ MIN_SIDE = 8
 MAX_ASPECT_RATIO = 100
 """How many times longer than the short side the long side may be."""
 
-DOWNLOAD_SECONDS = 30
 RANGE_TOLERANCE = 1e-3
 ALPHA_MODES = {"P", "PA", "LA", "La", "RGBA", "RGBa"}  # a palette may hold transparent colours
 WHITE = (255, 255, 255, 255)
+TRANSPOSITIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How to turn images upright, by their EXIF orientation."""
+
+EXIF_ENTRIES = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
+"""Of an image's `info`: where Pillow finds the orientation."""
 
 
 class ImageError(ValueError):
@@ -35,7 +52,8 @@ class ImageError(ValueError):
 def load_image(source: Any, name: str = "the image") -> Image.Image:
     """Reads an image.
 
-    - EXIF rotation is applied; of an animation the first frame is taken.
+    - Files are BMP, GIF, JPEG, PNG, PPM (with PGM and PBM), TIFF or WebP, whatever their names end in.
+    - EXIF rotation is applied, unless the EXIF data are damaged; of an animation the first frame is taken.
     - Transparent pixels are laid over white.
     - 16 bits are scaled to 8, not clipped.
     - Grey, 1-bit, palette, CMYK and other modes become RGB.
@@ -44,7 +62,9 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
         source: path, `http(s)://`, `file://` or `data:` URL, bytes of a file, a file open for reading bytes,
             `PIL.Image.Image`, an image of `datasets` (`{"bytes": …, "path": …}`), or an array or tensor `(height,
             width)`, `(height, width, C)` or `(C, height, width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16,
-            booleans, or floats within [0, 1]. Floats of Pillow (mode F) go from 0 to 255 where any is above 1.
+            booleans, or floats within [0, 1]. Floats of Pillow (mode F) go from 0 to 255 where any is above 1. A
+            mapping, which data of others may hold, names files by their paths and not by `file://` URLs; a `Path` is
+            never a URL.
         name: what to call the image in errors; its path is added.
 
     Returns:
@@ -52,13 +72,15 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
 
     Raises:
         ImageError: missing, damaged or no image at all; shorter than 8 pixels on a side or more than 100 times as long
-            as wide; more pixels than `PIL.Image.MAX_IMAGE_PIXELS`; an array of another shape, type or range.
+            as wide; more pixels than `PIL.Image.MAX_IMAGE_PIXELS`; a download beyond its
+            [`~downloads.DownloadLimits`]; an array of another shape, type or range.
     """
     if isinstance(source, Mapping):
         if source.get("bytes") is None and source.get("path") is None:
             raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
         if source.get("bytes") is None:
             source = source["path"]
+            refuse_file_url(source, name)
         else:
             source, name = source["bytes"], with_place(name, source.get("path"))
     if isinstance(source, (np.ndarray, torch.Tensor)):
@@ -68,10 +90,9 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return image_from_bytes(bytes(source), name)
     if isinstance(source, (str, os.PathLike)):
-        place = os.fspath(source)
-        if isinstance(place, bytes):
-            place = os.fsdecode(place)
-        return image_from_bytes(content_of_place(place, with_place(name, place)), with_place(name, place))
+        place = os.fsdecode(source)
+        read = content_of_place if isinstance(source, str) else content_of_file
+        return image_from_bytes(read(place, with_place(name, place)), with_place(name, place))
     if hasattr(source, "read"):
         return image_from_bytes(content_of_open_file(source, name), name)
     raise ImageError(
@@ -122,13 +143,22 @@ def with_place(name: str, place: str | os.PathLike | None) -> str:
     return f"{name} ({place if len(place) <= 200 else place[:200] + '…'})" if place else name
 
 
+def refuse_file_url(source: Any, name: str) -> None:
+    """Raises an ImageError for a `file://` URL in data, where a stranger may have put it."""
+    if isinstance(source, str) and source[:7].lower() == "file://":
+        raise ImageError(
+            f"{titled(with_place(name, source))} is a file URL within a mapping, which is not read; give the path, or "
+            "the URL itself."
+        )
+
+
 def content_of_place(place: str, name: str) -> bytes:
     """Reads what a path or a URL leads to."""
     if not place:
         raise ImageError(f"{titled(name)} is an empty string; give a path or a URL.")
     scheme = place.partition(":")[0].lower()
     if scheme in ("http", "https"):
-        return download(place, name)
+        return content_of_url(place, name)
     if scheme == "data":
         return content_of_data_url(place, name)
     if scheme == "file" and place[5:].startswith("//"):
@@ -164,13 +194,11 @@ def content_of_file(path: str, name: str) -> bytes:
         raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
 
 
-def download(url: str, name: str) -> bytes:
+def content_of_url(url: str, name: str) -> bytes:
     try:
-        response = get_session().get(url, timeout=DOWNLOAD_SECONDS, follow_redirects=True)
-        response.raise_for_status()
-    except Exception as error:  # the client of huggingface_hub has changed its errors from release to release
+        return download(url)
+    except DownloadError as error:
         raise ImageError(f"{titled(name)} could not be downloaded: {reason(error)}") from None
-    return response.content
 
 
 def content_of_data_url(url: str, name: str) -> bytes:
@@ -195,9 +223,9 @@ def image_from_bytes(data: bytes, name: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error, below
-            image = Image.open(io.BytesIO(data))
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
-        raise ImageError(f"{titled(name)} is not an image, or of a kind that Pillow cannot read.") from None
+        raise ImageError(f"{titled(name)} is not an image of a format that is read ({', '.join(FORMATS)}).") from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"{titled(name)} is too large to be decoded safely: {reason(error)}") from None
     except Exception as error:  # headers of damaged files make Pillow's plugins raise anything
@@ -216,11 +244,23 @@ def decoded(image: Image.Image, name: str) -> Image.Image:
     check_size(image.width, image.height, name)
     try:
         image.load()
-        return to_rgb(ImageOps.exif_transpose(image), name)
+        return to_rgb(upright(image), name)
     except ImageError:
         raise
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Returns a copy that is turned as the EXIF data say, and without them; damaged ones say nothing."""
+    orientation: object = None
+    with contextlib.suppress(Exception):  # Pillow's parser raises anything
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    method = TRANSPOSITIONS.get(orientation) if isinstance(orientation, int) else None
+    turned = image.copy() if method is None else image.transpose(method)
+    for entry in EXIF_ENTRIES:
+        turned.info.pop(entry, None)
+    return turned
 
 
 def check_size(width: int, height: int, name: str) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from .image_processing_captioning import check_whole_images
-from .images import ImageError, is_one_image, load_image, reason, thumbnail, titled
+from .images import ImageError, is_one_image, load_image, reason, refuse_file_url, thumbnail, titled
 from .processing_captioning import check_text
 from .visual_inputs import (
     as_array,
@@ -112,6 +112,7 @@ class ItemReader:
             given = f"a mapping with {sorted(map(str, source))}"
             is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
+            refuse_file_url(source.get("image"), name)
         else:
             given, source = type(source).__name__, {"image": source}
         item = Item(name, text=self.text_of(source, name, index))

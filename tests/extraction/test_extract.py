@@ -9,9 +9,10 @@ from datasets import load_from_disk
 from filelock import FileLock
 
 from hf_ngsan.data import load_data
-from hf_ngsan.extraction import ExtractionError, list_images, read_extraction
+from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_extraction
 from hf_ngsan.extraction.extract import extract_features
 from hf_ngsan.models.images import load_image
+from tests.models.test_images import damaged_exif
 
 from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
 
@@ -133,6 +134,56 @@ def test_unreadable_images_are_skipped_and_listed(tmp_path):
     assert all(entry["file_name"] in entry["reason"] for entry in skipped)
     assert [row["file_name"] for row in rows_of(tmp_path / "out")] == ["000001.png", "000003.png", "000004.png"]
     assert extract(photos, tmp_path / "out").skipped == skipped
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, about the tags
+def test_images_with_damaged_exif_data_are_read(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(20):
+        (photos / f"{number}.jpg").write_bytes(damaged_exif("JPEG", number))
+    result = extract(photos, tmp_path / "out")
+    assert (result.num_rows, result.skipped) == (20, [])
+
+
+def raising_for(name, error):
+    """`load_image` that fails as a library may for one file."""
+
+    def load(source, *arguments):
+        if str(source).endswith(name):
+            raise error
+        return load_image(source, *arguments)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "error", [SyntaxError("not a TIFF file"), RecursionError("too deep"), KeyError(), ValueError("x")]
+)
+def test_one_bad_image_never_costs_the_others_whatever_a_library_raises(tmp_path, monkeypatch, error):
+    photos = write_photos(tmp_path / "photos", 5)
+    monkeypatch.setattr(image_list, "load_image", raising_for("000004.png", error))
+    result = extract(photos, tmp_path / "out")
+    assert result.num_rows == 4
+    [skipped] = result.skipped
+    assert "000004.png" in skipped["reason"] and type(error).__name__ in skipped["reason"]
+    with pytest.raises(ExtractionError, match=r"000004\.png"):
+        extract(photos, tmp_path / "strict", strict=True)
+
+
+def test_one_image_that_cannot_be_preprocessed_never_costs_the_others(tmp_path):
+    class Choosy(type(tiny_processor())):
+        def preprocess(self, images, **options):
+            if any(image.size == (34, 24) for image in images):
+                raise AttributeError("no such size")
+            return super().preprocess(images, **options)
+
+    photos = write_photos(tmp_path / "photos", 5)
+    size = {"height": SIDE, "width": SIDE}
+    result = extract(photos, tmp_path / "out", processor=Choosy(size=size))
+    assert [entry["file_name"] for entry in result.skipped] == ["000004.png"]
+    assert "000004.png" in result.skipped[0]["reason"] and "AttributeError" in result.skipped[0]["reason"]
+    assert [row["image_id"] for row in rows_of(tmp_path / "out")] == [1, 2, 3, 5]
 
 
 def test_an_image_that_was_repaired_is_added_by_the_next_run(tmp_path):

@@ -4,6 +4,7 @@ import base64
 import io
 import os
 import struct
+import subprocess
 import threading
 import warnings
 import zlib
@@ -255,7 +256,7 @@ def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
         "cut off": (jpeg[: len(jpeg) // 2], "is damaged or cut off"),
         "only a header": (jpeg[:30], "is not an image|is damaged or cut off"),
         "nothing": (b"", "is empty: it has 0 bytes"),
-        "text": (b"a photo of a dog\n", "is not an image, or of a kind that Pillow cannot read"),
+        "text": (b"a photo of a dog\n", "is not an image .*JPEG"),
         "1x1": (encoded(Image.new("RGB", (1, 1))), r"is too small: it has 1 x 1 pixels, .* at least 8"),
         "long": (encoded(Image.new("RGB", (20000, 10))), "has 20000 x 10 pixels: .* at most 100 times"),
         "bomb": (encoded(Image.new("1", (12000, 12000))), "too large to be decoded safely: 12000 x 12000 pixels"),
@@ -283,6 +284,7 @@ def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
         "null byte": ("a\0b.jpg", "cannot be read|does not exist"),
         "file URL": ((folder / "gone.jpg").as_uri(), r"gone\.jpg\) does not exist"),
         "loud URL": ("HTTP://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
+        "file URL in a row": ({"bytes": None, "path": (folder / "1x1.jpg").as_uri()}, "1x1.jpg. is a file URL"),
         "URL": ("http://localhost:9/photo.jpg", r"photo\.jpg\) could not be downloaded"),
         "bad data URL": ("data:image/png;base64,!!", "does not hold an image in base64"),
         "mapping": ({"pixels": 3}, r"a mapping with \['pixels'\]; it needs bytes or a path"),
@@ -375,11 +377,57 @@ def test_the_limits_themselves_are_allowed():
     assert load_image(Image.new("RGB", (MIN_SIDE, MIN_SIDE * MAX_ASPECT_RATIO))).size == (8, 800)
 
 
-def test_damaged_exif_data_does_not_hide_the_photo():
-    data = encoded(photo(), "PNG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        np.testing.assert_array_equal(pixels_of(data), PIXELS)
+def damaged_exif(kind: str, seed: int) -> bytes:
+    """A photo that is stored lying on its side, whose EXIF data are damaged."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E], exif[282] = 6, "a photo of something", 72.0
+    exif.get_ifd(0x8769)[0x829A] = 0.5
+    data = bytearray(encoded(photo().transpose(Image.Transpose.ROTATE_90), kind, exif=exif, quality=100))
+    start = data.rindex(exif.tobytes().removeprefix(b"Exif\0\0"))
+    random = np.random.default_rng(seed)
+    for position in random.integers(start, start + len(exif.tobytes()) - 6, 3):
+        data[position] = random.choice([0, 255, random.integers(256)])
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_damaged_exif_data_do_not_hide_the_photo(kind):
+    num_turned, lying = 0, photo().transpose(Image.Transpose.ROTATE_90)
+    for seed in range(150):
+        data = damaged_exif(kind, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = load_image(data)
+        num_turned += image.size == (WIDTH, HEIGHT)
+        if image.size == (WIDTH, HEIGHT):
+            assert np.abs(np.asarray(image).astype(int) - PIXELS).mean() < 40
+        assert image.size in ((WIDTH, HEIGHT), lying.size)
+        np.testing.assert_array_equal(pixels_of(load_image(image)), np.asarray(image))
+    assert 0 < num_turned < 150
+
+
+def test_formats_that_start_programs_or_are_not_named_are_refused(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError(f"{arguments} would be started")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "check_call", refuse)
+    eps = encoded(photo(), "EPS")
+    for name, content in {
+        "photo.jpg": eps,
+        "photo.png": b"\xc5\xd0\xd3\xc6" + eps,
+        "photo.bmp": encoded(photo(), "PCX"),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ImageError, match=name):
+            load_image(tmp_path / name)
+
+
+def test_a_path_is_never_a_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("http:/localhost").mkdir(parents=True)
+    Path("http:/localhost/photo.png").write_bytes(encoded(photo()))
+    np.testing.assert_array_equal(pixels_of(Path("http://localhost/photo.png")), PIXELS)
 
 
 def test_one_image_or_many():

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from datasets import Dataset, Features
+from datasets import Dataset, Features, Image
 from datasets.formatting import PythonFormatter, _register_formatter
-from PIL import UnidentifiedImageError
 
 from ..errors import DataError, reason_of
+from .decoding import decode_image
 
 FORMAT = "hf_ngsan_images"
 
@@ -22,7 +22,7 @@ class Origin:
 
 
 class NamingFormatter(PythonFormatter):
-    """The format of Python objects, whose errors name the row.
+    """The format of Python objects, whose images [`decode_image`] decodes, and whose errors name the row.
 
     Args:
         features: of the dataset.
@@ -30,12 +30,16 @@ class NamingFormatter(PythonFormatter):
     """
 
     def __init__(self, features: Features | None = None, origin: Origin = Origin("the dataset"), **options: Any):
-        super().__init__(features, **options)
+        columns = features or {}
+        self.images = {name: kind for name, kind in columns.items() if isinstance(kind, Image) and kind.decode}
+        stored = {name: Image(decode=False) for name in self.images}
+        super().__init__(features and Features({**columns, **stored}), **options)
         self.origin = origin
 
     def format_row(self, pa_table: pa.Table) -> Mapping:
         try:
-            return super().format_row(pa_table)
+            row = super().format_row(pa_table)
+            return {**row, **{name: decode_image(row[name], self.images[name]) for name in self.images.keys() & row}}
         except Exception as error:  # Pillow says in many ways that a file is damaged
             raise self.unreadable(pa_table, error) from error
 
@@ -44,7 +48,12 @@ class NamingFormatter(PythonFormatter):
 
     def format_batch(self, pa_table: pa.Table) -> Mapping:
         try:
-            return super().format_batch(pa_table)
+            batch = super().format_batch(pa_table)
+            decoded = {
+                name: [decode_image(value, self.images[name]) for value in batch[name]]
+                for name in self.images.keys() & batch
+            }
+            return {**batch, **decoded}
         except Exception:
             for row in range(len(pa_table)):
                 self.format_row(pa_table.slice(row, 1))
@@ -55,9 +64,9 @@ class NamingFormatter(PythonFormatter):
             return error
         known = [f"{key} {row[key][0]}" for key in ("image_id", "file_name") if key in row.column_names]
         which = f"the image with {', '.join(known)}" if known else "an image"
-        is_unknown = isinstance(error, UnidentifiedImageError)  # which names an object in memory
-        reason = "no image format that Pillow knows" if is_unknown else reason_of(error)
-        return DataError(f"{self.origin.name}: {which} cannot be read ({reason}); replace it or leave its row out.")
+        return DataError(
+            f"{self.origin.name}: {which} cannot be read ({reason_of(error)}); replace it or leave its row out."
+        )
 
 
 _register_formatter(NamingFormatter, FORMAT)

@@ -1,5 +1,7 @@
+import io
 import os
 import pickle
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -8,9 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
+from PIL import Image as PillowImage
 
 from hf_ngsan.data import CaptionCollator, DataError, load_data
-from hf_ngsan.data.images import load_images
+from hf_ngsan.data.images import load_images, reading
 from tests.data.images.photos import (
     CAPTIONS,
     encoded_without_description,
@@ -242,13 +245,13 @@ def test_captions_of_a_split_column_stay_within_their_split(tmp_path):
 def test_nothing_is_decoded_before_it_is_read(tmp_path, monkeypatch):
     folder = parquet_folder(tmp_path / "mine")
     decoded = []
-    decode = Image.decode_example
+    decode = reading.decode_image
 
-    def count(self, value, **options):
+    def count(value, feature):
         decoded.append(1)
-        return decode(self, value, **options)
+        return decode(value, feature)
 
-    monkeypatch.setattr(Image, "decode_example", count)
+    monkeypatch.setattr(reading, "decode_image", count)
     rows = load_data(f"images:{folder}", "train")
     rows["captions"][:], rows["image_id"][:], rows.remove_columns("image")[0], rows.select([1])
     assert not decoded
@@ -297,6 +300,26 @@ def test_a_damaged_image_is_named_when_it_is_read(tmp_path, content, as_file):
         assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="an image cannot be read"):
         rows.select_columns("image")[1]
+
+
+def test_an_image_of_a_format_that_starts_programs_is_refused(tmp_path, monkeypatch):
+    file = io.BytesIO()
+    picture(1).save(file, "EPS")
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(subprocess, "check_call", None)
+    data = [{"bytes": picture_bytes(0), "path": None}, {"bytes": file.getvalue(), "path": "photo.jpg"}]
+    dataset = Dataset.from_dict({"image": data, "captions": CAPTIONS[:2], "image_id": [4, 1]})
+    source = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
+    with pytest.raises(DataError, match=r"image_id 1.*JPEG"):
+        load_data(f"images:{source}", "train")[1]
+
+
+def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
+    rows = load_data(f"images:{write_parquet(lists(), tmp_path / 'mine.parquet')}", "train")
+    monkeypatch.setattr(PillowImage, "MAX_IMAGE_PIXELS", 200)
+    check_rows(rows.select([0]), [0])
+    with pytest.raises(DataError, match=r"image_id 1.*21 x 10 pixels"):
+        rows[1]
 
 
 def test_an_image_file_that_is_gone_is_named(tmp_path):

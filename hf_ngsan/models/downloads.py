@@ -1,0 +1,140 @@
+"""Downloads from servers that nobody vouches for: bounded in size, in redirects and in time as a whole."""
+
+import math
+import os
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urljoin, urlsplit
+
+from huggingface_hub import get_session
+
+MAX_BYTES = "HF_NGSAN_DOWNLOAD_MAX_BYTES"
+SECONDS = "HF_NGSAN_DOWNLOAD_SECONDS"
+MAX_REDIRECTS = "HF_NGSAN_DOWNLOAD_MAX_REDIRECTS"
+LONGEST_SILENCE = 30
+"""Seconds for which a server may send nothing at all."""
+
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class DownloadError(ValueError):
+    """A download that failed or went beyond a limit; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class DownloadLimits:
+    """What one download may cost.
+
+    Attributes:
+        max_bytes: of the content; environment variable `HF_NGSAN_DOWNLOAD_MAX_BYTES`.
+        seconds: from the first request to the last byte; `HF_NGSAN_DOWNLOAD_SECONDS`.
+        max_redirects: from one URL to the next; `HF_NGSAN_DOWNLOAD_MAX_REDIRECTS`.
+    """
+
+    max_bytes: float = 100_000_000
+    seconds: float = 60
+    max_redirects: float = 10
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        """Returns the limits that environment variables set, and the defaults of the others.
+
+        Raises:
+            DownloadError: a variable that is set to no number from 0 on.
+        """
+        return cls(
+            number_in(MAX_BYTES, cls.max_bytes),
+            number_in(SECONDS, cls.seconds),
+            number_in(MAX_REDIRECTS, cls.max_redirects),
+        )
+
+
+def number_in(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise DownloadError(f"the environment variable {variable} is {text!r}, not a number from 0 on")
+    return number
+
+
+def download(url: str, limits: DownloadLimits | None = None) -> bytes:
+    """Returns what an `http(s)://` URL leads to.
+
+    Args:
+        url: of the file.
+        limits: of this download; [`DownloadLimits.of_environment`] if `None`.
+
+    Raises:
+        DownloadError: the server cannot be reached or answers with an error, with too much, too slowly or with too many
+            redirects, or redirects to a URL of another kind.
+    """
+    limits = limits or DownloadLimits.of_environment()
+    deadline = time.monotonic() + limits.seconds
+    outcome: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            outcome.put(fetch(url, limits, deadline))
+        except Exception as error:
+            outcome.put(error)
+
+    # Timeouts of HTTP clients hold for a single read: a server that sends a byte a second would never meet them.
+    threading.Thread(target=work, name="hf_ngsan download", daemon=True).start()
+    try:
+        content = outcome.get(timeout=limits.seconds)
+    except queue.Empty:
+        raise too_slow(limits) from None
+    if isinstance(content, DownloadError):
+        raise content
+    if isinstance(content, Exception):  # the client of huggingface_hub has changed its errors from release to release
+        raise DownloadError(str(content) or type(content).__name__) from content
+    return content
+
+
+def fetch(url: str, limits: DownloadLimits, deadline: float) -> bytes:
+    session, num_redirects = get_session(), 0
+    silence = min(LONGEST_SILENCE, limits.seconds)
+    while True:
+        with session.stream(
+            "GET", url, headers={"Accept-Encoding": "identity"}, timeout=silence, follow_redirects=False
+        ) as response:
+            if response.status_code not in REDIRECTS or "location" not in response.headers:
+                response.raise_for_status()
+                return content_of(response, limits, deadline)
+            url = urljoin(url, response.headers["location"])
+        num_redirects += 1
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise DownloadError(f"the server redirects to {url:.200}, which is no http(s) URL")
+        if num_redirects > limits.max_redirects:
+            raise DownloadError(f"the server redirects more than {limits.max_redirects:g} times ({MAX_REDIRECTS})")
+
+
+def content_of(response: Any, limits: DownloadLimits, deadline: float) -> bytes:
+    length = response.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and len(length) < 20 and int(length) > limits.max_bytes:
+        raise too_large(limits)
+    content = bytearray()
+    for chunk in response.iter_bytes():
+        content += chunk
+        if len(content) > limits.max_bytes:
+            raise too_large(limits)
+        if time.monotonic() > deadline:
+            raise too_slow(limits)
+    return bytes(content)
+
+
+def too_large(limits: DownloadLimits) -> DownloadError:
+    return DownloadError(f"it has more than {limits.max_bytes:.0f} bytes ({MAX_BYTES})")
+
+
+def too_slow(limits: DownloadLimits) -> DownloadError:
+    return DownloadError(f"it takes longer than {limits.seconds:g} seconds ({SECONDS})")
+
+
+__all__ = ["DownloadError", "DownloadLimits", "download"]

@@ -1,0 +1,62 @@
+"""Images of datasets are decoded as the datasets library would, but for what a stranger may have put there."""
+
+import io
+import subprocess
+
+import datasets
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict
+from PIL import Image
+
+from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.data.images import decoding
+from hf_ngsan.models import images
+from tests.models.test_images import damaged_exif, encoded, photo
+
+
+def test_formats_are_those_of_image_files():
+    assert decoding.FORMATS == images.FORMATS
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
+@pytest.mark.parametrize("orientation", [None, 1, 6])
+@pytest.mark.parametrize("mode", [None, "L"])
+def test_images_are_those_of_the_datasets_library(kind, orientation, mode):
+    exif = Image.Exif()
+    if orientation:
+        exif[0x0112] = orientation
+    options = {"exif": exif} if kind not in ("GIF", "BMP", "PPM") else {}
+    value, feature = {"bytes": encoded(photo(), kind, **options), "path": None}, datasets.Image(mode=mode)
+    ours, theirs = decoding.decode_image(value, feature), feature.decode_example(value)
+    assert (ours.mode, ours.size) == (theirs.mode, theirs.size)
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, about the tags
+def test_damaged_exif_data_do_not_hide_an_image():
+    for seed in range(100):
+        image = decoding.decode_image({"bytes": damaged_exif("JPEG", seed), "path": None}, datasets.Image())
+        assert sorted(image.size) == sorted(photo().size)
+        assert images.load_image(image).size == image.size
+
+
+def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):
+    eps = io.BytesIO()
+    photo().save(eps, "EPS")
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(subprocess, "check_call", None)
+    row = {"visual_features": [[0.0] * 4], "visual_boxes": [[0, 0, 1, 1]], "captions": ["a photo"]}
+    rows = [
+        {"image_id": index, "image": {"bytes": content, "path": None}, **row}
+        for index, content in enumerate((encoded(photo()), eps.getvalue()))
+    ]
+    DatasetDict(train=Dataset.from_list(rows, features=caption_features(4, image=True))).save_to_disk(tmp_path)
+    for _ in range(2):  # checked, and known as checked
+        loaded = load_data(f"features:{tmp_path}", "train")
+        assert loaded[0]["image"].size == photo().size
+        assert loaded.select([0]).select_columns(["image", "image_id"])[0]["image"].size == photo().size
+        with pytest.raises(DataError, match="JPEG"):
+            loaded[1]
+        with pytest.raises(DataError, match="JPEG"):
+            loaded.select([1]).select_columns(["image", "image_id"])[0]
