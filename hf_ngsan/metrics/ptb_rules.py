@@ -97,7 +97,8 @@ FILE_TYPES = (
     "bat|bmp|c|cgi|class|cpp|dll|docx?|exe|gif|gz|h|html?|jar|java|jpe?g|mov|mp3|pdf|php|pl|png|ppt|ps|py|sql|tar|txt|"
     "wav|x|xml|zip"
 )
-HYPHENATED = rf"[A-Za-z0-9][A-Za-z0-9.,\u00ad]*(?:-(?:{INITIALS}\.|[A-Za-z0-9\u00ad]+))+"
+FILE_TYPE = f"(?i:(?=[{''.join(sorted({name[0] for name in FILE_TYPES.split('|')}))}])(?:{FILE_TYPES}))"
+HYPHENATED = rf"[A-Za-z0-9][A-Za-z0-9.,\u00ad]*+(?:-(?:{INITIALS}\.|[A-Za-z0-9\u00ad]+))+"
 PARTICLE = f"(?:[dDoOlL]{ANY_APOSTROPHE}{ALPHANUMERIC})?"
 COMPOUND = f"{PARTICLE}{ALPHANUMERIC}+(?:[-_\u2010]{PARTICLE}{ALPHANUMERIC}+)*"
 SUM_OF_CAPITALS = "[A-Z]+(?:(?:(?i:&amp;)|[+&])[A-Z]+)+"
@@ -257,7 +258,7 @@ RULES = [
     Rule("A-Za-z", INITIALS, ahead=f"[{BLANKS_AND_ENDS}]"),
     Rule(
         WORD_START + DIGITS,
-        rf"{WORD_OR_DIGIT}++(?:\.{WORD_OR_DIGIT}++)*\.(?i:{FILE_TYPES})",
+        rf"{WORD_OR_DIGIT}++(?:\.{WORD_OR_DIGIT}++)*\.{FILE_TYPE}",
         ahead=f"[{BLANKS_AND_ENDS}.?!,]",
     ),
     Rule(APOSTROPHE_START, f"{APOSTROPHE}[0-9][0-9]", ahead=f"[{BLANKS_AND_ENDS}]"),
@@ -314,18 +315,17 @@ def rules_starting_with(character: str) -> tuple[tuple[re.Pattern[str], Rule], .
 
 
 # Most text needs no rules each time. A stretch of plain words, with commas after some and perhaps a full stop at the
-# end of the line, is just split, unless one of the words is two or an abbreviation. And letters with quotes, hyphens
-# and the like before a blank make the same tokens wherever they stand, so these are remembered.
+# end of the line, is just split, but for an abbreviation at its end. And letters with quotes, hyphens and the like
+# before a blank make the same tokens wherever they stand, so these are remembered, if they are short.
 PLAIN = re.compile(
     rf"(?:[A-Za-z]++[,;]?+(?: ++(?![{BLANKS}])|(?=\n)|\Z))*+"
     r"(?:[A-Za-z]{2,}+\.(?= *+(?:\n|\Z)))?+"
 )
-SELF_CONTAINED = re.compile(rf"([A-Za-z'\"!?,)-]++)(?: ++(?![{BLANKS}])|(?=\n))")
+SELF_CONTAINED = re.compile(rf"([A-Za-z'\"!?,)-]{{1,40}}+)(?: ++(?![{BLANKS}])|(?=\n))")
 ABBREVIATIONS = f"{BEFORE_LOWER_WORDS} {STATES_WITH_CAPITAL} {ANYWHERE_WORDS} {BEFORE_NUMBER_WORDS}"
 ABBREVIATIONS += " mfg mtg ppte pptes ppty pptys pte ptes pty ptys"
-NOT_PLAIN = frozenset(
-    [f"{word}." for word in ABBREVIATIONS.split()] + ["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"]
-)
+NOT_LAST = frozenset(f"{word}." for word in ABBREVIATIONS.split())
+TWO_WORDS = {words.replace(" ", ""): words for words in ("can not", "gim me", "gon na", "got ta", "lem me", "wan na")}
 
 
 def scan(text: str, simple: str | None = None, start: int = 0, end: int | None = None) -> list[str]:
@@ -340,10 +340,9 @@ def scan(text: str, simple: str | None = None, start: int = 0, end: int | None =
     end = len(text) if end is None else end
     tokens, position = [], start
     while position < end:
-        plain = PLAIN.match(simple, position)
-        if plain and plain.end() > position and (words := plain_words(plain[0])):
-            tokens += words
-            position = plain.end()
+        if stretch := plain_stretch(simple, position):
+            tokens += plain_words(stretch)
+            position += len(stretch)
         elif chunk := SELF_CONTAINED.match(simple, position):
             tokens += chunk_tokens(chunk[1])
             position = chunk.end()
@@ -354,11 +353,20 @@ def scan(text: str, simple: str | None = None, start: int = 0, end: int | None =
     return tokens
 
 
-def plain_words(stretch: str) -> list[str] | None:
-    words = stretch.lower().replace(",", " ,").replace(";", " ;").split()
-    if words[-1][-1] == "." and words[-1] not in NOT_PLAIN:
-        words[-1:] = [words[-1][:-1], "."]
-    return words if NOT_PLAIN.isdisjoint(words) else None
+def plain_stretch(simple: str, position: int) -> str:
+    stretch = PLAIN.match(simple, position)[0].lower()  # type: ignore[index]  # it matches an empty stretch too
+    if stretch.endswith("."):
+        last = stretch[stretch.rfind(" ") + 1 :]
+        if last in NOT_LAST:
+            return stretch[: -len(last)]
+    return stretch
+
+
+def plain_words(stretch: str) -> list[str]:
+    words = stretch.replace(",", " ,").replace(";", " ;").replace(".", " .").split()
+    if not TWO_WORDS.keys().isdisjoint(words):
+        words = " ".join(TWO_WORDS.get(word, word) for word in words).split(" ")
+    return words
 
 
 @lru_cache(maxsize=1 << 16)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 BETA = 1.2
+MOST_PAIRS = 2 * 10**9  # of words to compare: 44,000 times 44,000 take a second and 250 MB at most
 
 
 def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
@@ -20,20 +21,35 @@ def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str
 
     Returns:
         float64 `(images,)`.
+
+    Raises:
+        ValueError: a prediction and a reference have more than `MOST_PAIRS` pairs of words.
     """
-    return np.array([rouge_l_score(p, rs) for p, rs in zip(predictions, references, strict=True)])
+    return np.array(
+        [rouge_l_score(p, rs, row) for row, (p, rs) in enumerate(zip(predictions, references, strict=True))]
+    )
 
 
-def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
+def rouge_l_score(prediction: str, references: Sequence[str], row: int = 0) -> float:
     if not prediction:
         return 0.0
     words = prediction.split(" ")
+    longest = MOST_PAIRS // len(words)
+    # All bits of a long text would take gigabytes; most of its words are in no reference.
+    shared = set(words) if len(words) < 1000 else {word for text in references for word in text.split(" ")}
     positions: dict[str, int] = {}
     for index, word in enumerate(words):
-        positions[word] = positions.get(word, 0) | 1 << index
+        if word in shared:
+            positions[word] = positions.get(word, 0) | 1 << index
     precision = recall = 0.0
     for reference in references:
         reference_words = reference.split(" ")
+        if len(reference_words) > longest:
+            raise ValueError(
+                f"ROUGE-L compares each word of a prediction with each of a reference; {len(words):,} words of "
+                f"prediction {row} and {len(reference_words):,} of a reference are more than {MOST_PAIRS:,} pairs: "
+                "shorten one of them, or leave this metric out."
+            )
         common = longest_common_subsequence(positions, len(words), reference_words)
         precision = max(precision, common / len(words))
         recall = max(recall, common / len(reference_words))
@@ -46,7 +62,8 @@ def longest_common_subsequence(positions: Mapping[str, int], length: int, words:
     """Returns the length of the longest common subsequence, with a bit for each word of the first text (Hyyro, 2004).
 
     Args:
-        positions: for each distinct word of the first text an integer with a bit at every place where it stands.
+        positions: for each word that both texts have an integer with a bit at every place where it stands in the
+            first.
         length: number of words of the first text.
         words: the second text.
     """

@@ -2,12 +2,15 @@
 
 import random
 import re
+import statistics
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics import PTBTokenizer
+from hf_ngsan.metrics import PTBTokenizer, ptb_rules
+from hf_ngsan.metrics.ptb_characters import simplify, split_pairs
 
 # What `java edu.stanford.nlp.process.PTBTokenizer -preserveLines -lowerCase` of CoreNLP 3.4.1 writes, each text alone.
 CASES = [
@@ -147,31 +150,57 @@ def test_blanks_between_words_do_not_matter_for_plain_text(texts, number):
     assert PTBTokenizer().tokenize([text.replace(" ", " " * number)]) == PTBTokenizer().tokenize([text])
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "<",
-        "<!a",
-        "<a b='",
-        "a.1.",
-        "a@",
-        "a.com/",
-        "'a",
-        "l'a-",
-        "1 ",
-        "1,",
-        "A&amp;",
-        "x. ",
-        "^.[^x=",
-        "#a",
-        "\U0001f600",
-        "~a.b",
-        "K. ",
-    ],
-)
-def test_long_repetitions_are_read_in_linear_time(unit, monkeypatch):
-    from hf_ngsan.metrics import ptb_rules
+def by_rules_alone(text):
+    """Returns the tokens that the rules find place by place, without the shortcuts for plain text."""
+    simple, tokens, position = simplify(text), [], 0
+    while position < len(text):
+        token, position = ptb_rules.next_token(text, simple, position)
+        tokens += [token] if token else []
+    return tokens
 
+
+PLAIN_WORDS = """
+    a man the dog 's can't swim (left) no No. no. vs. Inc. mfg. wash. Wash. art. ART. hat. hat, cat; o'clock -- a-b
+    U.S. cannot Cannot CANNOT cannot. cannot, gimme gonna; gotta lemme wanna! 'tis "stop" ?! ,,, )) 5 \u00e9t\u00e9
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb,
+""".split()  # noqa: SIM905
+JOINTS = [" "] * 8 + ["", "  ", ",", ", ", ". ", "\t", "\u00a0"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLAIN_WORDS), st.sampled_from(JOINTS)), max_size=12))
+def test_shortcuts_for_plain_text_change_no_token(pieces):
+    text = "".join(word + joint for word, joint in pieces)
+    assert ptb_rules.scan(text) == by_rules_alone(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(NASTY.map(lambda text: re.sub("[\n\r\v\f\u2028\u2029]", " ", text)).map(split_pairs))
+def test_shortcuts_change_no_token_of_nasty_text(text):
+    assert ptb_rules.scan(text) == by_rules_alone(text)
+
+
+class CountingPattern:
+    """A pattern that counts the characters of its matches."""
+
+    def __init__(self, pattern):
+        self.pattern, self.characters = pattern, 0
+
+    def match(self, *args):
+        match = self.pattern.match(*args)
+        self.characters += len(match[0]) if match else 0
+        return match
+
+
+UNITS = {
+    "dog ": "cannot", "dog cannot ": "", "dog, ": "no.", ",": "$", "'": "$", "'a": "$", '"': "$", "a": "$", "<": "",
+    "<!a": "", "<a b='": "", "a.1.": "", "a@": "", "a.com/": "", "l'a-": "", "1 ": "", "1,": "", "A&amp;": "", "&a": "",
+    "x. ": "", "^.[^x=": "", "#a": "", "\U0001f600": "", "~a.b": "", "K. ": "", "/": "", "-": "", "([{": "", "n't": "$",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "end"), UNITS.items())
+def test_long_repetitions_are_read_in_linear_time(unit, end, monkeypatch):
     steps = 0
     find = ptb_rules.longest_match
 
@@ -180,10 +209,39 @@ def test_long_repetitions_are_read_in_linear_time(unit, monkeypatch):
         steps += window
         return find(simple, position, window)
 
+    shortcuts = [CountingPattern(getattr(ptb_rules, name)) for name in ("PLAIN", "SELF_CONTAINED")]
     monkeypatch.setattr(ptb_rules, "longest_match", counting)
+    monkeypatch.setattr(ptb_rules, "PLAIN", shortcuts[0])
+    monkeypatch.setattr(ptb_rules, "SELF_CONTAINED", shortcuts[1])
+    ptb_rules.chunk_tokens.cache_clear()
     length = 4000
-    PTBTokenizer().tokenize([unit * (length // len(unit))])
+    text = unit * (length // len(unit)) + end
+    PTBTokenizer().tokenize([text])
     assert steps <= 6 * length * ptb_rules.WINDOW  # what rules can see at most, all places together
+    assert sum(pattern.characters for pattern in shortcuts) <= 2 * len(text)
+
+
+def test_shortcut_for_chunks_sees_a_bounded_number_of_characters():
+    # It is tried at each place of a run of commas, and matches nowhere where no blank follows.
+    longest = max(length for length in range(1, 1000) if ptb_rules.SELF_CONTAINED.match("," * length + " "))
+    assert longest <= 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("unit", "end"), UNITS.items())
+def test_processor_time_is_proportional_to_the_length(unit, end):
+    def seconds(length):
+        text = unit * (length // len(unit)) + end
+        times = []
+        for _ in range(3):
+            ptb_rules.chunk_tokens.cache_clear()
+            start = time.process_time()
+            PTBTokenizer(joined=True).tokenize([text])
+            times.append(time.process_time() - start)
+        return statistics.median(times)
+
+    seconds(1000)  # compiles patterns
+    assert seconds(200_000) <= 15 * 40 * max(seconds(5000), 1e-3)
 
 
 def test_a_long_word_stays_whole():
