@@ -7,7 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 MANIFEST = "manifest.json"
 TEMPORARY_PREFIX = ".incomplete-"
@@ -203,6 +203,28 @@ def list_files(folder: Path) -> list[Path]:
 def sha256(file: Path) -> str:
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class FileStamp(NamedTuple):
+    """What a file was like: its bytes, the time of its last change in nanoseconds, and the checksum of its content."""
+
+    num_bytes: int
+    mtime_ns: int
+    sha256: str
+
+
+def stamp_of(file: Path) -> FileStamp:
+    """Returns the stamp of a file; an OSError says if it cannot be read."""
+    status = file.stat()
+    return FileStamp(status.st_size, status.st_mtime_ns, sha256(file))
+
+
+def is_unchanged(file: Path, stamp: FileStamp) -> bool:
+    """Returns whether a file is as it was; its content is read only where its size is that and its time is not."""
+    status = file.stat()
+    if status.st_size != stamp.num_bytes:
+        return False
+    return status.st_mtime_ns == stamp.mtime_ns or sha256(file) == stamp.sha256
 
 
 def flush_files_to_disk(folder: Path) -> None:

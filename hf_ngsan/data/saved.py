@@ -1,11 +1,13 @@
 """Folders of features written by `datasets`' `save_to_disk`."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import datasets
 from datasets import Dataset, DatasetDict
 
+from ..files import FileStamp, is_unchanged
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, reason_of
 from .images.decoding import with_raster_images
@@ -16,8 +18,9 @@ from .splits import find_split
 def load_saved(directory: str, split: str) -> Dataset:
     """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
 
-    The rows are checked against the contract when a folder is first loaded, and again only after it has changed; every
-    time where the cache cannot be written.
+    The rows are checked against the contract, and files that `hf-ngsan extract` wrote against the checksums that it
+    recorded, when a folder is first loaded, and again only after it has changed; every time where the cache cannot be
+    written.
 
     Args:
         directory: the folder given to `save_to_disk`.
@@ -27,13 +30,15 @@ def load_saved(directory: str, split: str) -> Dataset:
         `datasets.Dataset`, memory-mapped from the folder.
 
     Raises:
-        DataError: no such folder or split, or a row that breaks the contract.
+        DataError: no such folder or split, a row that breaks the contract, or a file that is not what was extracted.
     """
-    saved = open_saved(Path(directory))
-    dataset = with_raster_images(choose_split(saved, directory, split))
-    name = f"{directory}, split {split}"
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
-    if not is_file(passed):
+    is_checked = is_file(passed)
+    if not is_checked:
+        refuse_changed_shards(Path(directory))
+    dataset = with_raster_images(choose_split(open_saved(Path(directory)), directory, split))
+    name = f"{directory}, split {split}"
+    if not is_checked:
         dataset = check_dataset(dataset, name=name)
         with contextlib.suppress(OSError):
             passed.parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +52,21 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # a cache that cannot even be read
         return False
+
+
+def refuse_changed_shards(directory: Path) -> None:
+    """Raises a DataError for a file that is not the one whose size and checksum an extraction recorded."""
+    for record in sorted((directory / "records").glob("shard-*.json")):
+        try:
+            fields = json.loads(record.read_text(encoding="utf-8"))
+            stamp = FileStamp(fields["num_bytes"], fields.get("mtime_ns", 0), fields["sha256"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue  # of no extraction, or cut off: its rows are extracted again
+        file = directory / f"{record.stem}.arrow"
+        if file.is_file() and not is_unchanged(file, stamp):
+            raise DataError(
+                f"{file} has changed since its features were extracted; extract them again into another folder."
+            )
 
 
 def open_saved(directory: Path) -> Dataset | DatasetDict:

@@ -15,13 +15,13 @@ from tqdm.auto import tqdm
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
-from ..files import TEMPORARY_PREFIX
+from ..files import TEMPORARY_PREFIX, FileStamp
 from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
 from .image_list import ImageList, list_images
 from .loading import PreparedBatch, load_batches
-from .plan import Chunk, default_images_per_shard, plan_chunks
+from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images
 from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
 from .versions import package_versions
 
@@ -83,7 +83,8 @@ def extract_features(
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:
-        ExtractionError: the folder holds something else, no image can be read, or features are not finite.
+        ExtractionError: the folder holds something else, its features or their images have changed, no image can be
+            read, or features are not finite.
 
     Example:
 
@@ -124,6 +125,7 @@ def extract_features(
         records = folder.records()
         rows = folder.rows_by_image_id(records)
         chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
+        refuse_changed_images(images, records, rows)
         return chunks, metadata, len(rows)
 
     def publish() -> tuple[int, list[dict]]:
@@ -224,16 +226,18 @@ class ChunkWriter:
 
     def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch], bar: tqdm) -> None:
         shard = ShardWriter(self.folder, self.columns, chunk.generation, chunk.number, self.image_list)
-        skipped = []
+        skipped: list[dict] = []
+        stamps: dict[str, FileStamp] = {}
         try:
             for positions in chunk.batches:
                 batch = next_batch(prepared)
+                stamps |= {str(self.images.images[at].image_id): stamp for at, stamp in batch.stamps.items()}
                 skipped += self.skipped_of(batch)
                 for row in self.rows_of(batch):
                     shard.write(row)
                 bar.update(len(positions))
             if shard.num_rows or not chunk.is_retry:
-                shard.commit(skipped)
+                shard.commit(skipped, stamps)
         finally:
             shard.discard()
 

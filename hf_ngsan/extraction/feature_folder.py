@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import datasets
@@ -23,10 +23,12 @@ from datasets.arrow_writer import ArrowWriter
 
 from ..files import (
     TEMPORARY_PREFIX,
+    FileStamp,
     flush_to_disk,
     is_empty,
+    is_unchanged,
     rename_durably,
-    sha256,
+    stamp_of,
     temporary_path,
     write_text_atomically,
 )
@@ -107,6 +109,9 @@ class Record:
         image_list: checksum of the list.
         num_rows, num_bytes, sha256: of the Arrow file; without rows there is none.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
+        mtime_ns: when the Arrow file was last changed.
+        images: a [`~hf_ngsan.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
+            neither.
     """
 
     generation: int
@@ -116,6 +121,15 @@ class Record:
     num_bytes: int
     sha256: str
     skipped: list[dict]
+    mtime_ns: int = 0
+    images: dict[str, FileStamp] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.images.update({image_id: FileStamp(*stamp) for image_id, stamp in self.images.items()})
+
+    @property
+    def stamp(self) -> FileStamp:
+        return FileStamp(self.num_bytes, self.mtime_ns, self.sha256)
 
     @property
     def name(self) -> str:
@@ -145,17 +159,29 @@ class FeatureFolder:
             The metadata of the folder.
 
         Raises:
-            ExtractionError: it holds features of another backbone or preprocessing, or other columns.
+            ExtractionError: it holds features of another backbone or preprocessing, other columns, or features that
+                were changed since.
         """
-        if any(record.num_rows for record in self.records()):
+        filled = [record for record in self.records() if record.num_rows]
+        if filled:
             recorded = read_extraction(self.path)
             refuse_to_mix(self.path, recorded, metadata)
+            self.refuse_changed_shards(filled)
         else:
             self.remove()
             recorded = metadata
             write_text_atomically(self.path / METADATA, json.dumps(metadata, indent=2))
         self.remove_leftovers()
         return recorded
+
+    def refuse_changed_shards(self, records: Iterable[Record]) -> None:
+        for record in records:
+            file = self.path / f"{record.name}.arrow"
+            if not is_unchanged(file, record.stamp):
+                raise ExtractionError(
+                    f"{file} has changed since its features were extracted; delete it, and its images are extracted "
+                    "again, or choose another output folder."
+                )
 
     def remove_leftovers(self) -> None:
         """Deletes half-written shards, and those that lack a record; no other process may be writing."""
@@ -301,17 +327,27 @@ class ShardWriter:
         self.writer.write(row)
         self.num_rows += 1
 
-    def commit(self, skipped: list[dict]) -> None:
-        """Flushes, rename, and record the shard, in this order."""
-        num_bytes, checksum = 0, ""
+    def commit(self, skipped: list[dict], images: dict[str, FileStamp]) -> None:
+        """Flushes, renames and records the shard, in this order."""
+        stamp = FileStamp(0, 0, "")
         if self.num_rows:
             self.writer.finalize()
             flush_to_disk(self.temporary)
-            num_bytes, checksum = self.temporary.stat().st_size, sha256(self.temporary)
+            stamp = stamp_of(self.temporary)
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
-        record = Record(self.generation, self.chunk, self.image_list, self.num_rows, num_bytes, checksum, skipped)
+        record = Record(
+            self.generation,
+            self.chunk,
+            self.image_list,
+            self.num_rows,
+            stamp.num_bytes,
+            stamp.sha256,
+            skipped,
+            stamp.mtime_ns,
+            images,
+        )
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 
     def discard(self) -> None:

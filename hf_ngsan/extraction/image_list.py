@@ -4,15 +4,18 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from ..data import load_data
 from ..data.readers import READERS
+from ..files import FileStamp, is_unchanged, stamp_of
 from ..models.images import load_image
 from .errors import ExtractionError
 
@@ -64,6 +67,15 @@ class ImageList:
         """
         return load_image(self.path_of(index))
 
+    def stamp(self, index: int) -> FileStamp | None:
+        """Returns what tells an image from another one of its name; None if there is no such thing."""
+        return stamp_of(self.path_of(index))
+
+    def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
+        """Returns whether an image is the one that had this stamp, or no longer there."""
+        path = self.path_of(index)
+        return not path.is_file() or is_unchanged(path, stamp)
+
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, but not of the place of their folder."""
         content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
@@ -82,6 +94,37 @@ class DatasetImages(ImageList):
 
     def load(self, index: int) -> "Image":
         return load_image(self.rows[index]["image"])
+
+    def stamp(self, index: int) -> FileStamp | None:
+        content, path = self.stored(index)
+        if content is None:
+            return stamp_of(path) if path.is_file() else None
+        return FileStamp(len(content), self.mtime_ns, hashlib.sha256(content).hexdigest())
+
+    def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
+        content, path = self.stored(index)
+        if content is None:
+            return not path.is_file() or is_unchanged(path, stamp)
+        if len(content) != stamp.num_bytes:
+            return False
+        return self.mtime_ns == stamp.mtime_ns or hashlib.sha256(content).hexdigest() == stamp.sha256
+
+    def stored(self, index: int) -> tuple[bytes | None, Path]:
+        """Returns the bytes of an image as they are stored, None where it is a file, and its path."""
+        image = self.undecoded[index]["image"]
+        return image["bytes"], Path(image["path"] or "")
+
+    @cached_property
+    def undecoded(self) -> "Dataset":
+        from datasets import Image
+
+        return self.rows.select_columns("image").with_format(None).cast_column("image", Image(decode=False))
+
+    @cached_property
+    def mtime_ns(self) -> int:
+        """When the files of the dataset were last changed; of one in memory it is now."""
+        files = [Path(file["filename"]) for file in self.rows.cache_files]
+        return max((file.stat().st_mtime_ns for file in files), default=time.time_ns())
 
 
 def list_images(

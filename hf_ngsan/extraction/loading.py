@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
 from ..data import DataError
+from ..files import FileStamp
 from ..messages import type_and_reason
 from ..models.images import ImageError
 from .image_list import ImageList
@@ -26,12 +27,14 @@ class PreparedBatch:
         sizes: their widths and heights in pixels.
         inputs: `pixel_values` and, where sizes differ, `pixel_mask`; empty if no image could be read.
         unreadable: place and reason of each of the others.
+        stamps: of the images that could be read, by their places, where they have any.
     """
 
     positions: list[int]
     sizes: list[tuple[int, int]]
     inputs: dict[str, torch.Tensor]
     unreadable: list[tuple[int, str]]
+    stamps: dict[int, FileStamp]
 
 
 class PreparedBatches(Dataset):
@@ -53,14 +56,19 @@ class PreparedBatches(Dataset):
 
     def __getitem__(self, index: int) -> PreparedBatch:
         """Reads a batch; one bad image never costs the others, whatever a library raises."""
-        pictures, unreadable = {}, []
+        pictures: dict[int, Image] = {}
+        stamps: dict[int, FileStamp] = {}
+        unreadable = []
         for position in self.batches[index]:
             try:
-                pictures[position] = self.images.load(position)
+                picture, stamp = self.images.load(position), self.images.stamp(position)
             except MemoryError:
                 raise
             except Exception as error:
                 unreadable.append((position, self.reason(position, error)))
+            else:
+                pictures[position] = picture
+                stamps |= {} if stamp is None else {position: stamp}
         try:
             inputs = self.inputs_of(list(pictures.values()))
         except MemoryError:
@@ -73,7 +81,9 @@ class PreparedBatches(Dataset):
                     del pictures[position]
                     unreadable.append((position, self.reason(position, error)))
             inputs = self.inputs_of(list(pictures.values()))
-        return PreparedBatch(list(pictures), [picture.size for picture in pictures.values()], inputs, unreadable)
+        sizes = [picture.size for picture in pictures.values()]
+        stamps = {position: stamp for position, stamp in stamps.items() if position in pictures}
+        return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps)
 
     def inputs_of(self, pictures: list["Image"]) -> dict[str, torch.Tensor]:
         return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}

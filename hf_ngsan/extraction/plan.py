@@ -87,3 +87,24 @@ def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Map
                     f"{images.source}: image {image.image_id} has {field} {value!r}, but {row.get(field)!r} in the "
                     "output folder; choose another output folder, or give images with ids of their own."
                 )
+
+
+def refuse_changed_images(images: ImageList, records: Sequence[Record], rows: Mapping[int, Mapping]) -> None:
+    """Raises an ExtractionError for images that are not those whose features the folder has.
+
+    An image that is no longer there is no other one.
+    """
+    stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
+    changed = [
+        image
+        for index, image in enumerate(images.images)
+        if image.image_id in rows
+        and (stamp := stamps.get(str(image.image_id))) is not None
+        and not images.is_unchanged(index, stamp)
+    ]
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise ExtractionError(
+            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since their features "
+            "were extracted into the output folder; choose another output folder, or give the images of then."
+        )

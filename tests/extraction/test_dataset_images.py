@@ -1,6 +1,7 @@
 """Extraction from a dataset of images: the same features as from the files themselves."""
 
 import io
+import shutil
 
 import numpy
 import pytest
@@ -63,6 +64,22 @@ def test_an_extraction_is_resumed_with_what_is_missing(tmp_path, dataset):
     whole = extract(images, tmp_path / "whole", split="train", num_workers=1)
     again = extract(list_images(dataset, split="train"), tmp_path / "whole", split="train")
     assert (whole.num_new, again.num_new, again.num_rows) == (5, 0, 5)
+
+
+def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, dataset):
+    extract(list_images(dataset, split="train"), tmp_path / "features", split="train")
+    assert extract(photos, tmp_path / "of_files", split="train").num_new == 5
+    folder = tmp_path / "dataset" / "train"
+    rows = Dataset.load_from_disk(folder).to_list()
+    rows[1]["image"], rows[3]["image"] = rows[3]["image"], rows[1]["image"]
+    other = f"images:{tmp_path / 'other'}"
+    DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "other")
+    with pytest.raises(ExtractionError) as caught:
+        extract(list_images(other, split="train"), tmp_path / "features", split="train")
+    assert f"image {rows[1]['image_id']}" in str(caught.value) and "1 more" in str(caught.value)
+    shutil.copytree(tmp_path / "dataset", tmp_path / "copy")
+    same = list_images(f"images:{tmp_path / 'copy'}", split="train")
+    assert extract(same, tmp_path / "features", split="train").num_new == 0
 
 
 def test_scenes_with_images_are_a_dataset_too(tmp_path):

@@ -7,10 +7,13 @@ import pytest
 import torch
 from datasets import load_from_disk
 from filelock import FileLock
+from PIL import Image
 
-from hf_ngsan.data import load_data
+from hf_ngsan import files
+from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_extraction
 from hf_ngsan.extraction.extract import extract_features
+from hf_ngsan.files import sha256
 from hf_ngsan.models.images import load_image
 from tests.models.test_images import damaged_exif
 
@@ -210,6 +213,83 @@ def test_strict_names_the_first_unreadable_image_and_can_be_gone_on_with(tmp_pat
     extract(photos, tmp_path / "out", strict=True)
     extract(photos, tmp_path / "straight", strict=True)
     assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
+
+
+def rewrite(file, content, seconds=5):
+    """Gives a file another content and a later time."""
+    file.write_bytes(content)
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + seconds * 10**9))
+
+
+def swap(first, second):
+    contents = first.read_bytes(), second.read_bytes()
+    rewrite(first, contents[1])
+    rewrite(second, contents[0])
+
+
+def test_an_image_that_changed_under_its_name_is_noticed(tmp_path):
+    photos = write_photos(tmp_path / "photos", 5)
+    extract(photos, tmp_path / "out")
+    swap(photos / "000002.png", photos / "000004.png")
+    before = files_of(tmp_path / "out")
+    with pytest.raises(ExtractionError) as caught:
+        extract(photos, tmp_path / "out")
+    for fact in (str(photos), "000002.png", "image 2", "1 more"):
+        assert fact in str(caught.value)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_an_image_of_the_same_size_that_changed_is_noticed(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, colour in ((1, 10), (2, 20)):
+        Image.new("RGB", (20, 20), (colour,) * 3).save(photos / f"{number}.bmp")
+    extract(photos, tmp_path / "out")
+    swap(photos / "1.bmp", photos / "2.bmp")
+    with pytest.raises(ExtractionError, match=r"1\.bmp"):
+        extract(photos, tmp_path / "out")
+
+
+def test_images_of_the_same_content_and_those_that_are_gone_are_no_others(tmp_path, monkeypatch):
+    photos = write_photos(tmp_path / "photos", 5)
+    extract(photos, tmp_path / "out")
+    images = list_images(photos)
+    rewrite(photos / "000002.png", (photos / "000002.png").read_bytes())
+    (photos / "000004.png").unlink()
+    read = []
+    monkeypatch.setattr(files, "sha256", lambda file: read.append(file.name) or sha256(file))
+    assert extract(images, tmp_path / "out").num_new == 0
+    assert read == ["000002.png"]
+
+
+def test_features_that_changed_in_a_file_of_the_same_size_are_noticed(tmp_path, photos):
+    extract(photos, tmp_path / "out", split="test")
+    shards = sorted((tmp_path / "out").glob("*.arrow"))
+    content = shards[1].read_bytes()
+    rewrite(shards[1], content)  # a copy
+    assert extract(photos, tmp_path / "out", split="test").num_new == 0
+    load_data(f"features:{tmp_path / 'out'}", "test")
+    features = numpy.asarray(rows_of(tmp_path / "out")[5]["visual_features"], numpy.float16)
+    assert content.count(features.tobytes()) == 1
+    rewrite(shards[1], content.replace(features.tobytes(), (features + 1).tobytes()), seconds=10)
+    with pytest.raises(ExtractionError, match=shards[1].name):
+        extract(photos, tmp_path / "out", split="test")
+    with pytest.raises(DataError, match=shards[1].name):
+        load_data(f"features:{tmp_path / 'out'}", "test")
+    shards[1].unlink()
+    extract(photos, tmp_path / "out", split="test")
+    assert shards[1].read_bytes() == content
+    load_data(f"features:{tmp_path / 'out'}", "test")
+
+
+def test_folders_of_earlier_versions_are_checked_by_content(tmp_path, photos):
+    extract(photos, tmp_path / "out", split="test")
+    for file in (tmp_path / "out" / "records").iterdir():
+        record = json.loads(file.read_text())
+        del record["images"], record["mtime_ns"]
+        file.write_text(json.dumps(record))
+    assert extract(photos, tmp_path / "out", split="test").num_new == 0
+    assert load_data(f"features:{tmp_path / 'out'}", "test").num_rows == 11
 
 
 def test_no_readable_image_at_all_leaves_nothing(tmp_path):
