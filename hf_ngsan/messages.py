@@ -2,12 +2,16 @@
 
 import re
 
+LONGEST_SENTENCE = 2_000
+"""Characters that are shown of a message, which may quote a value of somebody's file."""
+
 
 def sentence(error: Exception) -> str:
     """Returns what an error says, in one line; for one of the operating system the file and the reason."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
 
 
 def type_and_reason(error: Exception) -> str:

@@ -2,12 +2,15 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+from ..bounds import LARGEST_BATCH, LARGEST_GRID, LONGEST_CAPTION, MOST_CAPTIONS, MOST_REGIONS, most_processes
 from ..data import describe_readers
 from ..files import check_place, is_empty
 
 DATASETS = f"datasets:\n{describe_readers()}"
+MOST_DIGITS = 18
 VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
@@ -20,8 +23,22 @@ def positive_int(text: str) -> int:
 
 def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
+    if len(text) > MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
     return int(text)
+
+
+def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable[[str], int]:
+    """Returns the type of an argument that is no larger than a number."""
+
+    def bounded(text: str) -> int:
+        number = kind(text)
+        if number > largest:
+            raise argparse.ArgumentTypeError(f"{number} is too large; it can be {largest} at most")
+        return number
+
+    return bounded
 
 
 def fraction(text: str) -> float:
@@ -50,14 +67,26 @@ def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--num-beams", type=positive_int, metavar="N", help="width of the beam search (the model's)")
+    parser.add_argument(
+        "--num-beams", type=at_most(MOST_CAPTIONS), metavar="N", help="width of the beam search (the model's)"
+    )
     parser.add_argument(
         "--max-new-tokens",
-        type=positive_int,
+        type=at_most(LONGEST_CAPTION),
         metavar="N",
         help="longest caption in tokens, its end included (the model's)",
     )
-    parser.add_argument("--batch-size", type=positive_int, default=64, metavar="N", help="images a batch (%(default)s)")
+    add_batch_size_argument(parser, 64)
+
+
+def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--batch-size",
+        type=at_most(LARGEST_BATCH),
+        default=default,
+        metavar="N",
+        help="images a batch (%(default)s)",
+    )
 
 
 def generation_options(options: argparse.Namespace) -> dict[str, int]:
@@ -76,11 +105,13 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid-size",
         nargs=2,
-        type=positive_int,
+        type=at_most(LARGEST_GRID),
         metavar=("ROWS", "COLUMNS"),
         help="pool a backbone's feature map to this (left as it is)",
     )
-    parser.add_argument("--num-regions", type=positive_int, metavar="K", help="regions of an image at most (36)")
+    parser.add_argument(
+        "--num-regions", type=at_most(MOST_REGIONS), metavar="K", help="regions of an image at most (36)"
+    )
     parser.add_argument(
         "--score-threshold", type=fraction, metavar="S", help="leave out regions with a lower score (0)"
     )
@@ -98,7 +129,9 @@ def vision_fields(options: argparse.Namespace) -> dict:
 
 
 def add_launch_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--num-processes", type=positive_int, metavar="N", help="split the work among N processes (1)")
+    parser.add_argument(
+        "--num-processes", type=at_most(most_processes()), metavar="N", help="split the work among N processes (1)"
+    )
 
 
 def check_output_file(path: str, option: str = "--output") -> None:

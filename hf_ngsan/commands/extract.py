@@ -3,7 +3,16 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import add_launch_argument, add_vision_arguments, positive_int, vision_fields, whole_number
+from ..bounds import MOST_WORKERS
+from .arguments import (
+    add_batch_size_argument,
+    add_launch_argument,
+    add_vision_arguments,
+    at_most,
+    positive_int,
+    vision_fields,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from ..extraction import ExtractionResult, ImageList
@@ -39,9 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the column 'split' says: train, validation, test, ...; of a dataset, the split",
     )
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
-    parser.add_argument("--batch-size", type=positive_int, default=16, metavar="N", help="images a batch (%(default)s)")
+    add_batch_size_argument(parser, 16)
     parser.add_argument(
-        "--num-workers", type=whole_number, metavar="N", help="processes that read images (one a processor, at most 4)"
+        "--num-workers",
+        type=at_most(MOST_WORKERS, whole_number),
+        metavar="N",
+        help="processes that read images (one a processor, at most 4)",
     )
     parser.add_argument(
         "--images-per-shard",

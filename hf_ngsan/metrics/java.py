@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +16,16 @@ import numpy as np
 from .corpus import CaptionCorpus
 from .metric import CaptionMetric
 
+MOST_BYTES = 2**20
+"""Of one answer, or of one explanation."""
+
 
 class JavaMetricUnavailable(FileNotFoundError):
     """Java or a file that a metric needs is missing; the message says what and how to get it."""
+
+
+class JavaProgramError(ChildProcessError):
+    """A Java program stopped, gave no answer in time, or gave one that is no score."""
 
 
 class JavaMetric(CaptionMetric):
@@ -29,6 +37,9 @@ class JavaMetric(CaptionMetric):
 
     display_name: str
     needed_files: Mapping[str, str] = {}
+    seconds_to_start = 120.0
+    seconds_a_caption = 2.0
+    """After which a program that does not answer is ended."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.folder = self.preflight()
@@ -52,6 +63,21 @@ class JavaMetric(CaptionMetric):
             if not (folder / file).is_file():
                 raise JavaMetricUnavailable(f"{cls.display_name} needs {folder / file}, which is missing: {remedy}")
         return folder
+
+    def seconds_for(self, corpus: CaptionCorpus) -> float:
+        return self.seconds_to_start + self.seconds_a_caption * sum(1 + len(texts) for texts in corpus.references)
+
+    def failure(self, reason: str) -> JavaProgramError:
+        return JavaProgramError(f"{self.display_name}'s Java program stopped: {reason}")
+
+    def no_answer(self, seconds: float) -> JavaProgramError:
+        return JavaProgramError(
+            f"{self.display_name}'s Java program gave no answer within {seconds:.0f} s and was ended; check that it "
+            "runs by itself, or leave the metric out."
+        )
+
+    def no_score(self, error: Exception) -> JavaProgramError:
+        return JavaProgramError(f"{self.display_name}'s Java program gave an answer that is no score ({error!r:.200}).")
 
 
 class Meteor(JavaMetric):
@@ -77,6 +103,9 @@ class Meteor(JavaMetric):
                 command, cwd=self.folder / "meteor", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             ) as process,
         ):
+            seconds = self.seconds_for(corpus)
+            clock = threading.Timer(seconds, process.kill)
+            clock.start()
             assert process.stdin is not None and process.stdout is not None
             questions, answers = process.stdin, process.stdout
             try:
@@ -86,16 +115,25 @@ class Meteor(JavaMetric):
                     statistics.append(ask_program(questions, answers, " ||| ".join(["SCORE", *captions])))
                 first = ask_program(questions, answers, " ||| ".join(["EVAL", *statistics]))
                 images = [first, *(read_answer(answers) for _ in range(len(corpus) - 1))]
-                total = read_answer(answers)
+                total = float(read_answer(answers))
+                scores = np.array(images, dtype=float)
             except OSError:
+                if clock.finished.is_set():
+                    raise self.no_answer(seconds) from None
                 log.seek(0)
-                reason = log.read().decode(errors="replace").strip().splitlines()
-                raise RuntimeError(f"METEOR's Java program stopped: {(reason or ['no reason given'])[-1]}") from None
+                raise self.failure(last_line(log.read(MOST_BYTES).decode(errors="replace"))) from None
+            except ValueError as error:
+                raise self.no_score(error) from None
             finally:
+                clock.cancel()
                 with suppress(BrokenPipeError):  # what is still buffered has no reader
                     questions.close()
                 process.kill()
-        return {"meteor": float(total)}, {"meteor": np.array(images, dtype=float)}
+        return {"meteor": total}, {"meteor": scores}
+
+
+def last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no reason given"])[-1]
 
 
 def without_separators(caption: str) -> str:
@@ -110,7 +148,7 @@ def ask_program(questions: IO[bytes], answers: IO[bytes], line: str) -> str:
 
 
 def read_answer(answers: IO[bytes]) -> str:
-    answer = answers.readline()
+    answer = answers.readline(MOST_BYTES)
     if not answer:
         raise BrokenPipeError
     return answer.decode().strip()
@@ -126,6 +164,7 @@ class Spice(JavaMetric):
     """
 
     display_name = "SPICE"
+    seconds_to_start = 600.0
     summary = "SPICE (Anderson et al., 2016); needs Java and the models of Stanford CoreNLP 3.6.0."
     needed_files = {
         "spice/spice-1.0.jar": "install pycocoevalcap again.",
@@ -154,13 +193,24 @@ class Spice(JavaMetric):
                 "-subset",
                 "-silent",
             ]
-            done = subprocess.run(command, cwd=self.folder / "spice", capture_output=True, text=True)
+            seconds = self.seconds_for(corpus)
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=self.folder / "spice",
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    timeout=seconds,
+                )
+            except subprocess.TimeoutExpired:
+                raise self.no_answer(seconds) from None
             if done.returncode or not target.is_file():
-                reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-                raise RuntimeError(f"SPICE's Java program stopped: {reason}")
-            scored = json.loads(target.read_text())
-        images = np.zeros(len(corpus))
-        for item in scored:
-            images[item["image_id"]] = item["scores"]["All"]["f"] or 0.0
+                raise self.failure(last_line(done.stderr.decode(errors="replace")))
+            images = np.zeros(len(corpus))
+            try:
+                for item in json.loads(target.read_text()):
+                    images[item["image_id"]] = item["scores"]["All"]["f"] or 0.0
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                raise self.no_score(error) from None
         images = np.nan_to_num(images)
         return {"spice": images.mean()}, {"spice": images}

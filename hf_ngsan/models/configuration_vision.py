@@ -22,6 +22,7 @@ from .configuration_hub import (
 from .configuration_resnext import NGSANResNeXtConfig
 from .configuration_vgg import NGSANVGGConfig
 
+LARGEST_GRID = 128
 OWN_CONFIGS = {config.model_type: config for config in (NGSANResNeXtConfig, NGSANVGGConfig)}
 
 
@@ -134,6 +135,8 @@ class VisionConfig(HubConfig):
                     f"grid_size is {self.grid_size}; it is the rows and columns of a vision encoder of kind 'grid'."
                 )
             check_positive(grid_size=min(self.grid_size))
+            if max(self.grid_size) > LARGEST_GRID:
+                raise ValueError(f"grid_size is {self.grid_size}; rows and columns can be {LARGEST_GRID} at most.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError(
                 "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs frozen=True "

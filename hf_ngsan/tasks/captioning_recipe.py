@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from ..bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
 from ..training.objectives.self_critical_settings import SelfCriticalSettings
 from ..training.recipe import Recipe
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, setting
@@ -13,10 +14,17 @@ class CaptioningDataSettings(DataSettings):
     """Which images are trained on, and which words and captions of them."""
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
-    captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
-    max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+    captions_per_image: int = setting(
+        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
+    )
+    max_caption_length: int = setting(
+        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+    )
     image_size: int | None = setting(
-        None, "height and width in pixels that images are made; null = those of the backbone, or else 224", minimum=8
+        None,
+        "height and width in pixels that images are made; null = those of the backbone, or else 224",
+        minimum=8,
+        maximum=LARGEST_SIDE,
     )
 
 
@@ -42,8 +50,10 @@ class CaptioningEvaluationSettings(EvaluationSettings):
     """How captions are generated for the validation split, and what makes a model the best."""
 
     metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
-    num_beams: int = setting(3, "width of the beam search", minimum=1)
-    max_new_tokens: int = setting(20, "longest generated caption in tokens, its end included", minimum=1)
+    num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MOST_CAPTIONS)
+    max_new_tokens: int = setting(
+        20, "longest generated caption in tokens, its end included", minimum=1, maximum=LONGEST_CAPTION
+    )
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 

@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
+from ..bounds import LARGEST_INTEGER
 from ..configs import find_config
 from ..files import write_text_atomically
+from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
 
@@ -132,6 +134,9 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
         raise RecipeError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
     if bounds["minimum"] is not None and value < bounds["minimum"]:
         raise RecipeError(f"{where} must be at least {bounds['minimum']}, not {value!r}.")
+    maximum = LARGEST_INTEGER if bounds["maximum"] is None and annotation is int else bounds["maximum"]
+    if maximum is not None and value > maximum:
+        raise RecipeError(f"{where} must be at most {maximum}, not {value!r}.")
     if bounds["below"] is not None and value >= bounds["below"]:
         raise RecipeError(f"{where} must be below {bounds['below']}, not {value!r}.")
     return value
@@ -183,11 +188,10 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if path.resolve() in seen:
         raise RecipeError(f"{path}: its base files name each other in a circle.")
     try:
-        sections = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise RecipeError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', None) or error}).") from None
+        sections = read_yaml(path)
+    except PlainYAMLError as error:
+        line = f", line {error.line}" if error.line else ""
+        raise RecipeError(f"{path}{line}: not valid YAML ({error}).") from None
     if sections is None:
         sections = {}
     if not isinstance(sections, dict):
@@ -209,17 +213,17 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     return merged
 
 
-def parse_override(text: str) -> tuple[str, str, object]:
+def parse_override(text: str) -> tuple[str, str, Any]:
     """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise RecipeError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
     try:
-        value = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise RecipeError(f"{text!r}: the value is not valid YAML.") from None
+        parsed = parse_yaml(value)
+    except PlainYAMLError as error:
+        raise RecipeError(f"{name}: the value is not valid YAML ({error}).") from None
     section, _, key = name.rpartition(".")
-    return section, key, value
+    return section, key, parsed
 
 
 def section_of(key: str, kind: type[Recipe]) -> str:

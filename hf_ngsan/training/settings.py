@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..bounds import LARGEST_BATCH, MOST_THREADS, MOST_WORKERS
+
 
 def setting(
     default: Any,
@@ -11,6 +13,7 @@ def setting(
     *,
     choices: Sequence[str] | None = None,
     minimum: float | None = None,
+    maximum: float | None = None,
     below: float | None = None,
     free_on_resume: bool = False,
 ) -> Any:
@@ -19,6 +22,7 @@ def setting(
         "help": help,
         "choices": choices,
         "minimum": minimum,
+        "maximum": maximum,
         "below": below,
         "free_on_resume": free_on_resume,
     }
@@ -39,7 +43,9 @@ class DataSettings:
     train_split: str = setting("train", "split that is trained on")
     validation_split: str | None = setting("validation", "split that chooses the best model; null = none")
     limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
-    num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
+    num_workers: int = setting(
+        0, "processes that prepare batches; 0 = the main one", minimum=0, maximum=MOST_WORKERS, free_on_resume=True
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,9 @@ class TrainingSettings(ScheduleSettings):
         0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
     )
     mixed_precision: str | None = setting(None, "fp16, bf16 or null = none", choices=("fp16", "bf16"))
-    num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
+    num_threads: int | None = setting(
+        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=MOST_THREADS
+    )
     save_every_steps: int | None = setting(
         None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
     )
@@ -107,4 +115,4 @@ class EvaluationSettings:
         1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
     )
     metric: str = setting("loss", "score of the validation split that chooses the best model")
-    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1)
+    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, maximum=LARGEST_BATCH)

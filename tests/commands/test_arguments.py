@@ -58,3 +58,33 @@ def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, 
     assert "broken is not a complete model" in message_of(broken)
     (broken / "config.json").write_text("{")
     assert "broken" in message_of(broken)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("caption", "--batch-size"),
+        ("caption", "--num-beams"),
+        ("evaluate", "--max-new-tokens"),
+        ("evaluate", "--num-processes"),
+        ("extract", "--batch-size"),
+        ("extract", "--num-workers"),
+        ("extract", "--num-regions"),
+        ("extract", "--images-per-shard"),
+        ("caption", "--limit"),
+    ],
+)
+@pytest.mark.parametrize("number", ["1000000000", "9" * 5000])
+def test_an_absurd_number_is_refused_by_its_option(command, option, number, capsys):
+    if number == "1000000000" and option in ("--limit", "--images-per-shard"):
+        pytest.skip("a number that is larger than all images costs nothing")
+    needed = {
+        "caption": ["--model", "m"],
+        "evaluate": ["--model", "m", "--data", "d"],
+        "extract": ["--images", "i", "--backbone", "b", "--output", "o"],
+    }
+    with pytest.raises(SystemExit) as exit_:
+        main([command, *needed[command], option, number])
+    assert exit_.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert option in last and "too large" in last and len(last) < 300

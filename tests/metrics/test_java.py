@@ -82,12 +82,43 @@ def test_meteor_is_exact(java, metric_reference, name):
     assert scores["per_image"]["meteor"] == [expected["per_image"][str(i)]["METEOR"] for i in references]
 
 
-def test_a_program_that_stops_is_reported(pretend_java, monkeypatch, tmp_path):
-    fake = tmp_path / "java"
-    fake.write_text("#!/bin/sh\necho 'Error: could not find the moon' >&2\nexit 1\n")
-    fake.chmod(0o755)
-    (tmp_path / "meteor").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(Meteor, "preflight", classmethod(lambda cls: tmp_path))
-    with pytest.raises(RuntimeError, match="METEOR's Java program stopped: Error: could not find the moon"):
-        Meteor().compute(predictions=["a"], references=[["a"]])
+@pytest.fixture
+def fake_java(pretend_java, monkeypatch, tmp_path):
+    """Returns what puts a shell script in the place of the Java programs."""
+
+    def replace(script):
+        fake = tmp_path / "java"
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+        for metric in (Meteor, Spice):
+            (tmp_path / metric.__name__.lower()).mkdir()
+            monkeypatch.setattr(metric, "preflight", classmethod(lambda cls: tmp_path))
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+
+    return replace
+
+
+WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
+
+
+@pytest.mark.parametrize("metric", [Meteor, Spice])
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'Error: could not find the moon' >&2; exit 1", "could not find the moon"),
+        ("printf '\\377' >&2; exit 1", "stopped"),
+        ("exec sleep 600", "no answer within 1 s"),
+        ("exec cat /dev/zero", "no score|no answer"),
+        ("while read line; do echo moon; done; " + WRITE_SCORES.format("moon"), "no score|no answer"),
+        ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
+        ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
+    ],
+)
+def test_a_program_that_stops_hangs_or_babbles_is_reported(fake_java, monkeypatch, metric, script, reason):
+    fake_java(script)
+    monkeypatch.setattr(metric, "seconds_to_start", 1)
+    monkeypatch.setattr(metric, "seconds_a_caption", 0)
+    with pytest.raises(module.JavaProgramError, match=reason) as error:
+        metric().compute(predictions=["a"], references=[["a"]])
+    assert isinstance(error.value, OSError)
+    assert metric.display_name in str(error.value) and "\n" not in str(error.value)

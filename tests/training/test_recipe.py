@@ -7,10 +7,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_ngsan.bounds import LARGEST_INTEGER
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe
 from hf_ngsan.training.recipe import RecipeError, save_recipe
 
 SECTIONS = CaptioningRecipe.sections()
+
+
+BOMB = "model:\n  a0: &a0 [x, x]\n" + "".join(
+    f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
+)
+"""A value of 9^30 items in a kilobyte."""
 
 
 def write(path, text):
@@ -63,6 +70,15 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ("training: {epochs: true}", ["training.epochs", "whole number"]),
         ("training: {epochs: 0}", ["training.epochs", "at least 1"]),
         ("training: {epochs: null}", ["training.epochs", "whole number"]),
+        ("training: {num_threads: 100000}", ["training.num_threads", "100000", "at most"]),
+        ("data: {captions_per_image: 1000000}", ["data.captions_per_image", "1000000"]),
+        ("training: {seed: 4294967296}", ["training.seed", "4294967296"]),
+        (f"training: {{seed: {'9' * 5000}}}", ["r.yaml", "not valid YAML"]),
+        (f"model: {{a: {'[' * 1000}{']' * 1000}}}", ["r.yaml", "not valid YAML"]),
+        ("model: &a {b: *a}", ["r.yaml", "not valid YAML"]),
+        (BOMB, ["r.yaml", "not valid YAML", "aliases"]),
+        ("model: {a: !!timestamp x}", ["r.yaml", "not valid YAML"]),
+        ("# " + 2**20 * "a", ["r.yaml", "not valid YAML"]),
         ("training: {num_threads: a}", ["training.num_threads", "or null"]),
         ("training: {learning_rate: .nan}", ["training.learning_rate", "nan"]),
         ("training: {learning_rate: true}", ["training.learning_rate", "a number"]),
@@ -96,6 +112,8 @@ def test_a_bad_recipe_is_refused_in_one_sentence(tmp_path, text, words):
         ("training.epoch=3", ["training.epoch", "training.epochs"]),
         ("train.epochs=3", ["'train'", "training"]),
         ("epochs=[", ["not valid YAML"]),
+        ("epochs=" + "9" * 5000, ["epochs", "not valid YAML"]),
+        ("epochs=" + "[" * 1000, ["epochs", "not valid YAML"]),
     ],
 )
 def test_a_bad_override_is_refused_in_one_sentence(tmp_path, override, words):
@@ -127,12 +145,12 @@ def valid_values(entry, annotation):
         return st.tuples(*(valid_values(entry, kind) for kind in typing.get_args(annotation)))
     if annotation is types.NoneType:
         return st.none()
-    minimum, below, choices = (entry.metadata[bound] for bound in ("minimum", "below", "choices"))
+    minimum, maximum, below, choices = (entry.metadata[bound] for bound in ("minimum", "maximum", "below", "choices"))
     if choices:
         return st.sampled_from(choices)
     if annotation is float:
         return st.floats(minimum, below, exclude_max=below is not None, allow_nan=False)
-    return {int: st.integers(minimum), str: st.text(), bool: st.booleans()}[annotation]
+    return {int: st.integers(minimum, maximum or LARGEST_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
 
 
 def sections(kind):
