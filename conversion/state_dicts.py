@@ -182,15 +182,28 @@ def main(
     architectures: Sequence[str],
     convert_weights: Callable[[str, dict[str, torch.Tensor]], Conversion],
     arguments: Sequence[str] | None = None,
+    installed_checkpoint: Callable[[str], str] | None = None,
 ) -> int:
-    """Runs the command line of a conversion script: read, convert, write, tell; returns 0, or 2 after an error."""
+    """Runs the command line of a conversion script: read, convert, write, tell; returns 0, or 2 after an error.
+
+    Args:
+        description, architectures: for `--help`.
+        convert_weights: from an architecture and a state dict to what is saved.
+        arguments: of the command line; those of the process if `None`.
+        installed_checkpoint: from an architecture to the file that is read without `--checkpoint`, which is required
+            if there is no such function.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architecture", required=True, choices=architectures, help="of the checkpoint")
-    parser.add_argument("--checkpoint", required=True, metavar="FILE.pth", help="the weights to convert")
+    parser.add_argument(
+        "--checkpoint", required=installed_checkpoint is None, metavar="FILE.pth", help="the weights to convert"
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the backbone")
     options = parser.parse_args(arguments)
     try:
         check_is_new(options.output)
+        if options.checkpoint is None and installed_checkpoint is not None:
+            options.checkpoint = installed_checkpoint(options.architecture)
         conversion = convert_weights(options.architecture, load_state_dict(options.checkpoint))
         with without_progress_bars():
             save(conversion, options.output)

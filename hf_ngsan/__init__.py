@@ -10,12 +10,17 @@ from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .hub import save_for_hub
+    from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
     from .models.image_processing_captioning import CaptioningImageProcessor
+    from .models.modeling_efficientnet_lite import (
+        NGSANEfficientNetLiteBackbone,
+        NGSANEfficientNetLiteForImageClassification,
+    )
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
@@ -32,12 +37,17 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "auto": ["register_model_type"],
         "hub": ["save_for_hub"],
+        "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
         "models.configuration_ngsan": ["NGSANConfig"],
         "models.configuration_resnext": ["NGSANResNeXtConfig"],
         "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
         "models.configuration_vgg": ["NGSANVGGConfig"],
         "models.configuration_vision": ["VisionConfig"],
         "models.image_processing_captioning": ["CaptioningImageProcessor"],
+        "models.modeling_efficientnet_lite": [
+            "NGSANEfficientNetLiteBackbone",
+            "NGSANEfficientNetLiteForImageClassification",
+        ],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
         "models.modeling_resnext": ["NGSANResNeXtBackbone"],
         "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],

