@@ -12,11 +12,28 @@ from typing import SupportsIndex
 from .files import write_file_atomically
 
 LARGEST_INTEGER = 2**63 - 1
+MOST_DIGITS = 400
+"""Of an integer that is read as such, with its sign; Python itself refuses thousands."""
+
 NOT_BLANK = re.compile(r"[^ \t\n\r]")
 
 
 class CocoFileError(ValueError):
     """A COCO file that cannot be used: the message names the file, the record and the field."""
+
+
+class LongInteger:
+    """An integer of a JSON file that has too many digits to be one."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
+
+    def __repr__(self) -> str:
+        return self.digits
+
+
+def parse_integer(digits: str) -> int | LongInteger:
+    return int(digits) if len(digits) <= MOST_DIGITS else LongInteger(digits)
 
 
 @dataclass(frozen=True)
@@ -34,10 +51,10 @@ class Record:
     def integer(self, field: str) -> int:
         """Returns a field that must be an integer of 64 bits; a CocoFileError says if it is not."""
         value = self.fields.get(field)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int | LongInteger):
             raise self.error(field, "must be an integer")
-        if abs(value) > LARGEST_INTEGER:
-            raise CocoFileError(f"{self.where}: {field} is {value}, which is beyond 64 bits; give a smaller one.")
+        if isinstance(value, LongInteger) or abs(value) > LARGEST_INTEGER:
+            raise CocoFileError(f"{self.where}: {field} is {value!s:.60}, which is beyond 64 bits; give a smaller one.")
         return value
 
     def string(self, field: str) -> str:
@@ -48,10 +65,16 @@ class Record:
         return value
 
     def identifier(self, field: str) -> int | str:
-        """Returns a field that must be an integer or a string; a CocoFileError says if it is not."""
+        """Returns a field that must be an integer or a string; a CocoFileError says if it is not.
+
+        Nor may an integer be longer than `MOST_DIGITS`, or a string hold what no file can store.
+        """
         value = self.fields.get(field)
-        if isinstance(value, bool) or not isinstance(value, int | str):
+        if isinstance(value, bool) or not isinstance(value, int | str | LongInteger):
             raise self.error(field, "must be an integer or a string")
+        if isinstance(value, LongInteger):
+            raise self.error(field, f"may have {MOST_DIGITS} digits at most")
+        check_encodable(str(value), self.where, field)
         return value
 
     def error(self, field: str, demand: str) -> CocoFileError:
@@ -160,7 +183,7 @@ def plain_id(image_id: object, row: int) -> int | str:
 def id_order(image_id: int | str) -> tuple[bool, int, str]:
     """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
     text = str(image_id)
-    is_integer = re.fullmatch("-?[0-9]{1,400}", text) is not None
+    is_integer = len(text) <= MOST_DIGITS and re.fullmatch("-?[0-9]+", text) is not None
     return not is_integer, int(text) if is_integer else 0, text
 
 
@@ -215,11 +238,11 @@ def tidy_caption(annotation: Record) -> str:
     return text
 
 
-def check_encodable(text: str, where: str) -> None:
-    """Raises a CocoFileError for a caption that no file can store."""
+def check_encodable(text: str, where: str, field: str = "caption") -> None:
+    """Raises a CocoFileError for text that no file can store."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise CocoFileError(
-            f"{where}: caption is {text!r:.60}, which holds half of a character and is not UTF-8 text; correct it."
+            f"{where}: {field} is {text!r:.60}, which holds half of a character and is not UTF-8 text; correct it."
         )
 
 
@@ -291,7 +314,7 @@ def read_text(path: str | os.PathLike) -> str:
 
 def parse_values(text: str, path: str | os.PathLike) -> list[tuple[int, object]]:
     """Parses one or more JSON values, one after another, each with the line where it begins."""
-    decoder, values = json.JSONDecoder(), []
+    decoder, values = json.JSONDecoder(parse_int=parse_integer), []
     line, position = 1, 0
     try:
         while match := NOT_BLANK.search(text, position):

@@ -39,7 +39,7 @@ def find_config(name: str | os.PathLike, folder: Path = Path()) -> Path:
         FileNotFoundError: there is neither.
         IsADirectoryError: the name is that of a folder, and of no packaged config.
     """
-    path = folder / name
+    path = folder / os.path.expanduser(name)
     if path.exists() and not path.is_dir():
         return path
     try:

@@ -54,7 +54,7 @@ def find_model_folder(name: str | os.PathLike) -> str:
         FileNotFoundError: no such folder.
         ModelFolderError: a folder without a model.
     """
-    folder = Path(name)
+    folder = Path(os.path.expanduser(name))
     if not folder.exists():
         if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
             return str(name)

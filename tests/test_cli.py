@@ -1,15 +1,18 @@
 """The command line as a whole: help, misuse, modules of the user's, and how it ends."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
-from hf_ngsan.cli import COMMANDS, main
+from hf_ngsan.cli import COMMANDS, build_parser, main
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
+from tests.tasks.tiny import DATA, tiny_sections
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -127,3 +130,30 @@ def test_modules_that_cannot_be_imported(project, capsys):
     assert "./nine_scenes.py" in fails(capsys, *command, "--import", "./nine_scenes.py")
     with pytest.raises(ValueError, match="no_such_module"):
         main([*command, "--debug", "--import", "no_such_module"])
+
+
+def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    [commands] = [action.choices for action in build_parser()._actions if isinstance(action.choices, dict)]
+    paths = re.compile(r"DIR|FILE|SOURCE|IMAGE|\.(json|npz|yaml)")
+    found = {
+        action.option_strings[0] if action.option_strings else action.dest: action.type
+        for parser in commands.values()
+        for action in parser._actions
+        if paths.search(str(action.metavar))
+    }
+    assert {"--output", "--model", "--config", "images", "--per-image", "--save-attention"} <= found.keys()
+    assert {name for name, kind in found.items() if kind is None or kind("~/x") != str(tmp_path / "x")} == set()
+
+
+def test_an_output_folder_in_the_home_folder_is_not_made_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    sections = tiny_sections("~/x", training={"epochs": 1})
+    Path("tiny.yaml").write_text(yaml.safe_dump(sections))
+    prints(capsys, "train", "--config", "tiny.yaml")
+    assert (tmp_path / "home" / "x" / "best").is_dir() and not Path("~").exists()
+    prints(capsys, "references", "--data", DATA["spec"], "--output=~/references.json")
+    assert (tmp_path / "home" / "references.json").is_file() and not Path("~").exists()
+    prints(capsys, "train", "--config", "tiny.yaml", "training.output_dir=~/y", "model.init_from=~/x")
+    assert (tmp_path / "home" / "y" / "best").is_dir() and not Path("~").exists()

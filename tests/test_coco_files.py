@@ -98,3 +98,31 @@ def test_references_that_cannot_be_written_are_explained(tmp_path, image_ids, ca
         write_caption_file(tmp_path / "references.json", image_ids, captions)
     assert not [fact for fact in facts if fact not in str(error.value)], str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+LONG = "7" * 5000
+
+
+@pytest.mark.parametrize("read", [read_results, read_references])
+@pytest.mark.parametrize(
+    ("image_id", "fact"),
+    [(LONG, "777777"), (f"-{LONG}", "-777777"), ('"\\ud800"', r"\\ud800")],
+)
+def test_image_ids_that_are_too_long_or_no_text_are_told_by_file_and_field(tmp_path, read, image_id, fact):
+    path = tmp_path / "file.json"
+    rows = f'[{{"image_id": 1, "caption": "a"}}, {{"image_id": {image_id}, "caption": "a"}}]'
+    path.write_text(rows if read is read_results else f'{{"annotations": {rows}}}')
+    with pytest.raises(CocoFileError, match=fact) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "image_id" in text and "\n" not in text and len(text) < 300
+    text.encode()
+
+
+def test_ids_of_images_that_are_too_long_are_told_by_file_and_field(tmp_path):
+    path = tmp_path / "file.json"
+    path.write_text(f'{{"images": [{{"id": 1}}, {{"id": {LONG}}}]}}')
+    with pytest.raises(CocoFileError, match=r"images\[1\]: id is 777"):
+        images_by_id(read_object(path), path)
+    path.write_text(f'[{{"image_id": {"7" * 100}, "caption": "a"}}, {{"image_id": "{LONG}", "caption": "b"}}]')
+    assert read_results(path) == {int("7" * 100): "a", LONG: "b"}

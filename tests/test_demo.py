@@ -12,7 +12,7 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
-from hf_ngsan.demo import COMPARED, main
+from hf_ngsan.demo import COMPARED, journey, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, SCENES, VARIANTS, scenes_recipe
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.training import Recipe, RecipeError
@@ -177,3 +177,12 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
         == 'hf-ngsan: error: Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.\n'
     )
     assert not (tmp_path / "demo").exists()
+
+
+def test_an_output_that_is_a_file_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(journey, "train_and_compare", None)
+    (tmp_path / "file").write_text("mine")
+    for output in (tmp_path / "file", tmp_path / "file" / "demo"):
+        with pytest.raises(NotADirectoryError, match="file"):
+            journey.main(output=output)
+    assert (tmp_path / "file").read_text() == "mine"

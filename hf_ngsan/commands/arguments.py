@@ -41,6 +41,11 @@ def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable
     return bounded
 
 
+def user_path(text: str) -> str:
+    """Returns a path, in which `~` at the beginning is a home folder, as it is for a shell."""
+    return os.path.expanduser(text)
+
+
 def fraction(text: str) -> float:
     try:
         value = float(text)
@@ -55,6 +60,7 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         required=True,
+        type=user_path,
         metavar="DIR",
         help="folder of a model, folder of a training run (its best model is taken), or name on the Hub",
     )
@@ -99,6 +105,7 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone",
         required=True,
+        type=user_path,
         metavar="ID_OR_DIR",
         help="backbone, detection model, vision encoder, or captioner with one: a folder or a name on the Hub",
     )

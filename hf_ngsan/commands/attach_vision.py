@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
+from .arguments import add_model_argument, add_vision_arguments, check_new_folder, user_path, vision_fields
 
 SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
 EPILOG = """examples:
@@ -17,7 +17,9 @@ feature dimension is compared."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_vision_arguments(parser)
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the captioner with both")
+    parser.add_argument(
+        "--output", required=True, type=user_path, metavar="DIR", help="new folder of the captioner with both"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

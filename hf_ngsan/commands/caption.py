@@ -12,6 +12,7 @@ from .arguments import (
     add_generation_arguments,
     add_model_argument,
     generation_options,
+    user_path,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "images",
         nargs="*",
+        type=user_path,
         metavar="IMAGE",
         help="image files, URLs of images, or folders of images, for a model with a vision encoder",
     )
@@ -41,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_generation_arguments(parser)
     parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
     parser.add_argument(
-        "--save-attention", metavar="DIR", help="write a figure for each image: where each word of its caption looked"
+        "--save-attention",
+        type=user_path,
+        metavar="DIR",
+        help="write a figure for each image: where each word of its caption looked",
     )
     parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
 

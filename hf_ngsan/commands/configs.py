@@ -3,6 +3,7 @@
 import argparse
 
 from ..configs import copy_config, describe_config, packaged_config, packaged_configs
+from .arguments import user_path
 
 SUMMARY = "List the packaged training configs, which `hf-ngsan train --config NAME` takes, or copy one to change it."
 EPILOG = """examples:
@@ -13,7 +14,9 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
-    parser.add_argument("--output", metavar="FILE.yaml", help="of the copy (the last part of NAME, in this folder)")
+    parser.add_argument(
+        "--output", type=user_path, metavar="FILE.yaml", help="of the copy (the last part of NAME, in this folder)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
 
 

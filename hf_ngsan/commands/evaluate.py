@@ -11,6 +11,7 @@ from .arguments import (
     add_model_argument,
     check_output_file,
     generation_options,
+    user_path,
 )
 
 SUMMARY = "Caption a split, score the captions, and print the scores as JSON."
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_data_arguments(parser)
     add_generation_arguments(parser)
-    parser.add_argument("--output", metavar="FILE.json", help="write the captions there, in the COCO result format")
+    parser.add_argument(
+        "--output", type=user_path, metavar="FILE.json", help="write the captions there, in the COCO result format"
+    )
     parser.add_argument(
         "--metrics",
         nargs="+",

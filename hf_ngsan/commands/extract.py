@@ -10,6 +10,7 @@ from .arguments import (
     add_vision_arguments,
     at_most,
     positive_int,
+    user_path,
     vision_fields,
     whole_number,
 )
@@ -34,13 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         required=True,
+        type=user_path,
         metavar="SOURCE",
         help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
     )
     add_vision_arguments(parser)
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the features")
+    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the features")
     parser.add_argument(
-        "--image-folder", metavar="DIR", help="where the images of a COCO file are (its folder, or images/ there)"
+        "--image-folder",
+        type=user_path,
+        metavar="DIR",
+        help="where the images of a COCO file are (its folder, or images/ there)",
     )
     parser.add_argument(
         "--split",

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import DATASETS, add_data_arguments, check_output_file
+from .arguments import DATASETS, add_data_arguments, check_output_file, user_path
 
 SUMMARY = "Write the captions of a dataset into a COCO caption file, which score takes as references."
 EPILOG = f"""examples:
@@ -15,7 +15,7 @@ EPILOG = f"""examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
-    parser.add_argument("--output", required=True, metavar="FILE.json", help="the file to write")
+    parser.add_argument("--output", required=True, type=user_path, metavar="FILE.json", help="the file to write")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .arguments import check_output_file
+from .arguments import check_output_file, user_path
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
@@ -23,10 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predictions",
         required=True,
+        type=user_path,
         metavar="RESULTS.json",
         help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
     )
-    parser.add_argument("--references", metavar="CAPTIONS.json", help="COCO captions of the same split, or JSON lines")
+    parser.add_argument(
+        "--references", type=user_path, metavar="CAPTIONS.json", help="COCO captions of the same split, or JSON lines"
+    )
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -37,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--document-frequency",
+        type=user_path,
         metavar="FILE.npz",
         help="document frequencies for CIDEr (DocumentFrequency.save); default: those of the references",
     )
-    parser.add_argument("--per-image", metavar="FILE.json", help="also write the values of each image")
+    parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the values of each image")
     parser.add_argument(
         "--check-server-format",
         action="store_true",

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import DATASETS, add_launch_argument
+from .arguments import DATASETS, add_launch_argument, user_path
 
 if TYPE_CHECKING:
     from ..training import Recipe
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         required=True,
+        type=user_path,
         metavar="FILE",
         help="training config: a YAML file, or the name of one that the package brings, such as ngsan/scenes",
     )

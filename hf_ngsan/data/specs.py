@@ -91,4 +91,4 @@ def parse_value(spec: str, key: str, value: str, kind: type) -> int | bool | str
     try:
         return kind(value)
     except ValueError:
-        raise DataError(f"In the dataset {spec!r}, {key} is {value!r}; it must be a whole number.") from None
+        raise DataError(f"In the dataset {spec!r}, {key} is {value!r:.60}; it must be a whole number.") from None

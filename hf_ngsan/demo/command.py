@@ -1,6 +1,7 @@
 """The command `hf-ngsan demo`."""
 
 import argparse
+import os
 
 SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions and a figure."
 EPILOG = """examples:
@@ -9,7 +10,13 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
+    parser.add_argument(
+        "--output",
+        type=os.path.expanduser,
+        default="runs/demo",
+        metavar="DIR",
+        help="folder of the results (%(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of scenes and weights (%(default)s)")
     parser.add_argument("--retrain", action="store_true", help="train again what is trained already")
 

@@ -9,7 +9,7 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..files import replace_folder_contents, write_text_atomically
+from ..files import check_place, replace_folder_contents, write_text_atomically
 from ..hub import save_for_hub
 from ..loading import load_captioner
 from ..tasks.caption_rows import load_rows
@@ -55,10 +55,12 @@ def main(
 
     Raises:
         RecipeError: the folder holds captioners of another recipe.
+        OSError: the folder is a file, or cannot be written to.
         MissingPlotsError: matplotlib is not installed.
     """
     check_matplotlib()
     output = Path(output)
+    check_place(output / "captions.json")
     recipes = {
         name: scenes_recipe(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
         for name in COMPARED

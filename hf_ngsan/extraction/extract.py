@@ -19,7 +19,7 @@ from ..files import TEMPORARY_PREFIX, FileStamp
 from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
-from .image_list import ImageList, list_images
+from .image_list import ImageList, check_split, list_images
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images
 from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
@@ -112,6 +112,7 @@ def extract_features(
         raise ExtractionError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if min(batch_size, images_per_shard or 1) < 1:
         raise ExtractionError(f"batch_size is {batch_size}, images_per_shard {images_per_shard}; both must be above 0.")
+    check_split(split)
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder = FeatureFolder(output)

@@ -145,8 +145,9 @@ def list_images(
         split: of a dataset, which needs one.
 
     Raises:
-        ExtractionError: there are no images, or the file cannot be used.
+        ExtractionError: there are no images, the file cannot be used, or the split has no name.
     """
+    check_split(split)
     if is_dataset(source):
         if image_folder is not None:
             raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a dataset; leave it out.")
@@ -164,6 +165,15 @@ def list_images(
         return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
     except CocoFileError as error:
         raise ExtractionError(str(error)) from None
+
+
+def check_split(split: str | None) -> None:
+    """Raises an ExtractionError for the name of a split that is empty or cannot be stored."""
+    if split is None:
+        return
+    if not split.strip():
+        raise ExtractionError(f"The split is {split!r}; name it, such as train, or leave it out.")
+    check_text(split, f"The split {split!r}")
 
 
 def is_dataset(source: str | os.PathLike) -> bool:

@@ -1,6 +1,7 @@
 """Configuration of a vision encoder: from pixels to visual tokens."""
 
 import copy
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,8 @@ def has_model(model_type: str, purpose: str) -> bool:
 
 def lasting_name(name: str | PathLike) -> str:
     """Returns a folder's absolute path, which is right in any working directory; a name on the Hub as it is."""
-    return str(Path(name).absolute() if Path(name).is_dir() else name)
+    folder = Path(os.path.expanduser(name))
+    return str(folder.absolute() if folder.is_dir() else name)
 
 
 def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:

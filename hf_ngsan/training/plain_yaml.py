@@ -1,6 +1,7 @@
 """YAML of plain values, which stays small when its aliases are written out."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,18 @@ class PlainYAMLError(ValueError):
     def __init__(self, reason: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(" ".join(reason.split()))
         self.line = mark and mark.line + 1
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Reads values of which one that Python refuses, such as a number of thousands of digits, is told by its line."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except PlainYAMLError:
+            raise
+        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+            raise PlainYAMLError(f"a value cannot be read: {error}", node.start_mark) from None
 
 
 def read_yaml(path: Path) -> object:
@@ -40,7 +53,7 @@ def parse_yaml(text: str) -> object:
     """
     if len(text) > LARGEST_FILE:
         raise PlainYAMLError(f"it has more than {LARGEST_FILE:,} characters")
-    loader = yaml.SafeLoader(text)
+    loader = PlainLoader(text)
     node = None
     try:
         node = loader.get_single_node()
@@ -56,8 +69,6 @@ def parse_yaml(text: str) -> object:
         raise PlainYAMLError(
             getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
         ) from None
-    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:  # of a tag or a number
-        raise PlainYAMLError(f"a value cannot be read: {error}") from None
     finally:
         loader.dispose()
 

@@ -67,6 +67,8 @@ class Recipe:
         for name, values in sections.items():
             if not isinstance(values, Mapping):
                 raise RecipeError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
+            for key, value in values.items():
+                check_encodable(value, f"{where}: {name}.{key}")
         parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
         return cls(model=dict(sections.get("model", {})), **parsed)
 
@@ -76,7 +78,7 @@ class Recipe:
 
     @property
     def output_dir(self) -> Path:
-        return Path(self.training.output_dir or "runs/model")
+        return Path(os.path.expanduser(self.training.output_dir or "runs/model"))
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
         """Returns the keys whose values differ and would make a resumed run another run, as `section.key` texts.
@@ -140,6 +142,17 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
     if bounds["below"] is not None and value >= bounds["below"]:
         raise RecipeError(f"{where} must be below {bounds['below']}, not {value!r}.")
     return value
+
+
+def check_encodable(value: Any, where: str) -> None:
+    """Raises a RecipeError for text in a value that no file can store."""
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            check_encodable(item, where)
+    elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise RecipeError(f"{where} is {value!r:.60}, which is not UTF-8 text; correct it.")
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:

@@ -388,3 +388,12 @@ def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeyp
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".incomplete-lock"), pytest.raises(ExtractionError, match="Another extraction"):
         extract(photos, tmp_path / "out")
+
+
+@pytest.mark.parametrize("split", ["", "  ", "\ud800"])
+def test_a_split_without_a_name_is_refused(tmp_path, photos, split):
+    for take in (lambda: list_images(photos, split=split), lambda: extract(list_images(photos), tmp_path, split=split)):
+        with pytest.raises(ExtractionError, match="split") as caught:
+            take()
+        str(caught.value).encode()
+    assert not list(tmp_path.iterdir())

@@ -202,3 +202,29 @@ def test_only_keys_that_change_the_result_forbid_resuming():
     cosine = changed(schedule="cosine")
     longer = dataclasses.replace(cosine, training=dataclasses.replace(cosine.training, epochs=99))
     assert cosine.changes_that_break_resuming(longer) == ["training.epochs"]
+
+
+def test_numbers_and_text_that_nobody_can_store_are_told_by_their_keys(tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text(f"training:\n  epochs: 3\n  seed: {'7' * 5000}\n")
+    with pytest.raises(RecipeError, match=r"long\.yaml, line 3"):
+        load_recipe(file)
+    with pytest.raises(RecipeError, match=r"training\.seed"):
+        load_recipe("ngsan/scenes", [f"training.seed={'7' * 5000}"])
+    for key in ("training.output_dir", "data.spec", "model.hidden_size"):
+        section, name = key.split(".")
+        file.write_text(f'{section}:\n  {name}: "a\\uD800"\n')
+        with pytest.raises(RecipeError, match=rf"long\.yaml: {key} is") as caught:
+            load_recipe(file)
+        str(caught.value).encode()
+    file.write_text('model:\n  vision_config:\n    pretrained: "a\\uD800"\n')
+    with pytest.raises(RecipeError, match=r"model\.vision_config"):
+        load_recipe(file)
+
+
+def test_the_home_folder_of_the_user_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("training:\n  seed: 7\n")
+    (tmp_path / "yours.yaml").write_text("base: ~/mine.yaml\n")
+    recipe = load_recipe("~/yours.yaml", ["training.output_dir=~/x"])
+    assert recipe.output_dir == tmp_path / "x" and recipe.training.seed == 7

@@ -206,7 +206,7 @@ def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
         RewardError: no such file, a file of another kind, or frequencies of text.
     """
     try:
-        frequency = DocumentFrequency.load(path)
+        frequency = DocumentFrequency.load(os.path.expanduser(path))
     except (OSError, ValueError) as error:
         raise RewardError(str(error)) from error
     if frequency.vocabulary is not None:
