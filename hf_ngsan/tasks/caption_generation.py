@@ -1,7 +1,6 @@
 """Captions for rows of the feature contract, on one process or several."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -37,7 +36,7 @@ def generate_captions(
     """
 
     def caption(indices: range) -> list[str]:
-        return caption_batch(model, processor, take(rows, indices), accelerator, **generate_arguments)
+        return caption_batch(model, processor, take(rows, indices), **generate_arguments)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 
@@ -69,7 +68,6 @@ def complete_captions(
             model,
             processor,
             take(rows, indices),
-            accelerator,
             prefixes=prefixes,
             num_beams=1,
             length_penalty=None,
@@ -83,7 +81,6 @@ def caption_batch(
     model: PreTrainedModel,
     processor: ProcessorMixin,
     batch: Sequence[dict],
-    accelerator: Accelerator | None = None,
     prefixes: Sequence[str] | None = None,
     **generate_arguments: Any,
 ) -> list[str]:
@@ -92,10 +89,9 @@ def caption_batch(
     Args:
         model, processor, generate_arguments: see [`generate_captions`].
         batch: rows.
-        accelerator: for its mixed precision.
         prefixes: what the caption of each row shall begin with; it is part of the caption.
     """
     inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
-    with torch.inference_mode(), accelerator.autocast() if accelerator else nullcontext():
+    with torch.inference_mode():
         ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)

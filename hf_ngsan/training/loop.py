@@ -31,6 +31,7 @@ from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
 from .output_folder import RECIPE_FILE, claim_files
+from .precision import full_precision
 from .progress_display import ProgressDisplay
 from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
@@ -143,7 +144,7 @@ class TrainingLoop:
     def evaluate_start(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> None:
         """Keeps a trained model that is trained further as the best one until another is better."""
         self.model.eval()
-        entry = {"epoch": 0, **evaluate(self.bare_model)}
+        entry = {"epoch": 0, **self.scores(evaluate)}
         self.keep_if_best(entry)
         metric = self.recipe.evaluation.metric
         logger.info("Before this training: %s %.4f.", metric, entry[metric])
@@ -327,7 +328,7 @@ class TrainingLoop:
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
             if self.evaluate is not None and self.time_to_evaluate():
-                entry.update(self.evaluate(self.bare_model))
+                entry.update(self.scores(self.evaluate))
                 self.keep_if_best(entry)
             self.save_model_as("last")
         entry |= {"seconds": round(seconds, 2), f"{self.unit}_per_second": round(num_rows / seconds, 1)}
@@ -338,6 +339,10 @@ class TrainingLoop:
         progress.sums = {}
         self.report(entry)
         self.save_checkpoint()
+
+    def scores(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> dict[str, float]:
+        with full_precision(self.bare_model):
+            return evaluate(self.bare_model)
 
     def time_to_evaluate(self) -> bool:
         epoch = self.progress.stage_epoch + 1

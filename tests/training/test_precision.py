@@ -1,0 +1,58 @@
+"""Scores of an evaluation are those of the saved model, in whatever precision the model is trained."""
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState, PartialState
+
+from hf_ngsan.data import load_data
+from hf_ngsan.data.collator import visual_arguments
+from hf_ngsan.loading import load_captioner
+from hf_ngsan.tasks import captioning, train
+from hf_ngsan.training.precision import full_precision
+from tests.tasks.tiny import tiny_recipe
+
+
+@pytest.fixture(autouse=True)
+def clean_state():
+    """Accelerate has one precision for a process, and other tests train with another."""
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+    yield
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+
+
+def test_a_prepared_model_computes_as_it_does_alone_inside_the_block():
+    torch.manual_seed(0)
+    model, inputs = torch.nn.Linear(64, 64), torch.randn(8, 64)
+    alone = model(inputs)
+    accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+    bare = accelerator.unwrap_model(accelerator.prepare(model))
+    mixed = bare(inputs)
+    assert not torch.equal(mixed, alone)
+    with pytest.raises(KeyError), full_precision(bare):
+        assert torch.equal(bare(inputs), alone)
+        raise KeyError
+    assert torch.equal(bare(inputs), mixed)
+
+
+def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeypatch):
+    rows = load_data("scenes:size=30,seed=3", "validation")
+    seen = []
+
+    def logits(model, processor) -> torch.Tensor:
+        inputs = processor(**visual_arguments([rows[0]]))
+        with torch.inference_mode():
+            return model(**inputs, decoder_input_ids=torch.tensor([[1, 4, 5]])).logits
+
+    evaluate = captioning.evaluate_captioner
+
+    def recorded(model, processor, *arguments, **options):
+        seen.append(logits(model, processor))
+        return evaluate(model, processor, *arguments, **options)
+
+    monkeypatch.setattr(captioning, "evaluate_captioner", recorded)
+    train(tiny_recipe(tmp_path / "run", training={"mixed_precision": "bf16", "epochs": 1}))
+    model, processor = load_captioner(tmp_path / "run" / "last")
+    assert torch.equal(seen[-1], logits(model, processor))
