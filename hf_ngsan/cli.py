@@ -10,8 +10,8 @@ from types import ModuleType
 
 from . import __version__
 from .data import describe_readers
-from .launching import launch_processes
-from .messages import sentence
+from .launching import has_lost_another, launch_processes, tell_error
+from .messages import FULL_DISK, errno_of, is_out_of_memory, sentence
 from .user_modules import import_user_module
 from .visualization import MissingPlotsError
 
@@ -28,7 +28,8 @@ COMMANDS = {
 }
 """Modules of the commands. Each has `SUMMARY`, `EPILOG`, `add_arguments(parser)` and `run(options)`, which returns an
 exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
-be found soon: before several processes start and all tell them."""
+be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
+memory runs out."""
 DESCRIPTION = "Geometry-aware image captioning: train, evaluate and use captioners. Every command has --help."
 EXAMPLES = """examples:
   hf-ngsan demo
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
+    options = argparse.Namespace()
     try:
         for name in common.modules:
             import_user_module(name, "--import")
@@ -58,11 +60,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as head, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError, MissingPlotsError) as error:
+    except Exception as error:
         if common.debug:
             raise
-        print(f"hf-ngsan: error: {sentence(error)}", file=sys.stderr)
+        if is_out_of_memory(error):
+            tell_error(f"Memory has run out; {to_save_memory(options)}end other programs.")
+        elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
+            tell_error(sentence(error))
+        elif not has_lost_another(error):
+            raise
         return 2
+
+
+def to_save_memory(options: argparse.Namespace) -> str:
+    """Returns what a user can do against a lack of memory, as the beginning of a sentence."""
+    if hasattr(options, "batch_size"):
+        return "use a smaller --batch-size, or "
+    return getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", "")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -5,9 +5,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from .messages import errno_of
 
 MANIFEST = "manifest.json"
 TEMPORARY_PREFIX = ".incomplete-"
@@ -46,7 +49,7 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(temporary, "wb") as file:
+        with naming(path), open(temporary, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -65,11 +68,7 @@ def write_folder_atomically(target: Path, write: Callable[[Path], object], manif
         manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
     """
     target = file_behind(target)
-    temporary = fill_temporary_folder(target, write)
-    if manifest:
-        sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)}
-        write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
-    flush_files_to_disk(temporary)
+    temporary = fill_temporary_folder(target, write, manifest)
     shutil.rmtree(target, ignore_errors=True)
     rename_durably(temporary, target)
 
@@ -81,7 +80,6 @@ def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> No
     or the new one.
     """
     temporary = fill_temporary_folder(target, write)
-    flush_files_to_disk(temporary)
     if not target.exists():
         rename_durably(temporary, target)
     else:
@@ -149,12 +147,18 @@ def check_place(path: Path) -> None:
         raise PermissionError(f"{path} cannot be made: {folder} cannot be written to; choose another place.")
 
 
-def fill_temporary_folder(target: Path, write: Callable[[Path], object]) -> Path:
+def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifest: bool = False) -> Path:
     temporary = temporary_path(target)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        write(temporary)
+        with naming(target):
+            write(temporary)
+            if manifest:
+                sizes = {file.name: file.stat().st_size for file in list_files(temporary)}
+                sums = {name: {"bytes": size, "sha256": sha256(temporary / name)} for name, size in sizes.items()}
+                write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
+            flush_files_to_disk(temporary)
     except (Exception, KeyboardInterrupt):
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -183,6 +187,18 @@ def file_behind(path: Path) -> Path:
             "place."
         )
     return target
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raises an OSError that names the file or folder for any error inside the `with` block that is one of the disk."""
+    try:
+        yield
+    except Exception as error:
+        number = errno_of(error)
+        if number is None or getattr(error, "filename", None) is not None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def temporary_path(path: Path) -> Path:

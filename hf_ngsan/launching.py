@@ -5,9 +5,12 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MESSAGES = "HF_NGSAN_MESSAGES"
+"""Environment variable: the folder where each of several processes leaves what is wrong, which is then told once."""
 SECONDS_BETWEEN_LOOKS = 0.5
 """After which a process looks again whether the one that started it is still there."""
 
@@ -104,8 +109,40 @@ def leave_process_group() -> None:
     PartialState().destroy_process_group()
 
 
+def tell_error(sentence: str) -> None:
+    """Prints what is wrong; one of several processes leaves it to the one that started them, which prints it once."""
+    folder = os.environ.get(MESSAGES)
+    if folder is not None:
+        with suppress(OSError):
+            Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(sentence, encoding="utf-8")
+            return
+    print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+
+
+def has_lost_another(error: Exception) -> bool:
+    """Returns whether an error says that another process of the same command has ended, which has said why."""
+    if "WORLD_SIZE" not in os.environ or not isinstance(error, RuntimeError):
+        return False
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or "gloo" in str(error)
+
+
 def torchrun() -> int:
-    """Runs the command `torchrun`; returns the exit code of the process that failed first, or 0."""
+    """Runs the command `torchrun`; prints what is wrong in its processes, the same sentence once.
+
+    Returns:
+        The exit code of the process that failed first, or 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
+        os.environ[MESSAGES] = folder
+        code = run_processes()
+        for sentence in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
+            print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+    return code
+
+
+def run_processes() -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main

@@ -1,6 +1,11 @@
 """How commands and scripts tell errors."""
 
+import errno
+import os
 import re
+from collections.abc import Iterator
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 LONGEST_SENTENCE = 2_000
 """Characters that are shown of a message, which may quote a value of somebody's file."""
@@ -8,10 +13,49 @@ LONGEST_SENTENCE = 2_000
 
 def sentence(error: Exception) -> str:
     """Returns what an error says, in one line; for one of the operating system the file and the reason."""
+    number = errno_of(error)
+    if number in FULL_DISK:
+        places = [f"{one.filename}: " for one in chain(error) if isinstance(one, OSError) and one.filename]
+        return (
+            f"{''.join(places[:1])}{os.strerror(number)}. Free some there and run the same command again; training "
+            "continues with --resume."
+        )
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     text = " ".join(str(error).split())
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, the one that caused it or that it was raised upon, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def errno_of(error: Exception) -> int | None:
+    """Returns the number of the operating system's error that is behind an error, if any.
+
+    Libraries that write files without Python, such as safetensors, only tell it in words.
+    """
+    for one in chain(error):
+        if isinstance(one, OSError) and one.errno is not None:
+            return one.errno
+        told = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(one))
+        if told:
+            return int(told[1] or told[2])
+    return None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Returns whether an error, or one behind it, says that the memory of the machine or of a device does not do."""
+    return any(
+        isinstance(one, MemoryError)
+        or type(one).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
+        or "DefaultCPUAllocator" in str(one)
+        or getattr(one, "errno", None) == errno.ENOMEM
+        for one in chain(error)
+    )
 
 
 def type_and_reason(error: Exception) -> str:

@@ -16,6 +16,9 @@ EPILOG = f"""examples:
   hf-ngsan train --config ngsan/scenes --stage auto
 
 {DATASETS}"""
+TO_SAVE_MEMORY = (
+    "continue with --resume and a higher training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +58,8 @@ def run(options: argparse.Namespace) -> None:
     result = train(recipe, resume=options.resume, overwrite=options.overwrite)
     if is_main_process():
         score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
-        print(f"The best model{score} is in {result.best_dir}.")
+        if result.best_dir.is_dir():
+            print(f"The best model{score} is in {result.best_dir}.")
     leave_process_group()
 
 

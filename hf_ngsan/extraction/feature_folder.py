@@ -27,6 +27,7 @@ from ..files import (
     flush_to_disk,
     is_empty,
     is_unchanged,
+    naming,
     rename_durably,
     stamp_of,
     temporary_path,
@@ -324,15 +325,17 @@ class ShardWriter:
         self.num_rows = 0
 
     def write(self, row: Mapping) -> None:
-        self.writer.write(row)
+        with naming(self.file):
+            self.writer.write(row)
         self.num_rows += 1
 
     def commit(self, skipped: list[dict], images: dict[str, FileStamp]) -> None:
         """Flushes, renames and records the shard, in this order."""
         stamp = FileStamp(0, 0, "")
         if self.num_rows:
-            self.writer.finalize()
-            flush_to_disk(self.temporary)
+            with naming(self.file):
+                self.writer.finalize()
+                flush_to_disk(self.temporary)
             stamp = stamp_of(self.temporary)
             rename_durably(self.temporary, self.file)
         else:

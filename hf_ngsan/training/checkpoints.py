@@ -76,10 +76,15 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"))
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Adds the checkpoint of an update, complete or not at all, then remove those that are too many."""
+        """Adds the checkpoint of an update, complete or not at all, then removes those that are too many."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_folder_atomically(self.folder / f"step-{step:09d}", write)
-        for old in self.all()[: -self.keep]:
+        newest = self.folder / f"step-{step:09d}"
+        write_folder_atomically(newest, write)
+        self.remove_older(newest)
+
+    def remove_older(self, newest: Path) -> None:
+        """Deletes the checkpoints before an intact one, except as many as are kept with it."""
+        for old in [folder for folder in self.all() if folder <= newest][: -self.keep]:
             doomed = old.with_name(f"{TEMPORARY_PREFIX}{old.name}")
             os.rename(old, doomed)
             shutil.rmtree(doomed)
@@ -118,7 +123,8 @@ def write_checkpoint(
     """Fills a folder with the state of a run. `data` tells the training data from any other."""
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
-    torch.save(states, folder / "optimizer.pt")
+    with open(folder / "optimizer.pt", "wb") as file:  # else PyTorch does not say why it cannot write
+        torch.save(states, file)
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
     state = {"progress": asdict(progress), "data": data, "num_threads": torch.get_num_threads()}

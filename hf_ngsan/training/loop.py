@@ -125,6 +125,8 @@ class TrainingLoop:
         if folder is None:
             return False
         self.progress = read_checkpoint(folder, self.data_identity, **self.trained_objects())
+        if self.accelerator.is_main_process:
+            self.checkpoints.remove_older(folder)  # of a run that was killed before it did
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
         return True
 

@@ -80,7 +80,9 @@ class TrainingSettings(ScheduleSettings):
     seed: int = setting(0, "of weights, order of rows, what is drawn of them, and dropout", minimum=0)
     batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
     drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
-    gradient_accumulation_steps: int = setting(1, "parts a batch is cut into to save memory", minimum=1)
+    gradient_accumulation_steps: int = setting(
+        1, "parts a batch is cut into to save memory", minimum=1, free_on_resume=True
+    )
     vision_learning_rate: float | None = setting(
         None, "peak learning rate of a vision encoder that is not frozen; null = learning_rate", minimum=0.0
     )
@@ -115,4 +117,6 @@ class EvaluationSettings:
         1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
     )
     metric: str = setting("loss", "score of the validation split that chooses the best model")
-    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, maximum=LARGEST_BATCH)
+    batch_size: int = setting(
+        64, "rows evaluated together in one process", minimum=1, maximum=LARGEST_BATCH, free_on_resume=True
+    )

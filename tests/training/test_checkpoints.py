@@ -96,3 +96,14 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     write(tmp_path, 1, trained(seed=0))
     with pytest.raises(CheckpointError, match="does not fit the model"):
         read_checkpoint(tmp_path / "step-000000001", DATA, **trained(seed=0, width=5))
+
+
+def test_a_checkpoint_too_many_of_a_killed_run_goes_and_none_that_may_be_needed(tmp_path):
+    for step in range(1, 6):
+        write_checkpoint_of(tmp_path, step)
+    Checkpoints(tmp_path, keep=2).remove_older(tmp_path / "step-000000004")
+    assert [path.name[-1] for path in Checkpoints(tmp_path).all()] == ["3", "4", "5"]
+
+
+def write_checkpoint_of(folder, step):
+    Checkpoints(folder, keep=9).save(step, lambda path: (path / "progress.json").write_text("{}"))

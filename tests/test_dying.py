@@ -1,0 +1,158 @@
+"""Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been."""
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_ngsan.cli import main
+from tests.dying import DIED, in_process, workers
+from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.tasks.tiny import tiny_sections
+
+pytestmark = pytest.mark.slow
+
+PRELOADED = ["tests.test_dying", "hf_ngsan.training.run", "hf_ngsan.tasks.captioning", "hf_ngsan.extraction.extract"]
+PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.new_captioners", "torch.utils.tensorboard"]
+NUM_DOUBLE_KILLS = 20
+
+
+def train(folder: Path) -> int:
+    return main(["train", "--config", str(folder / "tiny.yaml"), "--resume"])
+
+
+def extract(folder: Path) -> int:
+    """Features of one folder of photos, and those of another one added to them."""
+    options = ["--backbone", str(folder / "vision"), "--output", "features", "--batch-size", "2", "--num-workers", "0"]
+    options += ["--images-per-shard", "4"]
+    for split in ("train", "test"):
+        code = main(["extract", "--images", str(folder / split), "--split", split, *options])
+        if code:
+            return code
+    return 0
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """The files that a run or an extraction has left, without times."""
+    files = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = file.relative_to(folder).as_posix()
+        if "/tensorboard/" not in name:
+            files[name] = comparable(file)
+    return files
+
+
+def comparable(file: Path) -> object:
+    if file.name == "history.jsonl":
+        return [without_times(json.loads(line)) for line in file.read_text().splitlines()]
+    if file.name == "manifest.json":
+        return sorted(json.loads(file.read_text()))
+    if file.name == "progress.json" or file.parent.name == "records":
+        return without_times(json.loads(file.read_text()))
+    return file.read_bytes()
+
+
+def without_times(value: object) -> object:
+    if isinstance(value, list):
+        return [without_times(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: without_times(entry) for key, entry in value.items() if "second" not in key and key != "mtime_ns"}
+    return value
+
+
+def differences(folder: Path, expected: dict) -> list[str]:
+    found = outcome(folder)
+    return [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+
+
+def killed_and_resumed(work, place: Path, fatal: tuple[int, ...], expected: dict) -> tuple[bool, str]:
+    """Kills the work at operations, one run after the other, and resumes it.
+
+    A run may come to its end before the operation: TensorBoard writes in a thread of its own, so now and then it
+    writes less often.
+
+    Returns:
+        Whether it was killed, and what went wrong, if anything.
+    """
+    name = "-".join(map(str, fatal))
+    folder = place / name
+    codes = [in_process(work, folder, operation) for operation in fatal]
+    codes.append(in_process(work, folder))
+    log = folder.with_suffix(".log")
+    if any(code not in (0, DIED) for code in codes) or codes[-1] != 0:
+        return DIED in codes, f"killed at {name}: exit codes {codes}: {log.read_text()[-600:]}"
+    wrong = differences(folder, expected)
+    return DIED in codes, f"killed at {name}: {', '.join(wrong)} differ" if wrong else ""
+
+
+def undisturbed(work, place: Path) -> tuple[list[str], dict]:
+    """Returns the operations and the outcome of work that nothing ends."""
+    code = in_process(work, place / "straight", record=place / "operations.json")
+    assert code == 0, (place / "straight.log").read_text()
+    return json.loads((place / "operations.json").read_text()), outcome(place / "straight")
+
+
+def kill_everywhere(work, place: Path) -> None:
+    """Kills work at every operation, and at two random ones in a row."""
+    with workers(*PRELOADED) as pool:
+        operations, expected = pool.submit(undisturbed, work, place).result()
+        seen = "\n".join(operations)
+        assert all(Path(name).name in seen for name in expected), sorted(expected)
+        numbers = random.Random(0)
+        moments = [(number,) for number in range(1, len(operations) + 1)]
+        moments += [tuple(numbers.randint(1, len(operations)) for _ in range(2)) for _ in range(NUM_DOUBLE_KILLS)]
+        task = partial(killed_and_resumed, work, place, expected=expected)
+        results = list(pool.map(task, moments))
+    assert sum(was_killed for was_killed, _ in results) > 0.95 * len(moments)
+    problems = [
+        f"{problem} (operation: {operations[moment[0] - 1]})"
+        for moment, (_, problem) in zip(moments, results, strict=True)
+        if problem
+    ]
+    assert not problems, f"{len(problems)} of {len(moments)}:\n" + "\n".join(problems)
+
+
+@pytest.fixture(autouse=True)
+def single_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def write_training(folder: Path) -> None:
+    """A run with a new best model in both stages, more checkpoints than are kept, and some within an epoch."""
+    sections = tiny_sections(
+        Path("run"),
+        data={"spec": "scenes:size=10,validation=2,seed=3"},
+        training={
+            "stage": "auto",
+            "epochs": 1,
+            "save_every_steps": 1,
+            "learning_rate": 0.03,
+            "ema_decay": 0.5,
+            "tracker": "tensorboard",
+        },
+        self_critical={"epochs": 1, "learning_rate": 0.03, "samples_per_image": 2, "max_new_tokens": 6},
+        evaluation={"metric": "bleu_1", "max_new_tokens": 6, "num_beams": 1, "batch_size": 8},
+    )
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(sections))
+
+
+def write_extraction(folder: Path) -> None:
+    """Two splits of photos, of which one cannot be read, and a vision encoder."""
+    write_photos(folder / "train", 9)
+    (folder / "train" / "000004.png").write_bytes(b"")
+    write_photos(folder / "test", 5, first=50)
+    tiny_vision().save_pretrained(folder / "vision")
+    tiny_processor().save_pretrained(folder / "vision")
+
+
+def test_training_killed_at_every_operation(tmp_path):
+    write_training(tmp_path)
+    kill_everywhere(partial(train, tmp_path), tmp_path)
+
+
+def test_extraction_killed_at_every_operation(tmp_path):
+    write_extraction(tmp_path)
+    kill_everywhere(partial(extract, tmp_path), tmp_path)

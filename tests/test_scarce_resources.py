@@ -1,0 +1,169 @@
+"""A disk that is full and memory that runs out: one sentence, nothing half written, and work that can be continued."""
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from hf_ngsan.cli import main
+from hf_ngsan.files import write_file_atomically, write_folder_atomically
+from hf_ngsan.messages import errno_of, is_out_of_memory, sentence
+from hf_ngsan.training.loop import TrainingLoop
+from tests.commands.running import fails
+from tests.dying import in_process, workers
+from tests.tasks.tiny import tiny_sections
+from tests.test_dying import PRELOADED, differences, extract, outcome, train, write_extraction, write_training
+
+NO_SPACE = os.strerror(errno.ENOSPC)
+RESERVE = 64 * 2**20
+NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system of its own in memory, whose size `resize` changes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def resize(disk: Path, num_bytes: int) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={num_bytes}", str(disk)], check=True)
+
+
+def errors_in(log: Path) -> list[str]:
+    """What a command has written to the screen, less its messages on the way."""
+    text = log.read_text()
+    assert "Traceback" not in text, text
+    return [line for line in text.splitlines() if "hf-ngsan: error:" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["training", "extraction"])
+def test_a_full_disk_is_told_in_one_sentence_and_the_work_continues_once_there_is_space(tmp_path, small_disk, work):
+    {"training": write_training, "extraction": write_extraction}[work](tmp_path)
+    command = partial({"training": train, "extraction": extract}[work], tmp_path)
+    with workers(*PRELOADED) as pool:
+        assert pool.submit(in_process, command, tmp_path / "straight").result() == 0
+        expected = outcome(tmp_path / "straight")
+        largest = 1.5 * sum(file.stat().st_size for file in (tmp_path / "straight").rglob("*") if file.is_file())
+        sizes = [int(largest * part / 12) for part in range(1, 12)]
+        codes = []
+        for size in sizes:
+            folder, log = small_disk / str(size), tmp_path / f"{size}.log"
+            resize(small_disk, size)
+            codes.append(pool.submit(in_process, command, folder, log=log).result())
+            if codes[-1]:
+                [error] = errors_in(log)
+                assert codes[-1] == 2 and NO_SPACE in error, log.read_text()
+            resize(small_disk, RESERVE)
+            assert pool.submit(in_process, command, folder, log=log).result() == 0, log.read_text()
+            assert differences(folder, expected) == []
+            shutil.rmtree(folder)
+    assert codes.count(2) >= 5
+
+
+@NEEDS_FULL
+def test_whatever_writes_a_file_the_full_disk_is_told_with_its_name(tmp_path):
+    from safetensors.torch import save
+    from tokenizers import Tokenizer, models
+
+    def write_tokenizer(folder):
+        Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save("/dev/full")
+
+    def write_tensors(folder):
+        with open("/dev/full", "wb") as file:
+            file.write(save({"a": torch.zeros(9)}))
+
+    def write_states(folder):
+        with open("/dev/full", "wb") as file:
+            torch.save({"a": torch.zeros(9)}, file)
+
+    for write in (write_tokenizer, write_tensors, write_states):
+        with pytest.raises(OSError) as caught:
+            write_folder_atomically(tmp_path / "target", write)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "target"))
+        with pytest.raises(OSError) as caught:
+            write_file_atomically(tmp_path / "file", write)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "file"))
+        told = sentence(caught.value)
+        assert str(tmp_path / "file") in told and NO_SPACE in told and "--resume" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_operating_systems_error_is_found_behind_others():
+    assert errno_of(OSError(errno.EDQUOT, "quota")) == errno.EDQUOT
+    assert errno_of(RuntimeError("I/O error: No space left on device (os error 28)")) == 28
+    assert errno_of(shutil.Error([("a", "b", "[Errno 28] No space left on device")])) == 28
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "full")
+        finally:
+            raise RuntimeError("unexpected pos 704 vs 598")
+    except RuntimeError as error:
+        assert errno_of(error) == errno.ENOSPC
+    assert errno_of(ValueError("28")) is None
+
+
+def test_a_lack_of_memory_is_known_by_whatever_tells_it():
+    for allocate in (lambda: torch.empty(10**16), lambda: bytearray(2**62)):
+        with pytest.raises((RuntimeError, MemoryError)) as caught:
+            allocate()
+        assert is_out_of_memory(caught.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(OSError(errno.ENOMEM, "mmap"))
+    assert not is_out_of_memory(RuntimeError("shapes do not fit"))
+
+
+def test_memory_that_runs_out_in_training_is_one_sentence_and_the_run_continues(tmp_path, monkeypatch, capsys):
+    for name in ("straight", "scarce"):
+        (tmp_path / f"{name}.yaml").write_text(
+            yaml.safe_dump(tiny_sections(tmp_path / name, data={"validation_split": None}))
+        )
+    update = TrainingLoop.update
+
+    def update_or_lack(self, batches):
+        if self.progress.step == 6:
+            torch.empty(10**16)
+        update(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "update", update_or_lack)
+        message = fails(capsys, "train", "--config", tmp_path / "scarce.yaml")
+    assert "emory" in message and "training.gradient_accumulation_steps" in message
+    for name in ("straight", "scarce"):
+        assert main(["train", "--config", str(tmp_path / f"{name}.yaml"), "--resume"]) == 0
+    weights = [(tmp_path / name / "last" / "model.safetensors").read_bytes() for name in ("straight", "scarce")]
+    assert weights[0] == weights[1]
+    more = ["training.gradient_accumulation_steps=2", "evaluation.batch_size=1", "training.epochs=3"]
+    assert main(["train", "--config", str(tmp_path / "scarce.yaml"), "--resume", *more]) == 0
+
+
+def train_with_little_memory(folder: Path) -> int:
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + RESERVE, used + RESERVE))
+    return main(["train", "--config", str(folder / "tiny.yaml"), "model.hidden_size=4096"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_a_limit_of_memory_is_told_in_one_sentence(tmp_path):
+    write_training(tmp_path)
+    with workers(*PRELOADED) as pool:
+        code = pool.submit(in_process, partial(train_with_little_memory, tmp_path), tmp_path / "work").result()
+    [error] = errors_in(tmp_path / "work.log")
+    assert code == 2 and "emory" in error
+    assert not list((tmp_path / "work").rglob("model.safetensors"))
