@@ -216,6 +216,7 @@ class MultiHeadAttention(nn.Module):
         token_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         key_counts: torch.Tensor | None = None,
+        attn_implementation: str | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -230,6 +231,7 @@ class MultiHeadAttention(nn.Module):
             past_key_values (`EncoderDecoderCache`, *optional*).
             key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
                 attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
+            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
@@ -251,7 +253,7 @@ class MultiHeadAttention(nn.Module):
             query, scaling = (query / temperature).to(query.dtype), 1.0
 
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
+            attn_implementation or self.config._attn_implementation, eager_attention_forward
         )
         output, weights = attention_interface(
             self,

@@ -33,9 +33,10 @@ class WordAttentionMixin(Model):
     ) -> list[tuple[list[str], np.ndarray]]:
         """Returns the cross-attention over visual tokens for every word of generated captions.
 
-        One teacher-forced pass with eager attention over the finished captions. A prediction depends on the words
-        before it only, so these are the weights of the decoding steps themselves, whether greedy, sampled or of beams.
-        Afterwards the model has its attention implementation and its training mode back.
+        One teacher-forced pass over the finished captions, in which the decoder's attention is eager. A prediction
+        depends on the words before it only, so these are the weights of the decoding steps themselves, whether greedy,
+        sampled or of beams. Other threads may call the model at the same time; afterwards it has its training mode
+        back.
 
         Args:
             tokenizer: the model's.
@@ -54,15 +55,17 @@ class WordAttentionMixin(Model):
         """
         visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
         sequences = sequences.to(self.device)
-        with eager_attention(self), torch.inference_mode():
+        with evaluation_mode(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
                 visual = self.model.get_image_features(**visual)
             outputs = self(
-                **visual,
+                encoder_outputs=self.model.encoder(**visual),
+                attention_mask=visual.get("attention_mask"),
                 decoder_input_ids=sequences[:, :-1],
                 decoder_attention_mask=(sequences[:, :-1] != tokenizer.pad_token_id).long(),
                 output_attentions=True,
                 use_cache=False,
+                attn_implementation="eager",
             )
         layers = torch.stack(outputs.cross_attentions).float()  # (layers, captions, heads, words, regions)
         if layer is not None and not -len(layers) <= layer < len(layers):
@@ -78,15 +81,13 @@ class WordAttentionMixin(Model):
 
 
 @contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Makes a model return attention weights, in evaluation mode, inside the `with` block."""
-    implementation, training = model.config._attn_implementation, model.training
-    model.set_attn_implementation("eager")
+def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
+    """Keeps a model in evaluation mode inside the `with` block."""
+    training = model.training
     model.eval()
     try:
         yield
     finally:
-        model.set_attn_implementation(implementation)
         model.train(training)
 
 

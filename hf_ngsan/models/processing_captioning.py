@@ -1,6 +1,8 @@
 """Processor of the captioners: images or visual features, boxes, captions and prefixes to model inputs."""
 
 import contextlib
+import os
+import threading
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
@@ -15,6 +17,14 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
 from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
+
+# A tokenizer holds the settings of its last call, such as padding, so threads take turns. A process that is forked in
+# the meantime, to read images, shall not find it locked for ever.
+TOKENIZING = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=TOKENIZING.acquire, after_in_parent=TOKENIZING.release, after_in_child=TOKENIZING.release
+    )
 
 
 class PartsAtHand:
@@ -148,8 +158,11 @@ class CaptioningProcessor(ProcessorMixin):
             if num_images not in (None, len(text)):
                 raise ValueError(f"There are {given} but text for {len(text)}.")
         kwargs.setdefault("return_tensors", "pt")
-        if images is not None or text is not None:
-            encoded = super().__call__(images=images, text=text, **kwargs)
+        if images is not None:
+            data.update(super().__call__(images=images, **kwargs))
+        if text is not None:
+            with TOKENIZING:
+                encoded = super().__call__(text=text, **kwargs)
             names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
             data.update({names.get(name, name): value for name, value in encoded.items()})
         if not data:
@@ -173,7 +186,8 @@ class CaptioningProcessor(ProcessorMixin):
         unknown = self.tokenizer.unk_token_id
         if not text or unknown is None:
             return []
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        with TOKENIZING:
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
         return [text[start:end] for token, (start, end) in pairs if token == unknown]
 
@@ -195,7 +209,8 @@ class CaptioningProcessor(ProcessorMixin):
         for index, caption in enumerate(flat):
             if caption is not None:
                 check_text(caption, f"Caption {index} of the batch")
-        words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
+        with TOKENIZING:
+            words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
         labels = [[*ids, self.tokenizer.eos_token_id] if ids else [] for ids in words]
         width = max(1, max(map(len, labels), default=1))
         return torch.tensor([ids + [-100] * (width - len(ids)) for ids in labels], dtype=torch.long).reshape(-1, width)

@@ -5,6 +5,7 @@ A configuration gives `hidden_size`, `num_attention_heads`, `num_hidden_layers`,
 `attention_temperature`.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -155,6 +156,15 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
     return attention_mask.long().sum(-1, keepdim=True)
 
 
+def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
+    """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
+    if implementation is None:
+        return config
+    changed = copy.copy(config)
+    changed._attn_implementation_internal = implementation  # the property would change the parts that both share
+    return changed
+
+
 class WordDecoder(TransformerPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
@@ -211,6 +221,8 @@ class WordDecoder(TransformerPreTrainedModel):
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
                 `input_ids`, before scaling and positions.
             use_cache (`bool`, *optional*).
+            kwargs: passed to the layers. `attn_implementation="eager"` is that of this call alone, for its attention
+                weights: nothing changes for other threads that call the model.
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`, no encoder states, or a number of captions
@@ -244,14 +256,15 @@ class WordDecoder(TransformerPreTrainedModel):
             key_counts = position_ids + 1
             encoder_key_counts = token_counts(encoder_hidden_states, encoder_attention_mask)
 
+        config = with_attention(self.config, kwargs.get("attn_implementation"))
         causal_mask = create_causal_mask(
-            config=self.config,
+            config=config,
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             past_key_values=past_key_values,
         )
         encoder_mask = create_bidirectional_mask(
-            config=self.config,
+            config=config,
             inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,

@@ -1,0 +1,120 @@
+"""Threads share a captioner, its processor and their pipeline, as those of a server do."""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.models.processing_captioning import TOKENIZING
+from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+
+@pytest.fixture
+def frequent_switches():
+    """Threads take turns after microseconds."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def assert_same(found, expected):
+    assert type(found) is type(expected)
+    if isinstance(found, dict):
+        assert found.keys() == expected.keys()
+        for name in found:
+            assert_same(found[name], expected[name])
+    elif isinstance(found, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(found, np.ndarray):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    else:
+        assert found == expected
+
+
+def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
+    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    words = sorted(set(pipe.processor.tokenizer.get_vocab()) - set(pipe.processor.tokenizer.all_special_tokens))
+    calls = [
+        (PHOTOS[0], {}),
+        (PHOTOS[1], {"return_attention": True}),
+        (PHOTOS[2], {"text": words[0]}),
+        (PHOTOS[3], {"text": words[1], "return_attention": True, "num_beams": 3}),
+        (PHOTOS, {"text": [words[0], f"{words[1]} {words[2]}", "", words[3], words[4]]}),
+        (PHOTOS, {"batch_size": 3, "return_attention": True, "attention_side": 16}),
+    ]
+    expected = [pipe(images, **options) for images, options in calls]
+    with ThreadPoolExecutor(6) as threads:
+        answers = [threads.submit(pipe, images, **options) for images, options in calls * 8]
+        for index, answer in enumerate(answers):
+            found = answer.result()
+            for one in (found, expected[index % len(calls)]):
+                for item in one if isinstance(one[0], list) else [one]:
+                    item[0].pop("image", None)
+            assert_same(found, expected[index % len(calls)])
+    assert pipe.model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+def test_word_attention_is_eager_without_a_change_of_the_model(implementation):
+    images = random_images([3, 5])
+    model, eager = (tiny_captioner(attn_implementation=name) for name in (implementation, "eager"))
+    sequences = eager.generate(**images, max_new_tokens=6)
+    seen = []
+    for part in (model.model.encoder, model.model.decoder):
+        part.register_forward_hook(lambda part, *_: seen.append((part.config._attn_implementation, part.training)))
+    found, expected = (one.word_attention(tiny_tokenizer(), images, sequences) for one in (model, eager))
+    assert seen == [(implementation, False)] * 2
+    for (words, weights), (expected_words, expected_weights) in zip(found, expected, strict=True):
+        assert words == expected_words
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+    assert model.config._attn_implementation == implementation
+
+
+def test_processor_pads_the_text_of_threads(frequent_switches):
+    processor = tiny_processor()
+    words = sorted(set(processor.tokenizer.get_vocab()) - set(processor.tokenizer.all_special_tokens))
+
+    def read(number):
+        if number % 3 == 0:
+            return processor(text=[" ".join(words[:4]), words[0]] * 20)["decoder_input_ids"]
+        if number % 3 == 1:
+            return processor.unknown_words(" ".join(words) + " zzz")
+        return processor(captions=[" ".join(words)] * 10)["labels"]
+
+    expected = [read(number) for number in range(3)]
+    with ThreadPoolExecutor(8) as threads:
+        for number, found in enumerate(threads.map(read, range(900))):
+            of_one = expected[number % 3]
+            assert torch.equal(found, of_one) if isinstance(found, torch.Tensor) else found == of_one
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew")
+def test_a_process_that_is_forked_while_a_thread_tokenizes_can_tokenize():
+    processor, held = tiny_processor(), threading.Event()
+
+    def hold():
+        with TOKENIZING:
+            held.set()
+            time.sleep(0.2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    child = multiprocessing.get_context("fork").Process(target=processor.unknown_words, args=("a",))
+    child.start()
+    child.join(60)
+    if child.is_alive():
+        child.kill()
+    holder.join()
+    assert child.exitcode == 0
