@@ -68,12 +68,14 @@ def run(options: argparse.Namespace) -> None:
         images,
         names,
         attention_folder=options.save_attention,
-        on_error="skip" if options.skip_errors else "raise",
+        on_error="skip",
         batch_size=options.batch_size,
         **text,
         **generation_options(options),
     )
     for name, caption, error in results:
+        if error is not None and not options.skip_errors:
+            raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
         print(f"{printable(name)}\t{caption or ''}", flush=True)
         if error is not None:
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)

@@ -52,9 +52,10 @@ class ImageToTextPipeline(Pipeline):
     With a vision encoder the captioner takes images: paths, URLs, bytes, open files, images of Pillow, arrays and
     tensors (see [`images.load_image`]), or mappings with `image` and, if wanted, `regions` `(num_regions, 4)` in pixels
     and `text`. Every captioner takes mappings with `visual_features` `(num_regions, visual_feature_size)` and, where
-    the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is such a mapping. Lists, other
-    collections, generators, columns and datasets work as well; `batch_size=` decides how many are captioned together,
-    and `num_workers=` processes read images ahead (one at most for a generator).
+    the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is such a mapping; its image may be a
+    path or a URL, but not a `file://` URL, which only an input itself may be. Lists, other collections, generators,
+    columns and datasets work as well; `batch_size=` decides how many are captioned together, and `num_workers=`
+    processes read images ahead (one at most for a generator).
 
     Call arguments:
         inputs, or images: one input or several.

@@ -294,6 +294,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         13: (torch.zeros(20, 20, 3, device="meta"), "Image 13 cannot be read: "),
         14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 has words .*: 'zebra', 'zinc'"),
         15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "or regions .* of image 15, not both"),
+        17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
         16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, r"regions of image 16 has shape \(1, 3\)"),
     }
 
