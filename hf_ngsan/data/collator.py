@@ -36,6 +36,8 @@ class CaptionCollator:
             of -100 only. None takes every caption of every row, C being the largest number in the batch.
         max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
         seed: of the choice of captions.
+        augment: changes a row at random before it is collated, given the row and the epoch; None leaves rows as they
+            are.
         model: adds `decoder_input_ids` to batches with labels, by its `prepare_decoder_input_ids_from_labels`, for
             losses that are computed outside the model; None leaves them to the model.
     """
@@ -47,6 +49,7 @@ class CaptionCollator:
         captions_per_image: int | None = 1,
         max_caption_length: int | None = None,
         seed: int = 0,
+        augment: Callable[[Row, int], Row] | None = None,
         model: TeacherForced | None = None,
     ):
         if captions_per_image is not None and captions_per_image < 1:
@@ -57,6 +60,7 @@ class CaptionCollator:
         self.captions_per_image = captions_per_image
         self.max_caption_length = max_caption_length
         self.seed = seed
+        self.augment = augment
         self.model = model
         self.epoch = 0
 
@@ -83,6 +87,8 @@ class CaptionCollator:
         """
         if not rows:
             return {}
+        if self.augment is not None:
+            rows = [self.augment(row, self.epoch) for row in rows]
         captions = [captions_of(row) for row in rows]
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(

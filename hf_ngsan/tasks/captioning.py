@@ -22,6 +22,7 @@ from .caption_consensus import consensus_weights
 from .caption_evaluation import caption_metric, evaluate_captioner, score_captions
 from .caption_rows import load_rows, rows_for, visual_feature_size
 from .captioning_recipe import CaptioningRecipe
+from .image_augmentation import ImageAugmentation, check_augmentation
 from .new_captioners import new_captioner
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class CaptioningTask(Task):
         if power:
             rows = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
         rows = self.evaluation_rows(model, processor, rows)
+        check_augmentation(self.recipe, rows.column_names)
         remember_features(model, rows, self.recipe.data.spec)
         return rows
 
@@ -109,12 +111,13 @@ class CaptioningTask(Task):
         return SelfCritical(rewards, settings, policy, {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()})
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.recipe.data
+        data, augmentation = self.recipe.data, self.recipe.augmentation
         return CaptionCollator(
             processor,
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
             seed=self.recipe.training.seed,
+            augment=ImageAugmentation(augmentation, self.recipe.training.seed) if augmentation.is_active else None,
         )
 
     def evaluate(

@@ -29,6 +29,28 @@ class CaptioningDataSettings(DataSettings):
 
 
 @dataclass(frozen=True)
+class AugmentationSettings:
+    """Random changes of the training images of a model with a vision encoder; without any by default."""
+
+    smallest_crop: float = setting(
+        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
+    )
+    flip: float = setting(0.0, "share of the images that are mirrored", minimum=0.0, maximum=1.0)
+    captions_with_sides: str = setting(
+        "skip",
+        "captions that say left or right: skip = their image is not mirrored, swap = the words change places",
+        choices=("skip", "swap"),
+    )
+    color_jitter: float = setting(
+        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
+    )
+
+    @property
+    def is_active(self) -> bool:
+        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
+
+
+@dataclass(frozen=True)
 class CaptioningTrainingSettings(TrainingSettings):
     """How a captioner is fitted; the schedule is that of teacher forcing."""
 
@@ -64,12 +86,13 @@ class CaptioningRecipe(Recipe):
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
             the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, training, self_critical, evaluation: the other sections.
+        data, augmentation, training, self_critical, evaluation: the other sections.
     """
 
     default_model_type: ClassVar[str] = "ngsan"
 
     data: CaptioningDataSettings = field(default_factory=CaptioningDataSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
     training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
     evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)

@@ -250,6 +250,18 @@ def test_an_image_gives_the_same_tokens_in_any_batch(kind, pixels, detector):
             assert not together[name][row, number:].any()
 
 
+def test_statistics_can_stay_while_a_backbone_is_trained(pixels):
+    batch_norm = {**VGG, "use_batch_norm": True}
+    vision = make_vision(backbone_config=batch_norm, frozen=False, frozen_batch_norm=True).train()
+    statistics = {name: value.clone() for name, value in vision.named_buffers()}
+    vision(pixels).visual_features.sum().backward()
+    assert statistics and all(torch.equal(value, statistics[name]) for name, value in vision.named_buffers())
+    scales = [value.grad for name, value in vision.named_parameters() if "normalization.weight" in name]
+    assert scales and all(grad is not None for grad in scales)
+    alone = vision(pixels[:1]).visual_features
+    torch.testing.assert_close(alone, vision(pixels).visual_features[:1])
+
+
 def test_frozen_means_frozen(tmp_path, pixels):
     batch_norm = {**VGG, "use_batch_norm": True}
     vision = make_vision(backbone_config=batch_norm)

@@ -1,0 +1,131 @@
+"""Random changes of training images that leave their captions true: crops, mirror images, light changes of colour."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+from ..models.images import load_image
+from ..training.recipe import RecipeError
+from .captioning_recipe import AugmentationSettings, CaptioningRecipe
+
+ASPECT_RATIOS = (3 / 4, 4 / 3)
+"""Of crops, as a factor of the image's own."""
+
+CROP_TRIALS = 10
+SIDES = {"left": "right", "right": "left", "leftmost": "rightmost", "rightmost": "leftmost"}
+SIDE = re.compile(rf"\b({'|'.join(SIDES)})\b", re.IGNORECASE)
+JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+
+
+class ImageAugmentation:
+    """Changes the image of a row at random, and with it the row's boxes and captions.
+
+    What becomes of an image depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be
+    repeated exactly, by any number of workers and processes.
+
+    Args:
+        settings: section `augmentation` of a training config.
+        seed: of all that is drawn.
+    """
+
+    def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
+        self.settings, self.seed = settings, seed
+
+    def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+        """Augments a row of the feature contract with an `image`, and `visual_boxes` and `captions` if it has them.
+
+        Raises:
+            ImageError: the image cannot be read.
+        """
+        settings, changed = self.settings, dict(row)
+        key = hashlib.blake2b(repr((self.seed, epoch, row.get("image_id"))).encode(), digest_size=8).digest()
+        random = np.random.default_rng(int.from_bytes(key))
+        changed["image"] = load_image(row["image"], f"the image of image_id {row.get('image_id')}")
+        if random.random() < settings.flip and (settings.captions_with_sides == "swap" or not says_sides(row)):
+            changed = mirrored(changed)
+        if settings.smallest_crop < 1:
+            changed = cropped(changed, crop_box(changed["image"].size, settings.smallest_crop, random))
+        if settings.color_jitter:
+            changed["image"] = jittered(changed["image"], settings.color_jitter, random)
+        return changed
+
+
+def check_augmentation(recipe: CaptioningRecipe, columns: Sequence[str]) -> None:
+    """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow."""
+    settings = recipe.augmentation
+    if settings.is_active and "visual_features" in columns:
+        raise RecipeError(
+            f"section augmentation changes images, but the model is trained on the features of {recipe.data.spec}; "
+            "give the model a vision_config and data with images, or leave the section out."
+        )
+    if settings.flip and settings.captions_with_sides == "swap" and recipe.training.stage != "xe":
+        raise RecipeError(
+            "augmentation.captions_with_sides=swap does not go with self-critical training, whose rewards compare with "
+            "the captions as they are; set it to skip."
+        )
+
+
+def says_sides(row: Mapping[str, Any]) -> bool:
+    return any(SIDE.search(caption) for caption in row.get("captions") or ())
+
+
+def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with the mirror image; left and right change places in boxes and captions."""
+    changed = {**row, "image": row["image"].transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
+    if row.get("visual_boxes") is not None:
+        x1, y1, x2, y2 = np.asarray(row["visual_boxes"], dtype=np.float32).T
+        changed["visual_boxes"] = np.stack([1 - x2, y1, 1 - x1, y2], axis=1)
+    if row.get("captions"):
+        changed["captions"] = [SIDE.sub(other_side, caption) for caption in row["captions"]]
+    return changed
+
+
+def other_side(word: re.Match) -> str:
+    other = SIDES[word[0].lower()]
+    return other.upper() if word[0].isupper() else other.capitalize() if word[0][0].isupper() else other
+
+
+def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
+    """Draws left, upper, right and lower pixel of a crop with at least the share `smallest` of an image's area.
+
+    Its aspect ratio is 3/4 to 4/3 times that of the image; an image in which none of ten fits stays whole (as "random
+    resized crop" of Szegedy et al. 2015).
+    """
+    width, height = size
+    for _ in range(CROP_TRIALS):
+        area = random.uniform(smallest, 1)
+        stretch = math.exp(random.uniform(*np.log(ASPECT_RATIOS)) / 2)
+        crop_width, crop_height = (
+            round(width * math.sqrt(area) * stretch),
+            round(height * math.sqrt(area) / stretch),
+        )
+        left, upper = random.random(2)
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left, upper = round(left * (width - crop_width)), round(upper * (height - crop_height))
+            return left, upper, left + crop_width, upper + crop_height
+    return 0, 0, width, height
+
+
+def cropped(row: Mapping[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Returns a row with a part of its image; boxes are cut at its sides."""
+    image = row["image"]
+    changed = {**row, "image": image.crop(box)}
+    if row.get("visual_boxes") is not None:
+        scale = np.array([image.width, image.height] * 2, dtype=np.float32)
+        corner = np.array(box[:2] * 2, dtype=np.float32)
+        size = np.array([box[2] - box[0], box[3] - box[1]] * 2, dtype=np.float32)
+        boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+        changed["visual_boxes"] = ((boxes * scale - corner) / size).clip(0, 1)
+    return changed
+
+
+def jittered(image: Image.Image, strength: float, random: np.random.Generator) -> Image.Image:
+    """Changes brightness, contrast and saturation each by a factor between `1 - strength` and `1 + strength`."""
+    for enhance in JITTERED:
+        image = enhance(image).enhance(random.uniform(1 - strength, 1 + strength))
+    return image

@@ -1,0 +1,154 @@
+"""Augmented images: what becomes of pixels, boxes and captions, and that an epoch can be repeated."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hf_ngsan.data.collator import CaptionCollator
+from hf_ngsan.tasks import train
+from hf_ngsan.tasks.captioning_recipe import AugmentationSettings
+from hf_ngsan.tasks.image_augmentation import ImageAugmentation, crop_box, cropped, mirrored
+from hf_ngsan.training import RecipeError
+from tests.tasks.test_pixels import PIXELS, pixel_recipe, weights
+from tests.tasks.tiny import tiny_recipe
+
+PLAIN = AugmentationSettings()
+
+
+def row(**fields) -> dict:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    boxes = [[0.0, 0.1, 0.2, 0.5], [0.5, 0.0, 1.0, 1.0]]
+    captions = ["a dog on the left", "Right of a cat"]
+    return {"image_id": 7, "image": Image.fromarray(pixels), "visual_boxes": boxes, "captions": captions, **fields}
+
+
+def test_a_mirror_image_has_its_boxes_and_sides():
+    changed = mirrored(row())
+    before, after = np.asarray(row()["image"]), np.asarray(changed["image"])
+    for x in range(30):
+        np.testing.assert_array_equal(after[:, x], before[:, 29 - x])
+    np.testing.assert_allclose(changed["visual_boxes"], [[0.8, 0.1, 1.0, 0.5], [0.0, 0.0, 0.5, 1.0]], atol=1e-6)
+    assert changed["captions"] == ["a dog on the right", "Left of a cat"]
+    again = mirrored(changed)
+    assert again["captions"] == row()["captions"]
+    np.testing.assert_array_equal(np.asarray(again["image"]), before)
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("the leftmost of two", "the rightmost of two"),
+        ("LEFT, then right", "RIGHT, then left"),
+        ("bright leftovers", "bright leftovers"),
+        ("a left-hand turn", "a right-hand turn"),
+    ],
+)
+def test_only_words_for_sides_change_places(caption, expected):
+    assert mirrored(row(captions=[caption]))["captions"] == [expected]
+
+
+def test_captions_with_sides_keep_their_image_or_are_swapped():
+    flip = {"flip": 1.0}
+    for captions, way, is_mirrored in (
+        (["on the left"], "skip", False),
+        (["on the left"], "swap", True),
+        (["a dog"], "skip", True),
+        ([], "skip", True),
+    ):
+        augment = ImageAugmentation(AugmentationSettings(**flip, captions_with_sides=way))
+        changed = augment(row(captions=captions), epoch=0)
+        expected = mirrored(row(captions=captions)) if is_mirrored else row(captions=captions)
+        assert np.array_equal(np.asarray(changed["image"]), np.asarray(expected["image"]))
+        assert changed["captions"] == expected["captions"]
+
+
+def test_a_crop_moves_its_boxes():
+    changed = cropped(row(), (15, 5, 30, 20))
+    np.testing.assert_array_equal(np.asarray(changed["image"]), np.asarray(row()["image"])[5:20, 15:30])
+    np.testing.assert_allclose(changed["visual_boxes"], [[0.0, 0.0, 0.0, 1 / 3], [0.0, 0.0, 1.0, 1.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(30, 20), (8, 500), (500, 8)])
+def test_crops_keep_their_share_and_their_shape(size):
+    random = np.random.default_rng(0)
+    crops = [crop_box(size, 0.3, random) for _ in range(300)]
+    whole = (0, 0, *size)
+    for left, upper, right, lower in crops:
+        assert 0 <= left < right <= size[0]
+        assert 0 <= upper < lower <= size[1]
+        width, height = (right - left) / size[0], (lower - upper) / size[1]
+        assert width * height > 0.3 * (1 - 0.5 / min(size)) ** 2 - 0.05
+        assert 0.6 < width / height < 1.65  # 3/4 to 4/3, and rounding
+    assert len(set(crops)) > 30
+    assert sum(crop == whole for crop in crops) < 60
+
+
+def test_colours_change_within_bounds_and_not_at_all_without():
+    flat = row(image=Image.new("RGB", (16, 16), (100, 100, 100)))
+    seen = set()
+    augment = ImageAugmentation(AugmentationSettings(color_jitter=0.2))
+    for epoch in range(50):
+        [(_, color)] = augment(flat, epoch)["image"].getcolors()
+        assert 79 <= color[0] <= 121
+        seen.add(color)
+    assert len(seen) > 10
+    assert ImageAugmentation(PLAIN)(flat, 0)["image"].getcolors() == flat["image"].getcolors()
+
+
+def test_an_epoch_can_be_repeated_and_the_next_is_another():
+    settings = AugmentationSettings(smallest_crop=0.5, flip=0.5, color_jitter=0.2)
+
+    def pixels(seed, epoch, image_id=7) -> bytes:
+        return ImageAugmentation(settings, seed)(row(image_id=image_id, captions=[]), epoch)["image"].tobytes()
+
+    assert pixels(0, 1) == pixels(0, 1)
+    assert len({pixels(0, 1), pixels(0, 2), pixels(1, 1), pixels(0, 1, image_id=8)}) == 4
+
+
+def test_the_share_of_mirror_images_is_the_one_asked_for():
+    augment = ImageAugmentation(AugmentationSettings(flip=0.25))
+    whole = row(captions=[])
+    number = sum(augment(whole, epoch)["image"].tobytes() != whole["image"].tobytes() for epoch in range(400))
+    assert 75 < number < 125
+
+
+def test_a_collator_augments_what_it_collates():
+    given = []
+    collator = CaptionCollator(
+        lambda images, captions: given.append(images) or {}, augment=ImageAugmentation(AugmentationSettings(flip=1.0))
+    )
+    collator.set_epoch(3)
+    collator([row(captions=["a dog"])])
+    assert given[0][0].tobytes() == mirrored(row())["image"].tobytes()
+
+
+def test_a_run_with_augmentation_resumes_bit_exactly(tmp_path):
+    augmentation = {"smallest_crop": 0.5, "flip": 0.5, "color_jitter": 0.1}
+
+    def recipe(name, **training):
+        made = pixel_recipe(tmp_path / name, training={"schedule": "constant", **training})
+        return dataclasses.replace(made, augmentation=AugmentationSettings(**augmentation))
+
+    train(recipe("whole", epochs=2))
+    train(recipe("parts", epochs=1))
+    train(recipe("parts", epochs=2), resume=True)
+    train(pixel_recipe(tmp_path / "plain", training={"schedule": "constant", "epochs": 2}))
+    whole, parts, plain = (weights(tmp_path / name / "last") for name in ("whole", "parts", "plain"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert any(not torch.equal(whole[name], plain[name]) for name in whole)
+
+
+def test_features_cannot_be_augmented(tmp_path):
+    made = tiny_recipe(tmp_path / "run", data=PIXELS)
+    with pytest.raises(RecipeError, match="augmentation"):
+        train(dataclasses.replace(made, augmentation=AugmentationSettings(flip=0.5)))
+
+
+def test_swapped_words_do_not_go_with_rewards(tmp_path):
+    made = pixel_recipe(tmp_path / "run", training={"stage": "auto"})
+    settings = AugmentationSettings(flip=0.5, captions_with_sides="swap")
+    with pytest.raises(RecipeError, match="captions_with_sides"):
+        train(dataclasses.replace(made, augmentation=settings))
