@@ -16,7 +16,18 @@ ROOT = Path(hf_ngsan.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
-GROUND = ["lazy", "bounds", "messages", "files", "configs", "boxes", "coco_files", "launching", "user_modules"]
+GROUND = [
+    "lazy",
+    "bounds",
+    "messages",
+    "files",
+    "configs",
+    "boxes",
+    "coco_files",
+    "launching",
+    "progress_display",
+    "user_modules",
+]
 """Known to every layer but `models`, which travels alone."""
 LAYERS = [
     *GROUND,

@@ -11,11 +11,11 @@ import torch
 from accelerate import Accelerator
 from datasets import Features, Value
 from filelock import FileLock, Timeout
-from tqdm.auto import tqdm
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
 from ..files import TEMPORARY_PREFIX, FileStamp
+from ..progress_display import ProgressDisplay
 from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
@@ -221,11 +221,15 @@ class ChunkWriter:
         process, processes = self.accelerator.process_index + 1, self.accelerator.num_processes
         description = "extracting" if processes == 1 else f"extracting, process {process} of {processes}"
         total = sum(chunk.num_images for chunk in chunks)
-        with tqdm(total=total, desc=description, unit=" images", disable=process > 1 or None) as bar:
+        with ProgressDisplay(description, total, shown=process == 1) as display:
+            done = 0
             for chunk in chunks:
-                self.write_chunk(chunk, prepared, bar)
+                for number in self.write_chunk(chunk, prepared):
+                    done += number
+                    display.update(done)
 
-    def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch], bar: tqdm) -> None:
+    def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch]) -> Iterator[int]:
+        """Writes a shard, and yields the number of images of each batch."""
         shard = ShardWriter(self.folder, self.columns, chunk.generation, chunk.number, self.image_list)
         skipped: list[dict] = []
         stamps: dict[str, FileStamp] = {}
@@ -236,7 +240,7 @@ class ChunkWriter:
                 skipped += self.skipped_of(batch)
                 for row in self.rows_of(batch):
                     shard.write(row)
-                bar.update(len(positions))
+                yield len(positions)
             if shard.num_rows or not chunk.is_retry:
                 shard.commit(skipped, stamps)
         finally:

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
+
+from ..progress_display import ProgressDisplay
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -41,7 +42,7 @@ def map_sharded(
         num_items: items there are.
         batch_size: length of a range; the last may be shorter.
         accelerator: whose processes share the work.
-        description: what the progress bar says.
+        description: what the progress display says.
 
     Returns:
         All results in the order of the items, in every process.
@@ -50,8 +51,10 @@ def map_sharded(
     process_index = accelerator.process_index if accelerator else 0
     starts = range(0, num_items, batch_size)[process_index::num_processes]
     own: list[tuple[int, Any]] = []
-    for start in tqdm(starts, desc=description, unit=" batches", leave=False, disable=process_index > 0 or None):
-        indices = range(start, min(start + batch_size, num_items))
-        own += zip(indices, work(indices), strict=True)
+    with ProgressDisplay(description, len(starts), unit="batches", shown=process_index == 0) as display:
+        for number, start in enumerate(starts, start=1):
+            indices = range(start, min(start + batch_size, num_items))
+            own += zip(indices, work(indices), strict=True)
+            display.update(number)
     shared = gather_object(own) if accelerator else own
     return [result for _, result in sorted(shared, key=lambda item: item[0])]

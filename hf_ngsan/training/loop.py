@@ -24,6 +24,7 @@ from ..files import list_files, replace_folder_contents, write_folder_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_vision import vision_encoders
+from ..progress_display import ProgressDisplay
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
@@ -32,7 +33,6 @@ from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
 from .output_folder import RECIPE_FILE, claim_files
 from .precision import full_precision
-from .progress_display import ProgressDisplay
 from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
 from .stages import Stage

@@ -1,0 +1,57 @@
+"""How far a long piece of work is: a progress bar in a terminal, elsewhere a line of the log now and then."""
+
+import logging
+import time
+
+from tqdm.auto import tqdm
+
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class ProgressDisplay:
+    """Shows the progress of one piece of work, such as an epoch, in one process.
+
+    Args:
+        name: of the work.
+        total, done: items of the work, and those that have been done already.
+        unit: what items are called, in the plural.
+        shown: whether this process shows anything.
+    """
+
+    def __init__(self, name: str, total: int, done: int = 0, unit: str = "images", shown: bool = True) -> None:
+        self.name, self.total, self.unit, self.shown = name, total, unit, shown
+        self.bar = tqdm(
+            desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=None if shown else True
+        )
+        self.summary = ""
+        self.done_before = done
+        self.started_at = self.last_line_at = time.monotonic()
+
+    def __enter__(self) -> "ProgressDisplay":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.close()
+
+    def update(self, done: int, time_left: str | None = None, summary: str | None = None) -> None:
+        """Shows the items done, the time left and a summary.
+
+        Args:
+            done: items done so far, those before this display among them.
+            time_left: an estimate; by default that for the rest of the items, with the pace of those done.
+            summary: shown from when it is given on; by default that pace.
+        """
+        if summary is not None:
+            self.summary = f"{summary}, "
+            self.bar.set_postfix_str(f"{summary}, {time_left} left")
+        self.bar.update(done - self.bar.n)
+        now = time.monotonic()
+        if self.shown and self.bar.disable and now - self.last_line_at >= SECONDS_BETWEEN_LINES:
+            self.last_line_at = now
+            pace = (done - self.done_before) / (now - self.started_at)
+            if time_left is None:
+                time_left = tqdm.format_interval((self.total - done) / pace) if pace else "?"
+            shown = self.summary or f"{pace:.1f} {self.unit}/s, "
+            logger.info("%s, %d of %d %s, %s%s left", self.name, done, self.total, self.unit, shown, time_left)
