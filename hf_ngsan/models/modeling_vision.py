@@ -251,6 +251,9 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             mask = attention_mask.to(output.attention_mask)
             output.attention_mask = mask
             output.visual_features = output.visual_features * mask[..., None]
+        if self.config.feature_dtype is not None:
+            stored = output.visual_features.to(getattr(torch, self.config.feature_dtype))
+            output.visual_features = stored.to(output.visual_features.dtype)
         return output
 
     def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None) -> VisionOutput:

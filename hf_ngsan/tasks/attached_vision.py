@@ -51,6 +51,7 @@ def attach_vision(
                 f"{backbone} would make features with {difference} than those that {captioner} was trained on "
                 f"({recorded['backbone_type']}); give the backbone and the settings of their extraction."
             )
+        vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
     elif vision.config.feature_size == config.visual_feature_size:
         logger.warning(
             "%s does not know what its features were made with; of %s only the feature dimension, %d, was compared.",

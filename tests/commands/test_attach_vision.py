@@ -4,10 +4,12 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
 from hf_ngsan.loading import load_captioner, save_model
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.tiny_photos import PHOTOS
@@ -73,6 +75,26 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     assert model.generation_config.num_beams == trained.generation_config.num_beams
     assert model.config.features_provenance == trained.config.features_provenance
     assert processor.image_processor.size == tiny_processor().size
+
+
+def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys):
+    """In half precision, of which the model that is trained on them remembers that they are."""
+    photos = ["--images", journey / "photos" / "captions.json", "--split", "train", "--num-workers", 0]
+    backbone = ["--backbone", journey / "backbone", "--grid-size", 2, 2]
+    prints(capsys, "extract", *photos, *backbone, "--output", tmp_path / "features")
+    once = {**TRAINING, "epochs": 1}
+    data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "run", MODEL, data, once)))
+    assert main(["train", "--config", str(tmp_path / "train.yaml")]) == 0
+    prints(capsys, "attach-vision", "--model", tmp_path / "run", *backbone, "--output", tmp_path / "captioner")
+    model, processor = load_captioner(tmp_path / "captioner")
+    stored = load_data(f"features:{tmp_path / 'features'}", "train")
+    pixels = processor.image_processor(PHOTOS[: len(stored)], return_tensors="pt")
+    tokens = model.model.vision(**pixels).visual_features
+    rounded = np.stack([row["visual_features"] for row in stored])
+    np.testing.assert_array_equal(rounded, rounded.astype(np.float16))
+    np.testing.assert_array_equal(tokens.numpy(), rounded)
+    assert load_captioner(tmp_path / "run")[0].config.features_provenance["dtype"] == "float16"
 
 
 def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):
