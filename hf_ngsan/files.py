@@ -102,6 +102,8 @@ def check_folder(folder: Path) -> None:
         raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
+    if not written:
+        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} names no file.")
     for name, (num_bytes, checksum) in written.items():
         file = folder / name
         if not file.is_file():

@@ -3,6 +3,9 @@
 import argparse
 import os
 
+from ..bounds import LARGEST_INTEGER
+from ..commands.arguments import at_most, whole_number
+
 SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions and a figure."
 EPILOG = """examples:
   hf-ngsan demo
@@ -17,7 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the results (%(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of scenes and weights (%(default)s)")
+    parser.add_argument(
+        "--seed",
+        type=at_most(LARGEST_INTEGER, whole_number),
+        default=0,
+        metavar="N",
+        help="seed of scenes and weights (%(default)s)",
+    )
     parser.add_argument("--retrain", action="store_true", help="train again what is trained already")
 
 

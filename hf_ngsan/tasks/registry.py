@@ -30,9 +30,12 @@ def task_class_of(model: Mapping) -> type[Task]:
     """Returns the class of the task that a recipe's section `model` belongs to.
 
     Raises:
-        RecipeError: its model type is unknown, or belongs to no task.
+        RecipeError: its model type is unknown, or belongs to no task; or a name in it is no text.
         FileNotFoundError, ModelFolderError: there is no model in the folder that `init_from` names.
     """
+    for key, value in (("init_from", model.get("init_from", "")), ("model_type", model.get("model_type") or "")):
+        if not isinstance(value, str):
+            raise RecipeError(f"model.{key} must be text, not {value!r}; leave it out, or name a model there.")
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
         model_type = load_config(model["init_from"]).model_type

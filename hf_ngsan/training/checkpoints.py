@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -24,7 +24,8 @@ from .averaging import WeightAverage
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FILES = ("model.safetensors", "optimizer.pt", "average.safetensors", "progress.json")
+PROGRESS = "progress.json"
+CHECKPOINT_FILES = ("model.safetensors", "optimizer.pt", "average.safetensors", PROGRESS)
 
 
 class CheckpointError(ValueError):
@@ -100,6 +101,7 @@ class Checkpoints:
         for folder in reversed(self.all()):
             try:
                 check_folder(folder)
+                read_state(folder)
             except DamagedFolderError as error:
                 problems.append(str(error))
                 continue
@@ -128,7 +130,44 @@ def write_checkpoint(
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
     state = {"progress": asdict(progress), "data": data, "num_threads": torch.get_num_threads()}
-    write_text_atomically(folder / "progress.json", json.dumps(state, indent=2))
+    write_text_atomically(folder / PROGRESS, json.dumps(state, indent=2))
+
+
+def read_state(folder: Path) -> dict:
+    """Returns what the file `progress.json` of a checkpoint holds.
+
+    Raises:
+        DamagedFolderError: it is missing or no JSON, or a field is missing, unknown or of the wrong type.
+    """
+    try:
+        state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise DamagedFolderError(f"{folder} is damaged: its {PROGRESS} cannot be read.") from None
+    sections = {"progress": dict, "data": dict, "num_threads": int}
+    for name, kind in sections.items():
+        if not isinstance(state, dict) or not isinstance(state.get(name), kind):
+            raise DamagedFolderError(f"{folder} is damaged: {PROGRESS} has no {name}.")
+    progress, known = state["progress"], [entry.name for entry in fields(TrainingProgress)]
+    for name in [*known, *progress]:
+        if name not in known or name not in progress or not is_progress(name, progress[name]):
+            fault = "no" if name not in progress else "an unknown" if name not in known else "an impossible"
+            raise DamagedFolderError(f"{folder} is damaged: {PROGRESS} has {fault} progress.{name}.")
+    return state
+
+
+def is_progress(name: str, value: object) -> bool:
+    """Returns whether a field of [`TrainingProgress`] can have a value."""
+    if name in ("best_score", "best_epoch") and value is None:
+        return True
+    if name == "sums":
+        return isinstance(value, dict) and all(is_number(number) for number in value.values())
+    if name == "history":
+        return isinstance(value, list) and all(isinstance(entry, dict) and "stage" in entry for entry in value)
+    return is_number(value) and (name == "best_score" or (isinstance(value, int) and value >= 0))
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_checkpoint(
@@ -143,8 +182,9 @@ def read_checkpoint(
 
     Raises:
         CheckpointError: it was made by a run with other data, as far as it tells of them, or another model.
+        DamagedFolderError: see [`read_state`].
     """
-    state = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+    state = read_state(folder)
     for name, value in data.items():
         if state["data"].get(name, value) != value:
             raise CheckpointError(

@@ -27,7 +27,7 @@ from ..models.modeling_vision import vision_encoders
 from ..progress_display import ProgressDisplay
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
-from .checkpoints import Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
+from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
@@ -125,6 +125,8 @@ class TrainingLoop:
         if folder is None:
             return False
         self.progress = read_checkpoint(folder, self.data_identity, **self.trained_objects())
+        if self.progress.stage >= len(self.stages):
+            raise CheckpointError(f"{folder} belongs to a run of more stages; start over with --overwrite.")
         if self.accelerator.is_main_process:
             self.checkpoints.remove_older(folder)  # of a run that was killed before it did
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)

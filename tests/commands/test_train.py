@@ -1,12 +1,14 @@
 """`hf-ngsan train`: what it leaves behind, and one clear sentence for everything a user can get wrong."""
 
+import shutil
+
 import pytest
 
 from hf_ngsan.cli import main
 from hf_ngsan.training import Recipe
 from tests.tasks.tiny import DATA
 
-from .running import fails
+from .running import fails, prints
 
 SPEC = DATA["spec"]
 VGG = "model.vision_config={backbone_config: {model_type: ngsan_vgg, hidden_sizes: [4, 8], depths: [1, 1]}}"
@@ -57,6 +59,10 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
         (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "model.visual_feature_size=10", SPEC]),
         ([VGG, IMAGES, "model.visual_feature_size=7"], ["model.visual_feature_size is 7", "visual_feature_size=8"]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
+        (["model.init_from=5"], ["model.init_from", "5"]),
+        (["model.model_type=[ngsan]"], ["model.model_type", "ngsan"]),
+        (["training.seed=4294967296"], ["training.seed", "4294967295"]),
+        (["training.seed=-1"], ["training.seed", "-1"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),
         (["data.spec=features:nowhere"], ["nowhere"]),
         (["data.spec=coco-layout:nowhere"], ["nowhere"]),
@@ -90,3 +96,10 @@ def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
 def test_a_task_without_stages_refuses_one(config, capsys, monkeypatch):
     monkeypatch.setattr("hf_ngsan.tasks.load_recipe", lambda path, overrides: Recipe())
     assert "--stage auto" in fails(capsys, "train", "--config", config, "--stage", "auto")
+
+
+def test_where_the_best_model_is_is_said_only_if_it_is_there(config, tmp_path, capsys):
+    command = ["train", "--config", str(config), f"output_dir={tmp_path / 'run'}", "--resume"]
+    assert str(tmp_path / "run" / "best") in prints(capsys, *command)
+    shutil.rmtree(tmp_path / "run" / "best")
+    assert prints(capsys, *command) == ""

@@ -1,9 +1,12 @@
+import hashlib
+import json
 import logging
 
 import pytest
 import torch
 from torch import nn
 
+from hf_ngsan.files import MANIFEST
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
 from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
 
@@ -46,7 +49,7 @@ def test_everything_comes_back_to_the_bit(tmp_path):
         "best_score": 1 / 3,
         "best_epoch": 1,
         "evaluations_since_best": 1,
-        "history": [{"epoch": 1, "loss": 2 / 3}],
+        "history": [{"stage": "training", "epoch": 1, "loss": 2 / 3}],
     }
     write(tmp_path, 8, saved, **progress)
     other = trained(seed=1)
@@ -107,3 +110,60 @@ def test_a_checkpoint_too_many_of_a_killed_run_goes_and_none_that_may_be_needed(
 
 def write_checkpoint_of(folder, step):
     Checkpoints(folder, keep=9).save(step, lambda path: (path / "progress.json").write_text("{}"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda state: state.pop("progress"), ["progress"]),
+        (lambda state: state.update(num_threads="two"), ["num_threads"]),
+        (lambda state: state.update(data=[]), ["data"]),
+        (lambda state: state["progress"].pop("epoch"), ["progress.epoch"]),
+        (lambda state: state["progress"].update(epochs=3), ["progress.epochs"]),
+        (lambda state: state["progress"].update(step="8"), ["progress.step"]),
+        (lambda state: state["progress"].update(stage=-1), ["progress.stage"]),
+        (lambda state: state["progress"].update(best_epoch=True), ["progress.best_epoch"]),
+        (lambda state: state["progress"].update(best_score=[1]), ["progress.best_score"]),
+        (lambda state: state["progress"].update(sums={"loss": None}), ["progress.sums"]),
+        (lambda state: state["progress"].update(history=[{"loss": 1}]), ["progress.history"]),
+    ],
+)
+def test_progress_that_cannot_be_is_passed_over_with_one_sentence(tmp_path, caplog, damage, words):
+    for step in (1, 2):
+        write(tmp_path, step, trained(seed=step))
+    file = tmp_path / "step-000000002" / "progress.json"
+    content = json.loads(file.read_text())
+    damage(content)
+    file.write_text(json.dumps(content))
+    refresh_manifest(file.parent)
+    with caplog.at_level(logging.WARNING):
+        assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
+    (message,) = caplog.messages
+    assert all(word in message for word in ["step-000000002", "progress.json", *words])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "5", "[" * 10**5])
+def test_a_progress_file_that_is_none_is_passed_over(tmp_path, content):
+    for step in (1, 2):
+        write(tmp_path, step, trained(seed=step))
+    (tmp_path / "step-000000002" / "progress.json").write_text(content)
+    refresh_manifest(tmp_path / "step-000000002")
+    assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
+
+
+def test_an_empty_manifest_is_damage(tmp_path, caplog):
+    for step in (1, 2):
+        write(tmp_path, step, trained(seed=step))
+    (tmp_path / "step-000000002" / MANIFEST).write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
+    assert MANIFEST in caplog.text
+
+
+def refresh_manifest(folder):
+    """Makes a changed file one that was written so."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for name in manifest:
+        content = (folder / name).read_bytes()
+        manifest[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
