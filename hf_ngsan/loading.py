@@ -25,10 +25,11 @@ from transformers.utils import logging as transformers_logging
 from .auto import MODEL_TYPES, model_types_of
 from .messages import one_sentence
 from .model_size import refuse_too_large
-from .models.configuration_hub import ConfigurationError
+from .models.configuration_hub import ConfigurationError, is_finite
 from .models.modeling_vision import MissingBackboneError, VisionModel
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -179,8 +180,8 @@ def load_model(
             )
             processor: Any = None
             if processor_loader is not None:
-                processor = processor_loader.from_pretrained(folder, trust_remote_code=False)
-    except MissingBackboneError:
+                processor = load_processor(processor_loader, folder)
+    except (MissingBackboneError, ModelFolderError):
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if "trust_remote_code" in str(error):
@@ -194,10 +195,25 @@ def load_model(
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
+    if model.can_generate() and Path(folder).is_dir() and not (Path(folder) / "generation_config.json").is_file():
+        raise ModelFolderError(f"{folder} is not a complete model: generation_config.json is missing; save it again.")
     tokenizer: Any = getattr(processor, "tokenizer", processor)
     if has_tokenizer:
         check_tokenizer(folder, tokenizer, config)
     return model.eval(), processor
+
+
+def load_processor(loader: Any, folder: str) -> Any:
+    try:
+        return loader.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        files = [file for file in PROCESSOR_FILES if (Path(folder) / file).is_file()]
+        if not files or "trust_remote_code" in str(error):
+            raise
+        raise ModelFolderError(
+            f"{folder} is not a complete model: {' or '.join(files)} cannot be used ({one_sentence(error)}); save it "
+            "again or use an earlier one."
+        ) from error
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
@@ -251,11 +267,18 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Raises a ModelFolderError if a tokenizer is not the one of its model."""
-    special_tokens = ("pad_token_id", "bos_token_id", "eos_token_id")
-    if any(getattr(tokenizer, name) is None for name in special_tokens if getattr(config, name, None) is not None):
+    named = ("pad_token", "bos_token", "eos_token")
+    special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
+    if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):
         raise ModelFolderError(
             f"{folder} is not a complete model: tokenizer_config.json names no padding, first or last token; save "
             "it again or use an earlier one."
+        )
+    longest = tokenizer.model_max_length
+    if not is_finite(longest) or longest < 1:
+        raise ModelFolderError(
+            f"{folder} is not a complete model: model_max_length in tokenizer_config.json is {longest!r:.60}; it must "
+            "be a positive number."
         )
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:

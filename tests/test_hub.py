@@ -34,6 +34,7 @@ CODE = {
     "configuration_vision.py",
     "convolutional_backbone.py",
     "downloads.py",
+    "generation_settings.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",

@@ -1,16 +1,20 @@
 import json
+import logging
+import math
 import shutil
 
 import pytest
 import torch
+from transformers import AutoModelForImageTextToText
 
-from hf_ngsan.loading import ModelFolderError, find_model_folder, load_captioner
+from hf_ngsan.loading import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.new_captioners import build_config
 from hf_ngsan.training import RecipeError
 
+from .models.tiny_photos import pixel_captioner, pixel_processor
 from .tasks.tiny import DATA, MODEL, tiny_recipe
 
 
@@ -97,6 +101,81 @@ def test_a_file_that_holds_something_else_is_one_sentence(run, tmp_path, name, c
     with pytest.raises(ModelFolderError, match="broken") as error:
         load_captioner(broken)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config.json", "is_encoder_decoder", False),
+        ("generation_config.json", "num_beams", "3"),
+        ("generation_config.json", "num_beams", 10**12),
+        ("generation_config.json", "use_cache", 0),
+        ("generation_config.json", "output_hidden_states", math.inf),
+        ("generation_config.json", "length_penalty", math.nan),
+        ("generation_config.json", "early_stopping", "x"),
+        ("generation_config.json", "bos_token_id", "x"),
+        ("generation_config.json", "bos_token_id", []),
+        ("generation_config.json", "eos_token_id", []),
+        ("generation_config.json", "decoder_start_token_id", 10**12),
+        ("generation_config.json", "suppress_tokens", [1, "a"]),
+        ("tokenizer_config.json", "model_max_length", {"a": 1}),
+        ("tokenizer_config.json", "model_max_length", -1),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_file_and_key(run, tmp_path, file, key, value):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    settings = json.loads((broken / file).read_text())
+    (broken / file).write_text(json.dumps({**settings, key: value}))
+    with pytest.raises(ModelFolderError) as error:
+        load_captioner(broken)
+    named = [str(broken), key] if file == "config.json" else [str(broken), key, file]
+    assert [name for name in named if name not in str(error.value)] == []
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, "", '{"num_be', "[]"])
+def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(run, tmp_path, content):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    (broken / "generation_config.json").unlink()
+    if content is not None:
+        (broken / "generation_config.json").write_text(content)
+    for changes in ({}, {"dropout": 0.3}):
+        with pytest.raises(ModelFolderError, match=r"generation_config\.json"):
+            load_captioner(broken, **changes)
+
+
+def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_missing_ones(run, tmp_path, caplog):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    (broken / "generation_config.json").write_text('{"num_be')
+    with pytest.raises(ConfigurationError, match=r"generation_config\.json"):
+        AutoModelForImageTextToText.from_pretrained(broken)
+    (broken / "generation_config.json").unlink()
+    transformers_logger = logging.getLogger("transformers")
+    transformers_logger.addHandler(caplog.handler)
+    try:
+        model = AutoModelForImageTextToText.from_pretrained(broken)
+    finally:
+        transformers_logger.removeHandler(caplog.handler)
+    assert model.generation_config.max_new_tokens == model.longest_caption
+    assert any(
+        str(broken) in record.getMessage() and "generation_config.json" in record.getMessage()
+        for record in caplog.records
+    )
+
+
+@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize("key", ["image_mean", "image_std"])
+def test_image_statistics_that_are_not_finite_are_told_with_file_and_key(tmp_path, key, file):
+    folder = tmp_path / "broken"
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    settings = json.loads((folder / "processor_config.json").read_text())
+    settings["image_processor"][key][1] = math.nan
+    if file == "preprocessor_config.json":
+        (folder / file).write_text(json.dumps(settings.pop("image_processor")))
+    (folder / "processor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelFolderError) as error:
+        load_captioner(folder)
+    assert [name for name in (str(folder), file, key) if name not in str(error.value)] == []
 
 
 def test_weights_of_another_shape_are_named(run, tmp_path):

@@ -1,5 +1,6 @@
 """What every captioner shares: encoder and decoder around visual tokens, output head and the glue to `generate()`."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,12 +12,15 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
+from .generation_settings import check_generation_settings, read_generation_settings
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .transformer import TransformerPreTrainedModel, WordDecoder, token_positions
+
+logger = logging.get_logger(__name__)
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
@@ -195,6 +199,25 @@ class CaptioningForConditionalGeneration(
         self.generation_config.max_new_tokens = self.longest_caption
         if config.vision_config is not None:
             self.main_input_name = "pixel_values"
+
+    def adjust_generation_fn(  # type: ignore[override]
+        self, generation_config: Any, from_auto: Any, from_pipeline: Any, source: Any, **kwargs: Any
+    ) -> None:
+        """Reads `generation_config.json` for `from_pretrained`, which would pass over a damaged one without a word.
+
+        Raises:
+            ConfigurationError: it is not JSON, or has a value that `generate()` cannot take.
+        """
+        missing = False
+        if generation_config is None and source is not None and os.path.isdir(source):
+            saved = read_generation_settings(os.path.join(source, kwargs.get("subfolder") or ""))
+            check_generation_settings(saved or {}, self.config.vocab_size)
+            missing = saved is None
+        super().adjust_generation_fn(generation_config, from_auto, from_pipeline, source, **kwargs)  # type: ignore[misc]
+        if missing:
+            self.generation_config.max_new_tokens = self.longest_caption
+            logger.warning("%s has no generation_config.json: captions are made with default settings.", source)
+        check_generation_settings(self.generation_config.to_dict(), self.config.vocab_size)
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 
-from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_positive, check_rate
+from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate
 from .configuration_vision import VisionConfig, make_vision_config
 
 
@@ -56,6 +56,7 @@ class CaptionerConfig(HubConfig):
             max_position_embeddings=self.max_position_embeddings,
         )
         check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
         vision: Any = self.vision_config
         if vision is not None and vision.feature_size != self.visual_feature_size:

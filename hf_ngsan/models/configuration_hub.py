@@ -3,10 +3,12 @@
 import copy
 import difflib
 import functools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -172,6 +174,11 @@ def check_rate(**fields: float) -> None:
     for field, value in fields.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{field} is {value}; it must lie between 0 and 1.")
+
+
+def is_finite(value: Any) -> bool:
+    """Returns whether a value is a number, and neither infinite nor NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 IMAGE_TO_TEXT_PIPELINE = {

@@ -17,6 +17,7 @@ from transformers.image_utils import (
 )
 from transformers.processing_utils import ImagesKwargs
 
+from .configuration_hub import is_finite
 from .images import load_images
 
 CUTTING = ("do_center_crop", "do_crop_margin")
@@ -63,6 +64,7 @@ class CaptioningImageProcessor(PilBackend):
 
     Raises:
         ImageError: what is no image; the message names it. It is a `ValueError`.
+        ValueError: a mean or standard deviation that is not finite, or a standard deviation that is not positive.
     """
 
     valid_kwargs = CaptioningImageProcessorKwargs
@@ -79,6 +81,11 @@ class CaptioningImageProcessor(PilBackend):
     do_pad = True
     do_flip_channel_order = False
     round_edges = False
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        for name in ("image_mean", "image_std", "rescale_factor"):
+            check_statistics(name, getattr(self, name))
 
     def to_dict(self) -> dict:
         output = super().to_dict()
@@ -132,6 +139,14 @@ class CaptioningImageProcessor(PilBackend):
             if not all(mask.all() for mask in masks):
                 data["pixel_mask"] = masks
         return BatchFeature(data, tensor_type=return_tensors)
+
+
+def check_statistics(name: str, value: Any) -> None:
+    """Raises a ValueError that names the setting unless its numbers are finite, and not 0 where they divide."""
+    numbers = [] if value is None else list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
+    if not all(is_finite(number) and (number > 0 or name != "image_std") for number in numbers):
+        wanted = "positive numbers" if name == "image_std" else "finite numbers"
+        raise ValueError(f"{name} of the image processor is {value!r:.80}; it must hold {wanted}.")
 
 
 def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = False) -> SizeDict:

@@ -169,3 +169,20 @@ if is_available():
 
     class CaptioningImageProcessorEdgesTest(CaptioningImageProcessorTest):
         image_processor_tester_class = ImagesByEdges
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("image_std", [0.2, 0.0, 0.2]),
+        ("image_std", [0.2, -1.0, 0.2]),
+        ("image_std", 0),
+        ("image_mean", [0.2, float("nan"), 0.2]),
+        ("image_mean", float("inf")),
+        ("image_mean", ["a", 1, 1]),
+        ("rescale_factor", float("nan")),
+    ],
+)
+def test_statistics_are_finite_numbers_and_deviations_are_positive(key, value):
+    with pytest.raises(ValueError, match=key):
+        CaptioningImageProcessor(**{key: value})

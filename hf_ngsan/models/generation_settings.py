@@ -1,0 +1,103 @@
+"""Checks of the settings that a checkpoint gives to `generate()`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .configuration_hub import ConfigurationError, is_finite
+
+LONGEST = 10_000
+"""Tokens of a caption, and beams, at most."""
+FLAGS = (
+    "do_sample",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
+    "return_dict_in_generate",
+    "renormalize_logits",
+    "remove_invalid_values",
+)
+LEAST_COUNTS = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "max_length": 1,
+    "max_new_tokens": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "no_repeat_ngram_size": 0,
+}
+NUMBERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "top_h",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "length_penalty",
+    "repetition_penalty",
+)
+TOKEN = ("pad_token_id", "bos_token_id", "forced_bos_token_id")
+TOKENS = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id", "suppress_tokens", "begin_suppress_tokens")
+
+
+def read_generation_settings(folder: str) -> dict | None:
+    """Returns what `generation_config.json` of a folder says; `None` if there is none.
+
+    Raises:
+        ConfigurationError: it is no JSON object.
+    """
+    try:
+        settings = json.loads((Path(folder) / "generation_config.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{folder}: generation_config.json is not JSON ({error}).") from error
+    if not isinstance(settings, dict):
+        raise ConfigurationError(f"{folder}: generation_config.json holds no settings but {settings!r:.60}.")
+    return settings
+
+
+def check_generation_settings(settings: Mapping[str, Any], vocab_size: int) -> None:
+    """Raises a ConfigurationError that names the setting unless `generate()` can take the values.
+
+    Args:
+        settings: of a `GenerationConfig`; `None` stands for its default.
+        vocab_size: of the model; every token lies below it.
+    """
+    for name, value in settings.items():
+        if value is None:
+            continue
+        if name in FLAGS and not isinstance(value, bool):
+            refuse(name, value, "true or false")
+        if name in LEAST_COUNTS and not (is_whole(value) and LEAST_COUNTS[name] <= value <= LONGEST):
+            refuse(name, value, f"a whole number between {LEAST_COUNTS[name]} and {LONGEST:,}")
+        if name in NUMBERS and not is_finite(value):
+            refuse(name, value, "a finite number")
+        if name == "early_stopping" and not isinstance(value, bool) and value != "never":
+            refuse(name, value, "true, false or 'never'")
+        if name in TOKEN and not is_token(value, vocab_size):
+            refuse(name, value, f"the id of one of the model's {vocab_size} words")
+        if name in TOKENS and not is_token(value, vocab_size):
+            listed = isinstance(value, list) and (value or not name.endswith("_id"))
+            if not listed or not all(is_token(token, vocab_size) for token in value):
+                refuse(name, value, f"one or several ids of the model's {vocab_size} words")
+
+
+def refuse(name: str, value: Any, wanted: str) -> None:
+    raise ConfigurationError(f"{name} in generation_config.json is {value!r:.60}; it must be {wanted}.")
+
+
+def is_token(value: Any, vocab_size: int) -> bool:
+    return is_whole(value) and 0 <= value < vocab_size
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+__all__ = ["check_generation_settings", "read_generation_settings"]
