@@ -13,7 +13,7 @@ from tests.dying import DIED, in_process, workers
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.tasks.tiny import tiny_sections
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes on two idle processors
 
 PRELOADED = ["tests.test_dying", "hf_ngsan.training.run", "hf_ngsan.tasks.captioning", "hf_ngsan.extraction.extract"]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.new_captioners", "torch.utils.tensorboard"]
