@@ -4,6 +4,7 @@ import json
 import operator
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import SupportsIndex
 
 from .files import write_file_atomically
 
+LARGEST_OF_DEVICE = 2**24
 LARGEST_INTEGER = 2**63 - 1
 MOST_DIGITS = 400
 """Of an integer that is read as such, with its sign; Python itself refuses thousands."""
@@ -302,7 +304,7 @@ def read_text(path: str | os.PathLike) -> str:
         raise IsADirectoryError(f"{path} is a folder; name a JSON file.")
     if not path.exists():
         raise FileNotFoundError(f"There is no file {path}.")
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         text = content.decode(json.detect_encoding(content), "surrogatepass")
     except UnicodeDecodeError as error:
@@ -310,6 +312,17 @@ def read_text(path: str | os.PathLike) -> str:
     if not text or text.isspace():
         raise CocoFileError(f"{path} is empty; it must be a COCO file.")
     return text
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns the content of a file or pipe, or of a device that ends."""
+    with open(path, "rb") as file:
+        if not stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+            return file.read()
+        content = file.read(LARGEST_OF_DEVICE)
+    if len(content) == LARGEST_OF_DEVICE:
+        raise CocoFileError(f"{path} is a device that does not end; name a COCO file.")
+    return content
 
 
 def parse_values(text: str, path: str | os.PathLike) -> list[tuple[int, object]]:

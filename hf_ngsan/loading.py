@@ -15,6 +15,7 @@ from transformers import (
     AutoImageProcessor,
     AutoProcessor,
     AutoTokenizer,
+    BaseImageProcessor,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -23,6 +24,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from .auto import MODEL_TYPES, model_types_of
+from .loaded_settings import check_image_processor
 from .messages import one_sentence
 from .model_size import refuse_too_large
 from .models.configuration_hub import ConfigurationError, is_finite
@@ -181,6 +183,9 @@ def load_model(
             processor: Any = None
             if processor_loader is not None:
                 processor = load_processor(processor_loader, folder)
+            image_processor = getattr(processor, "image_processor", processor)
+            if isinstance(image_processor, BaseImageProcessor):
+                check_image_processor(image_processor)
     except (MissingBackboneError, ModelFolderError):
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
@@ -280,6 +285,14 @@ def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: Pre
             f"{folder} is not a complete model: model_max_length in tokenizer_config.json is {longest!r:.60}; it must "
             "be a positive number."
         )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        ids = getattr(config, name, None)
+        if any(
+            not 0 <= one < config.vocab_size for one in (ids if isinstance(ids, list) else [ids]) if one is not None
+        ):
+            raise ModelFolderError(
+                f"{folder}: {name} in config.json is {ids}, but the model's vocab_size is {config.vocab_size}."
+            )
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
         raise ModelFolderError(

@@ -5,6 +5,7 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
+from .messages import one_sentence
 from .models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .models.packaged_backbones import is_packaged, preprocessing_of_variant
 
@@ -52,6 +53,24 @@ def load_image_processor(
             side,
             side,
         )
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise unusable(name, error) from error
+    try:
+        return image_processor_of(name, settings, image_size)
+    except PreprocessingError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise unusable(name, error) from error
+
+
+def unusable(name: str, error: Exception) -> PreprocessingError:
+    return PreprocessingError(
+        f"{name}: preprocessor_config.json cannot be used ({one_sentence(error)}); take that of the original model."
+    )
+
+
+def image_processor_of(name: str, settings: dict, image_size: int | None) -> CaptioningImageProcessor:
+    """Returns the image processor that the contents of a `preprocessor_config.json` describe, for whole images."""
     if image_size is not None:
         settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     try:

@@ -35,6 +35,7 @@ LAYERS = [
     "pipelines",
     "hub",
     "model_size",
+    "loaded_settings",
     "loading",
     "preprocessing",
     "provenance",

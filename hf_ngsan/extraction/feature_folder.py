@@ -14,8 +14,9 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any, get_origin
 
 import datasets
 from datasets import Dataset, Features
@@ -70,7 +71,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
             f"{directory} has no {METADATA}, so it is not known what its features were made with; give a folder "
             "written by hf-ngsan extract."
         ) from None
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         complete = False
     if not complete:
         raise ExtractionError(f"{file} is damaged; extract the features again into another folder.")
@@ -126,6 +127,13 @@ class Record:
     images: dict[str, FileStamp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            kind: Any = entry.type
+            if not isinstance(getattr(self, entry.name), get_origin(kind) or kind):
+                raise TypeError(f"{entry.name} is no {kind}")
+        for skipped in self.skipped:
+            if not isinstance(skipped, dict) or skipped.keys() != {"image_id", "file_name", "reason"}:
+                raise TypeError("skipped has an entry without image_id, file_name and reason")
         self.images.update({image_id: FileStamp(*stamp) for image_id, stamp in self.images.items()})
 
     @property
@@ -202,7 +210,7 @@ class FeatureFolder:
                 data = self.path / f"{record.name}.arrow"
                 if not record.num_rows or data.stat().st_size == record.num_bytes:
                     records.append(record)
-            except (OSError, ValueError, TypeError):  # its chunk is extracted again
+            except (OSError, ValueError, TypeError, RecursionError):  # its chunk is extracted again
                 continue
         return sorted(records, key=lambda record: (record.generation, record.chunk))
 

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from ..auto import model_types_of
+from ..loaded_settings import LoadedSettingsError, check_image_processor
 from ..loading import find_model_folder, load_captioner, needed_code, quiet_loading
 from ..messages import one_sentence
 from ..model_size import refuse_too_large
@@ -48,7 +49,12 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         model = load_model(name, lambda: load_vision_model(folder))
     else:
         model = load_model(name, lambda: new_vision_model(folder, fields))
-    return model.eval(), load_image_processor(folder, model.config.kind, str(name))
+    image_processor = load_image_processor(folder, model.config.kind, str(name))
+    try:
+        check_image_processor(image_processor)
+    except LoadedSettingsError as error:
+        raise ExtractionError(f"{name}: {error}.") from error
+    return model.eval(), image_processor
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:

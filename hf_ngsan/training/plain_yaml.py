@@ -53,9 +53,8 @@ def parse_yaml(text: str) -> object:
     """
     if len(text) > LARGEST_FILE:
         raise PlainYAMLError(f"it has more than {LARGEST_FILE:,} characters")
-    loader = PlainLoader(text)
-    node = None
     try:
+        loader = PlainLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -69,8 +68,6 @@ def parse_yaml(text: str) -> object:
         raise PlainYAMLError(
             getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
         ) from None
-    finally:
-        loader.dispose()
 
 
 def check_extent(node: yaml.Node, values: dict[int, int], nesting: int) -> int:

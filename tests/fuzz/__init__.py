@@ -1,0 +1,1 @@
+"""Seeded hostile inputs for every command: files, training configs and options."""

@@ -1,0 +1,241 @@
+"""The cases: command lines with one thing wrong, in the options or in a file that they name."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import yaml
+
+from .inputs import SCENES
+from .mutations import WRITTEN, damage, hostile_text, mutate_json, mutated
+
+Case = Callable[[random.Random, SimpleNamespace], list]
+NEVER_ENDING = ("epochs",)
+"""Keys that may have any large number: a person can stop a run."""
+MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "processor_config.json",
+)
+
+
+def copied(path: Path) -> Path:
+    """Returns a copy, in the folder of the case, of a file or folder."""
+    target = Path.cwd() / path.name
+    shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+    return target
+
+
+def one_mutated(draw: random.Random, made: SimpleNamespace, folder: Path, names: list[str]) -> Path:
+    """Returns a copy of a folder in which one of some files is changed."""
+    folder = copied(folder)
+    file = folder / draw.choice([name for name in names if (folder / name).is_file()])
+    (mutate_json if file.suffix in (".json", ".jsonl") else damage)(draw, file, made.places)
+    return folder
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def score(draw: random.Random, made: SimpleNamespace) -> list:
+    files = {"--predictions": copied(made.results), "--references": copied(made.references)}
+    frequency = copied(made.frequency)
+    deed = draw.random()
+    if deed < 0.15:
+        damage(draw, frequency, made.places)
+    else:
+        mutate_json(draw, draw.choice(list(files.values())), made.places)
+    more = ["--document-frequency", frequency] if deed < 0.25 else draw.choice([[], ["--per-image", "each.json"]])
+    if draw.random() < 0.2:
+        more = ["--check-server-format"]
+    return ["score", *(word for pair in files.items() for word in pair), *more]
+
+
+def coco_layout(draw: random.Random, made: SimpleNamespace) -> list:
+    folder = one_mutated(draw, made, made.layout, files_of(made.layout))
+    if draw.random() < 0.5:
+        return ["references", "--data", f"coco-layout:{folder}", "--output", "new.json"]
+    return ["caption", "--model", made.run, "--data", f"coco-layout:{folder}"]
+
+
+def image_datasets(draw: random.Random, made: SimpleNamespace) -> list:
+    source = draw.choice([made.lines, made.table])
+    names = [name for name in files_of(source) if draw.random() < 0.3 or name.startswith("metadata")]
+    spec = f"images:{one_mutated(draw, made, source, names)}"
+    if draw.random() < 0.3:
+        spec += f",{draw.choice(['image', 'captions', 'config'])}={hostile_text(draw, made.places)}"
+    if draw.random() < 0.5:
+        return ["references", "--data", spec, "--split", "train", "--output", "new.json"]
+    return ["caption", "--model", made.photos, "--data", spec, "--split", "train"]
+
+
+def feature_folders(draw: random.Random, made: SimpleNamespace) -> list:
+    spec = f"features:{one_mutated(draw, made, made.features, files_of(made.features))}"
+    if draw.random() < 0.5:
+        return ["references", "--data", spec, "--output", "new.json"]
+    return ["caption", "--model", made.photos, "--data", spec]
+
+
+def specs(draw: random.Random, made: SimpleNamespace) -> list:
+    key = draw.choice(["size", "validation", "test", "seed", "images", "image_size", "unknown", ""])
+    spec = draw.choice(
+        [
+            f"{SCENES},{key}={hostile_text(draw, made.places)}",
+            f"scenes:{key}={hostile_text(draw, made.places)},test=2",
+            f"{draw.choice(['scenes', 'images', 'features', 'coco-layout', 'x'])}:{hostile_text(draw, made.places)}",
+            hostile_text(draw, made.places),
+        ]
+    )
+    if draw.random() < 0.5:
+        return ["references", "--data", spec, "--output", "new.json"]
+    return ["caption", "--model", made.run, "--data", spec, "--limit", 2]
+
+
+def models(draw: random.Random, made: SimpleNamespace) -> list:
+    photos = draw.random() < 0.5
+    source = made.photos if photos else made.run / "best"
+    folder = one_mutated(draw, made, source, [*MODEL_FILES, *(["model.safetensors"] if draw.random() < 0.3 else [])])
+    return ["caption", "--model", folder, *([made.images] if photos else ["--data", SCENES])]
+
+
+def backbones(draw: random.Random, made: SimpleNamespace) -> list:
+    folder = one_mutated(draw, made, made.backbone, files_of(made.backbone))
+    return ["extract", "--images", made.images, "--backbone", folder, "--output", "new", "--num-workers", 0]
+
+
+def image_lists(draw: random.Random, made: SimpleNamespace) -> list:
+    images, listed = copied(made.images), copied(made.image_list)
+    if draw.random() < 0.5:
+        mutate_json(draw, listed, made.places)
+    else:
+        damage(draw, images / "1.png", made.places)
+    source = draw.choice([["--images", images], ["--images", listed, "--image-folder", images]])
+    return ["extract", *source, "--backbone", made.backbone, "--output", "new", "--num-workers", 0]
+
+
+def extracted_folders(draw: random.Random, made: SimpleNamespace) -> list:
+    folder = one_mutated(draw, made, made.features, files_of(made.features))
+    source = ["--images", made.image_list, "--image-folder", made.images, "--split", "test"]
+    return ["extract", *source, "--backbone", made.backbone, "--output", folder, "--num-workers", 0]
+
+
+def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
+    sections = {**made.sections, "training": {**made.sections["training"], "output_dir": str(Path.cwd() / "new")}}
+    file = Path("new.yaml")
+    sections = harmless(mutated(draw, sections, made.places))
+    text = yaml.safe_dump(sections)
+    for mark, written in WRITTEN.items():
+        text = text.replace(f"'{mark}'", written)
+    file.write_text(text)
+    if draw.random() < 0.2:
+        damage(draw, file, made.places)
+    return ["train", "--config", file]
+
+
+def harmless(sections: object) -> object:
+    """Returns sections of a training config without a number of epochs that a person would have to stop."""
+    training = sections.get("training") if isinstance(sections, dict) else None
+    for name in NEVER_ENDING:
+        if isinstance(training, dict) and isinstance(training.get(name), int) and training[name] > 2:
+            training[name] = 1
+    return sections
+
+
+def overrides(draw: random.Random, made: SimpleNamespace) -> list:
+    keys = [
+        f"{section}.{key}" for section, values in made.sections.items() for key in values if key not in NEVER_ENDING
+    ]
+    more = ["data.num_workers", "data.image_size", "data.captions_per_image", "training.seed", "training.drop_last"]
+    more += ["training.adam_betas", "training.weight_decay", "training.max_grad_norm", "training.ema_decay"]
+    more += ["training.mixed_precision", "training.gradient_accumulation_steps", "training.label_smoothing"]
+    more += ["training.consensus_power", "training.keep_checkpoints", "training.log_every", "training.schedule"]
+    more += ["training.decay_every", "training.decay_factor", "training.max_decays", "training.stage", "model.dropout"]
+    more += [
+        "evaluation.length_penalty",
+        "evaluation.metric",
+        "data.train_split",
+        "data.validation_split",
+        "data.limit",
+    ]
+    more += ["model.init_from", "model.vision_config", "model.query_norm", "model.geometric_bias", "model.model_type"]
+    key = draw.choice([*keys, *more, hostile_text(draw, made.places)[:50]])
+    changes = [f"{key}={hostile_text(draw, made.places)}"]
+    return ["train", "--config", made.config, f"training.output_dir={Path.cwd() / 'new'}", *changes]
+
+
+def resumed_runs(draw: random.Random, made: SimpleNamespace) -> list:
+    names = [name for name in files_of(made.run) if draw.random() < 0.5 or name.startswith("checkpoints")]
+    folder = one_mutated(draw, made, made.run, names)
+    epochs = draw.choice([1, 2])
+    return ["train", "--config", made.config, f"training.output_dir={folder}", f"training.epochs={epochs}", "--resume"]
+
+
+def options(draw: random.Random, made: SimpleNamespace) -> list:
+    caption = {"--model": made.run, "--data": SCENES, "--split": "test", "--limit": 1, "--num-beams": 1}
+    caption |= {"--max-new-tokens": 3, "--batch-size": 2}
+    vision = {"--backbone": made.backbone, "--num-regions": 3, "--score-threshold": 0.5, "--grid-size": 2}
+    scores = {"--predictions": made.results, "--references": made.references, "--metrics": "bleu"}
+    commands = {
+        "caption": {**caption, "--text": "a", "--save-attention": "maps"},
+        "evaluate": {**caption, "--output": "new.json", "--metrics": "bleu", "--num-processes": 1},
+        "extract": {
+            **vision,
+            **{"--images": made.images, "--output": "new", "--image-folder": made.images, "--split": "test"},
+            **{"--dtype": "float16", "--batch-size": 2, "--num-workers": 0, "--images-per-shard": 2},
+        },
+        "score": {**scores, "--document-frequency": made.frequency, "--per-image": "each.json"},
+        "references": {"--data": SCENES, "--split": "test", "--limit": 1, "--output": "new.json"},
+        "attach-vision": {"--model": made.run, **vision, "--output": "new"},
+        "configs": {"--copy": "ngsan/scenes", "--output": "new.yaml"},
+        "train": {"--config": made.config, "--stage": "xe", "--import": "json", "training.log_every=": ""},
+    }
+    command = draw.choice(sorted(commands))
+    given = commands[command]
+    needed = [key for key in given if key in NEEDED[command]]
+    changed = draw.choice(list(given))
+    chosen = {*needed, changed, *(key for key in given if draw.random() < 0.2)}
+    words = [command]
+    for key in given:
+        if key in chosen:
+            value = hostile_text(draw, made.places) if key == changed else given[key]
+            words += [key + str(value)] if key.endswith("=") else [key, value]
+    if command == "train":
+        words.append(f"training.output_dir={Path.cwd() / 'new'}")
+    return words
+
+
+NEEDED = {
+    "caption": ("--model", "--data", "--limit"),
+    "evaluate": ("--model", "--data"),
+    "extract": ("--images", "--backbone", "--output", "--num-workers"),
+    "score": ("--predictions", "--references"),
+    "references": ("--data", "--output"),
+    "attach-vision": ("--model", "--backbone", "--output"),
+    "configs": ("--copy",),
+    "train": ("--config",),
+}
+CASES: dict[Case, int] = {
+    score: 4,
+    coco_layout: 2,
+    image_datasets: 2,
+    feature_folders: 2,
+    specs: 2,
+    models: 4,
+    backbones: 2,
+    image_lists: 2,
+    extracted_folders: 1,
+    training_configs: 3,
+    overrides: 3,
+    resumed_runs: 1,
+    options: 4,
+}
+"""With their shares."""
+
+
+def choose_case(draw: random.Random) -> Case:
+    return draw.choices(list(CASES), list(CASES.values()))[0]

@@ -1,0 +1,105 @@
+"""Small valid inputs of every kind, which the cases copy and change."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from hf_ngsan.cli import main
+from hf_ngsan.metrics.document_frequency import DocumentFrequency
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from tests.models.tiny import make_talkative, tiny_config, tiny_processor
+from tests.tasks.tiny import tiny_sections
+
+SCENES = "scenes:size=4,validation=2,test=2"
+BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}
+CAPTIONS = ("a red ball left of a ring", "a blue box near two small rings")
+
+
+def make_inputs(folder: Path) -> SimpleNamespace:
+    """Makes valid inputs in a folder.
+
+    Returns:
+        Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, a
+        `backbone`, a folder of `images`, one of `features`, a `layout` of COCO files, COCO `results`, `references` and
+        an `image_list`, datasets of images with `lines` and with a `table`, document frequencies, and `places` where no
+        file is.
+    """
+    made = SimpleNamespace(places=places_without_files(folder))
+    made.config = folder / "config.yaml"
+    made.sections = tiny_sections(folder / "run", data={"spec": SCENES}, training={"epochs": 1})
+    made.sections["evaluation"] |= {"num_beams": 1, "max_new_tokens": 5}
+    made.config.write_text(yaml.safe_dump(made.sections))
+    made.run = folder / "run"
+    assert main(["train", "--config", str(made.config)]) == 0
+    vision = {"kind": "grid", "backbone_config": BACKBONE}
+    model = NGSANForConditionalGeneration(tiny_config(vision_config=vision, visual_feature_size=6)).eval()
+    make_talkative(model, 3)
+    model.generation_config.max_new_tokens = 5
+    made.photos, processor = folder / "photos", tiny_processor()
+    processor.image_processor = CaptioningImageProcessor(size={"height": 16, "width": 16})
+    model.save_pretrained(made.photos)
+    processor.save_pretrained(made.photos)
+    made.backbone = folder / "backbone"
+    model.base_model.vision.backbone.save_pretrained(made.backbone)
+    processor.image_processor.save_pretrained(made.backbone)
+    made.images = folder / "images"
+    make_images(made.images)
+    made.features = folder / "features"
+    make_coco(folder, made)
+    extract = ["extract", "--images", str(made.image_list), "--image-folder", str(made.images), "--split", "test"]
+    assert main([*extract, "--backbone", str(made.backbone), "--output", str(made.features), "--num-workers", "0"]) == 0
+    made.lines, made.table = folder / "lines", folder / "table"
+    make_images(made.lines)
+    rows = [{"file_name": f"{n}.png", "captions": list(CAPTIONS)} for n in range(3)]
+    (made.lines / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    make_images(made.table)
+    text = "file_name,captions\n" + "".join(f"{n}.png,{CAPTIONS[0]}\n" for n in range(3))
+    (made.table / "metadata.csv").write_text(text)
+    made.frequency = folder / "frequency.npz"
+    DocumentFrequency.from_captions([list(CAPTIONS), list(CAPTIONS)]).save(made.frequency)
+    return made
+
+
+def places_without_files(folder: Path) -> list[str]:
+    """Returns paths of what no command can read as a file."""
+    (folder / "empty").mkdir()
+    os.symlink(folder / "loop", folder / "loop")
+    os.symlink(folder / "gone", folder / "dangling")
+    unreadable = folder / "unreadable"
+    unreadable.write_text("{}")
+    unreadable.chmod(0)
+    names = ("empty", "loop", "dangling", "absent", "unreadable", "empty/../absent/x")
+    return [*(str(folder / name) for name in names), "/", "/dev/null", "/dev/zero", "/proc/self/mem", "x" * 300]
+
+
+def make_images(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 255, (16, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def make_coco(folder: Path, made: SimpleNamespace) -> None:
+    made.layout = folder / "layout"
+    made.layout.mkdir()
+    images = [{"id": n, "file_name": f"{n}.png", "width": 20, "height": 16} for n in range(3)]
+    boxes = [
+        {"id": 2 * n + k, "image_id": n, "category_id": 1 + k, "bbox": [k, 2, 5, 6.5], "area": 32.5, "iscrowd": 0}
+        for n in range(3)
+        for k in range(2)
+    ]
+    captions = [{"id": 2 * n + k, "image_id": n, "caption": text} for n in range(3) for k, text in enumerate(CAPTIONS)]
+    categories = [{"id": 1, "name": "ball"}, {"id": 2, "name": "box"}]
+    instances = {"images": images, "annotations": boxes, "categories": categories}
+    (made.layout / "instances_test.json").write_text(json.dumps(instances))
+    for place in (made.layout / "captions_test.json", folder / "references.json"):
+        place.write_text(json.dumps({"images": images, "annotations": captions}))
+    made.references = made.image_list = folder / "references.json"
+    made.results = folder / "results.json"
+    made.results.write_text(json.dumps([{"image_id": n, "caption": CAPTIONS[n % 2]} for n in range(3)]))
