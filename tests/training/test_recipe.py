@@ -149,7 +149,7 @@ def valid_values(entry, annotation):
     if choices:
         return st.sampled_from(choices)
     if annotation is float:
-        return st.floats(minimum, below, exclude_max=below is not None, allow_nan=False)
+        return st.floats(minimum, maximum if below is None else below, exclude_max=below is not None, allow_nan=False)
     return {int: st.integers(minimum, maximum or LARGEST_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
 
 
