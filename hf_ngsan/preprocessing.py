@@ -73,15 +73,10 @@ def image_processor_of(name: str, settings: dict, image_size: int | None) -> Cap
     """Returns the image processor that the contents of a `preprocessor_config.json` describe, for whole images."""
     if image_size is not None:
         settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
-    try:
-        if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
-            return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
-        chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
-        return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
-    except PreprocessingError:
-        raise
-    except ValueError as error:
-        raise PreprocessingError(f"{name}, preprocessor_config.json: {error}") from error
+    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
+    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
+    return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
 
 
 def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
