@@ -12,6 +12,8 @@ from .bounds import LARGEST_SIDE
 from .messages import one_sentence
 
 SIZES = ("size", "crop_size", "pad_size")
+LARGEST_AREA = 2**22
+"""Pixels of an image that is given to a model: 2048 x 2048."""
 
 
 class LoadedSettingsError(ValueError):
@@ -27,6 +29,11 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
         if not all(side is None or (type(side) is int and 1 <= side <= LARGEST_SIDE) for side in sides):
             raise LoadedSettingsError(
                 f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {LARGEST_SIDE} pixels"
+            )
+        edges = sorted(side for side in sides if side)
+        if edges and edges[0] * edges[:2][-1] > LARGEST_AREA:
+            raise LoadedSettingsError(
+                f"{name} of the image processor is {size!r:.100}; images can have {LARGEST_AREA:,} pixels at most"
             )
     try:
         pixels = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")["pixel_values"]

@@ -56,6 +56,8 @@ def test_a_setting_of_generation_that_cannot_be_used(photos, name, value):
     [
         ("size", {"height": 10**6, "width": 10**6}),
         ("size", {"height": "a", "width": 3}),
+        ("size", {"height": 4096, "width": 2048}),
+        ("size", {"shortest_edge": 4096}),
         ("image_mean", [float("nan")] * 3),
         ("image_std", "x"),
         ("rescale_factor", None),

@@ -45,6 +45,15 @@ METADATA, RECORDS, STATE, INFO, SKIPPED = (
     "dataset_info.json",
     "skipped.json",
 )
+METADATA_TYPES = {
+    "format": object,
+    "backbone": str,
+    "kind": str,
+    "feature_size": int,
+    "dtype": str,
+    "columns": list,
+    "images_per_shard": int,
+}
 ROWS_PER_RECORD_BATCH = 64
 
 
@@ -63,9 +72,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     try:
         metadata = json.loads(file.read_text(encoding="utf-8"))
         provenance_difference(metadata, metadata)
-        complete = {"format", "backbone", "kind", "feature_size", "dtype", "columns", "images_per_shard"} <= set(
-            metadata
-        )
+        complete = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())
     except (FileNotFoundError, NotADirectoryError):
         raise ExtractionError(
             f"{directory} has no {METADATA}, so it is not known what its features were made with; give a folder "

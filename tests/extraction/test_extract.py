@@ -397,3 +397,13 @@ def test_a_split_without_a_name_is_refused(tmp_path, photos, split):
             take()
         str(caught.value).encode()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("images_per_shard", 2.5), ("feature_size", "6"), ("columns", None), ("backbone", 3)]
+)
+def test_a_description_with_a_value_of_another_type_is_damaged(finished, tmp_path, name, value):
+    metadata = json.loads((finished / "extraction.json").read_text())
+    (tmp_path / "extraction.json").write_text(json.dumps({**metadata, name: value}))
+    with pytest.raises(ExtractionError, match=r"extraction\.json"):
+        read_extraction(tmp_path)

@@ -127,7 +127,7 @@ def extracted_folders(draw: random.Random, made: SimpleNamespace) -> list:
 def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
     sections = {**made.sections, "training": {**made.sections["training"], "output_dir": str(Path.cwd() / "new")}}
     file = Path("new.yaml")
-    sections = harmless(mutated(draw, sections, made.places))
+    sections = harmless(mutated(draw, sections, made.places), sections)
     text = yaml.safe_dump(sections)
     for mark, written in WRITTEN.items():
         text = text.replace(f"'{mark}'", written)
@@ -137,13 +137,17 @@ def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
     return ["train", "--config", file]
 
 
-def harmless(sections: object) -> object:
-    """Returns sections of a training config without a number of epochs that a person would have to stop."""
-    training = sections.get("training") if isinstance(sections, dict) else None
+def harmless(changed: object, sections: dict) -> object:
+    """Returns a training config without what a person would have to stop: defaults of whole sections, many epochs."""
+    if not isinstance(changed, dict):
+        return changed
+    for name in ("model", "data", "training"):
+        changed[name] = changed.get(name, {}) or sections[name]
     for name in NEVER_ENDING:
-        if isinstance(training, dict) and isinstance(training.get(name), int) and training[name] > 2:
+        training = changed["training"]
+        if isinstance(training, dict) and (not isinstance(training.get(name), int) or training[name] > 2):
             training[name] = 1
-    return sections
+    return changed
 
 
 def overrides(draw: random.Random, made: SimpleNamespace) -> list:

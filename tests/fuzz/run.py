@@ -41,6 +41,7 @@ def play(seed: int, number: int, folder: Path, made: SimpleNamespace) -> None:
 
     folder.mkdir()
     os.chdir(folder)
+    os.environ["HOME"] = str(folder)
     draw = random.Random(f"{seed} {number}")
     case = choose_case(draw)
     arguments = [str(word).replace("\0", "") for word in case(draw, made)]
