@@ -31,7 +31,7 @@ class LongInteger:
         self.digits = digits
 
     def __repr__(self) -> str:
-        return self.digits
+        return f"{self.digits[:20]}... ({len(self.digits.lstrip('-'))} digits)"
 
 
 def parse_integer(digits: str) -> int | LongInteger:

@@ -46,6 +46,12 @@ class EfficientNetLiteForImageClassificationTest(modeling_common.ModelTesterMixi
     def setUp(self):
         self.model_tester = ClassifierTester()
 
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        """As the common one does for the classifiers that transformers has."""
+        inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels=return_labels)
+        labels = torch.arange(self.model_tester.batch_size, device=inputs["pixel_values"].device)
+        return {**inputs, "labels": labels} if return_labels else inputs
+
     def test_hidden_states_output(self):
         config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
         model = self.all_model_classes[0](config).eval()
