@@ -185,11 +185,13 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
         ValueError: it is neither.
     """
     model_type = config.get("model_type")
-    if model_type is None:
+    if not isinstance(model_type, str):
         raise ValueError(f"{name} holds no model: a config.json that names its model_type is missing.")
+    architectures = config.get("architectures")
+    heads = [str(one) for one in architectures] if isinstance(architectures, list) else []
     is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE")
     if has_model(model_type, "OBJECT_DETECTION") and (
-        not is_backbone or any(one.endswith("ForObjectDetection") for one in config.get("architectures") or [])
+        not is_backbone or any(head.endswith("ForObjectDetection") for head in heads)
     ):
         return "regions"
     if is_backbone:

@@ -29,6 +29,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
+from hf_ngsan.models.configuration_vision import kind_of_source
 from hf_ngsan.models.modeling_vision import MissingBackboneError
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
 
@@ -130,6 +131,17 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         VisionModel.from_backbone(tmp_path)
     with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
+
+
+@pytest.mark.parametrize("config", [{"model_type": ["x"]}, {"model_type": {}}, {"model_type": 3}, {}])
+def test_a_source_that_names_no_type_is_refused(config):
+    with pytest.raises(ValueError, match="model_type"):
+        kind_of_source("backbone", config)
+
+
+@pytest.mark.parametrize("architectures", [None, 3, "x", [3], [None]])
+def test_a_source_of_any_architectures_is_known_by_its_type(architectures):
+    assert kind_of_source("backbone", {"model_type": "ngsan_vgg", "architectures": architectures}) == "grid"
 
 
 @pytest.mark.parametrize(
