@@ -176,7 +176,8 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
         ProvenanceError: features of several backbones were put together.
     """
     found: list[dict] = []
-    for part in (rows.info.description or "").split("\n\n"):  # as `concatenate_datasets` joins them
+    description: object = rows.info.description
+    for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
         provenance = parse(part)
         if provenance is not None and provenance["checksums"] not in [other["checksums"] for other in found]:
             found.append(provenance)
@@ -191,7 +192,7 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
 def parse(description: str) -> dict | None:
     try:
         provenance = json.loads(description)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return described(provenance) if is_provenance(provenance) else None
 

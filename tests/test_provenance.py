@@ -144,7 +144,9 @@ def test_a_recipe_cannot_claim_an_identity(features, tmp_path):
         train(recipe_on(features["ours"], tmp_path, model={"features_provenance": identity("B")}))
 
 
-@pytest.mark.parametrize("description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', None])
+@pytest.mark.parametrize(
+    "description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', "[" * 9_999, None, 3, ["x"]]
+)
 def test_other_descriptions_say_nothing(description):
     rows = load_data("scenes:size=30,seed=3", "test")
     rows.info.description = description

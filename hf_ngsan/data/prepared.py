@@ -17,7 +17,7 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from ..files import write_folder_atomically
+from ..files import is_stream, write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
@@ -122,6 +122,8 @@ def cache_problem(error: BaseException | None) -> str | None:
 
 
 def file_digest(path: Path) -> bytes:
+    if is_stream(path):  # which need not end
+        raise DataError(f"{path} cannot be read: it is a device or a pipe.")
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()

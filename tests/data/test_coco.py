@@ -56,6 +56,15 @@ def test_what_is_left_out_is_counted(coco_folder):
     assert "1 captions without a word were left out" in messages
 
 
+def test_a_file_that_is_a_device_is_not_read(coco_folder):
+    folder = coco_folder.write()
+    file = next(folder.glob("instances_*.json"))
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with fails_naming(file.name, "device"):
+        load_coco_layout(folder, "train")
+
+
 def test_a_clean_folder_gives_no_warning(coco_folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

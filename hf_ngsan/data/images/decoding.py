@@ -4,6 +4,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -11,6 +12,7 @@ import PIL.Image
 from datasets.utils.file_utils import xopen
 from PIL import ExifTags, ImageOps, UnidentifiedImageError
 
+from ...files import is_stream
 from ..errors import DataError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -38,13 +40,15 @@ def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Imag
     The result is what the datasets library would make of it, except that damaged EXIF data are left out.
 
     Raises:
-        DataError: a file of another format, or more pixels than `PIL.Image.MAX_IMAGE_PIXELS`.
+        DataError: no regular file, one of another format, or more pixels than `PIL.Image.MAX_IMAGE_PIXELS`.
         Exception: whatever Pillow says of a file that is damaged or not there.
     """
     if not isinstance(value, Mapping):
         return value
     content = value["bytes"]
     if content is None:
+        if is_stream(Path(value["path"])):  # which need not end
+            raise DataError("it is a device or a pipe")
         with xopen(value["path"], "rb") as file:
             content = file.read()
     try:

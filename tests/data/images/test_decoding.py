@@ -41,6 +41,11 @@ def test_damaged_exif_data_do_not_hide_an_image():
         assert images.load_image(image).size == image.size
 
 
+def test_a_device_is_no_image():
+    with pytest.raises(DataError, match="device"):
+        decoding.decode_image({"bytes": None, "path": "/dev/zero"}, datasets.Image())
+
+
 def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):
     eps = io.BytesIO()
     photo().save(eps, "EPS")
