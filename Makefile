@@ -37,7 +37,7 @@ test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
 
 slow: $(VENV)/installed-test  ## run the slow tests
 	$(BIN)/python -m tests.transformers_suite
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 lint: $(VENV)/installed-dev  ## check style, formatting and types
 	$(BIN)/ruff check
