@@ -60,7 +60,7 @@ def refuse_changed_shards(directory: Path) -> None:
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             stamp = FileStamp(fields["num_bytes"], fields.get("mtime_ns", 0), fields["sha256"])
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue  # of no extraction, or cut off: its rows are extracted again
         file = directory / f"{record.stem}.arrow"
         if file.is_file() and not is_unchanged(file, stamp):

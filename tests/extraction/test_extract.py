@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import shutil
 
 import numpy
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 
 from hf_ngsan import files
 from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data.saved import refuse_changed_shards
 from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_extraction
 from hf_ngsan.extraction.extract import extract_features
 from hf_ngsan.files import sha256
@@ -407,3 +409,11 @@ def test_a_description_with_a_value_of_another_type_is_damaged(finished, tmp_pat
     (tmp_path / "extraction.json").write_text(json.dumps({**metadata, name: value}))
     with pytest.raises(ExtractionError, match=r"extraction\.json"):
         read_extraction(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 99_999, "{", "[]", '{"num_bytes": []}'])
+def test_a_record_that_is_damaged_says_nothing_of_its_shard(finished, tmp_path, text):
+    shutil.copytree(finished, tmp_path / "features")
+    record = next((tmp_path / "features" / "records").glob("shard-*.json"))
+    record.write_text(text)
+    refuse_changed_shards(tmp_path / "features")
