@@ -30,8 +30,8 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
             raise LoadedSettingsError(
                 f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {LARGEST_SIDE} pixels"
             )
-        edges = sorted(side for side in sides if side)
-        if edges and edges[0] * edges[:2][-1] > LARGEST_AREA:
+        shortest = sorted(side for side in sides if side)[:2]
+        if shortest and min(shortest) * max(shortest) > LARGEST_AREA:
             raise LoadedSettingsError(
                 f"{name} of the image processor is {size!r:.100}; images can have {LARGEST_AREA:,} pixels at most"
             )

@@ -2,14 +2,11 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedConfig
 
 from ..auto import model_types_of
 from ..loaded_settings import LoadedSettingsError, check_image_processor
-from ..loading import find_model_folder, load_captioner, needed_code, quiet_loading
+from ..loading import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..messages import one_sentence
 from ..model_size import refuse_too_large
 from ..models.configuration_vision import VisionConfig, kind_of_source
@@ -72,7 +69,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         config = packaged_config(str(name))
         return str(name), config["model_type"], fields_of_backbone(name, config, fields)
     folder = find_model_folder(name)
-    config = read_config(folder)
+    config = read_config_file(folder)
     model_type = config.get("model_type")
     if model_type in model_types_of("captioning"):
         refuse_fields(name, fields, "a captioner", allowed=())
@@ -92,17 +89,6 @@ def load_model(name: str | os.PathLike, load: Callable[[], VisionModel]) -> Visi
         raise
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
-
-
-def read_config(folder: str) -> dict:
-    try:
-        return dict(PreTrainedConfig.get_config_dict(folder)[0])
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if Path(folder).is_dir():
-            raise ExtractionError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
-        raise ExtractionError(
-            f"There is no backbone folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
-        ) from error
 
 
 def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:

@@ -37,16 +37,12 @@ def task_class_of(model: Mapping) -> type[Task]:
         if not isinstance(value, str):
             raise RecipeError(f"model.{key} must be text, not {value!r}; leave it out, or name a model there.")
     model_type = model.get("model_type")
-    if not isinstance(model.get("init_from", ""), str | os.PathLike):
-        raise RecipeError(
-            f"model.init_from must be the folder of a model or its name on the Hub, not {model['init_from']!r}."
-        )
     if "init_from" in model and model_type is None:
         model_type = load_config(model["init_from"]).model_type
     if model_type is None:
         return task_class(DEFAULT_TASK)
     known = {name: entry.task for name, entry in MODEL_TYPES.items() if entry.task in TASKS}
-    if not isinstance(model_type, str) or model_type not in known:
+    if model_type not in known:
         raise RecipeError(f"model.model_type: unknown model type {model_type!r}{suggestion(model_type, known)}")
     return task_class(known[model_type])
 

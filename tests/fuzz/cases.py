@@ -141,7 +141,7 @@ def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
 def harmless(changed: object, sections: dict) -> object:
     """Returns a training config without what a person would have to stop: defaults of whole sections, many epochs."""
     if not isinstance(changed, dict):
-        return changed
+        return sections if changed is None else changed
     for name in ("model", "data", "training"):
         changed[name] = changed.get(name, {}) or sections[name]
     for name in NEVER_ENDING:
