@@ -1,8 +1,9 @@
 """Runs and extractions on two processes of which any is killed with `kill -9` end as if none had been."""
 
+import contextlib
 import random
-import time
-from collections.abc import Iterator
+import shutil
+import signal
 from pathlib import Path
 
 import psutil
@@ -16,54 +17,75 @@ from tests.test_journeys import start, succeed
 
 pytestmark = pytest.mark.slow
 
-VICTIMS = ["launcher", "0", "1"]
+VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}
+"""Who kills them, and what tells their number."""
+
 LONGEST_WAIT = 120
 
+KILLING = """
+import os, signal, time
+from pathlib import Path
 
-def kill_each(command: list, folder: Path, progress: str) -> None:
+from {module} import {kind}
+
+original = {kind}.{method}
+calls = []
+
+def wait_for_the_end(self, *arguments):
+    calls.append(self)
+    if len(calls) == {fatal}:
+        if os.environ["RANK"] == "{killer}":
+            os.kill(os.{victim}(), signal.SIGKILL)
+        time.sleep({longest_wait})
+    return original(self, *arguments)
+
+if "RANK" in os.environ:
+    Path("process-" + os.environ["RANK"]).write_text(str(os.getpid()))
+    {kind}.{method} = wait_for_the_end
+"""
+"""A module for `--import`: in each process the call with a certain number waits, and one of them kills the victim."""
+
+
+def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], kept: str) -> None:
     """Kills the launcher, then either process, each in a run that resumes the last; compares the end.
 
     Args:
         command: of `hf-ngsan`, run in a folder of its own.
         folder: gets one for the run that is killed and one for that which is not.
-        progress: pattern of the files or folders that show that a run has come further.
+        slow_method: module, class and method; a run is killed in the second to fourth call of it.
+        kept: pattern of the files or folders that show that a run has come further.
     """
     words = ["-m", "hf_ngsan.cli", *command, "--num-processes", 2]
-    for name in ("straight", "killed"):
-        (folder / name).mkdir()
-    succeed(*words, cwd=folder / "straight")
-    moments = random.Random(0)
-    for victim in VICTIMS:
-        launcher = start(*words, cwd=folder / "killed")
-        known = set((folder / "killed").glob(progress))
-        wait_until(lambda known=known: not known.issuperset((folder / "killed").glob(progress)))
-        time.sleep(moments.uniform(0, 0.1))
-        processes = [psutil.Process(launcher.pid), *workers_of(launcher.pid)]
-        chosen = processes[VICTIMS.index(victim)]
-        assert chosen.is_running() and len(processes) == 3, f"{victim} has ended before it was killed"
-        chosen.kill()
-        launcher.wait(LONGEST_WAIT)
-        wait_until(lambda processes=processes: not any(map(is_running, processes[1:])))
-    succeed(*words, cwd=folder / "killed")
-    found, expected = outcome(folder / "killed"), outcome(folder / "straight")
+    straight, killed = folder / "straight", folder / "killed"
+    straight.mkdir()
+    killed.mkdir()
+    succeed(*words, cwd=straight)
+    numbers = random.Random(0)
+    for name, (killer, victim) in VICTIMS.items():
+        module, kind, method = slow_method
+        words_of_code = {"module": module, "kind": kind, "method": method, "killer": killer, "victim": victim}
+        code = KILLING.format(**words_of_code, fatal=numbers.randint(2, 4), longest_wait=LONGEST_WAIT)
+        (killed / "killing.py").write_text(code)
+        known = set(killed.glob(kept))
+        launcher = start(*words, "--import", "killing", cwd=killed)
+        code = launcher.wait(LONGEST_WAIT)
+        assert code == (-signal.SIGKILL if name == "launcher" else 128 + signal.SIGKILL), f"{name} was not killed"
+        for file in killed.glob("process-*"):
+            wait_until_ended(int(file.read_text()))
+            file.unlink()
+        assert not known.issuperset(killed.glob(kept)), f"nothing was done before {name} was killed"
+    (killed / "killing.py").unlink()
+    shutil.rmtree(killed / "__pycache__", ignore_errors=True)
+    succeed(*words, cwd=killed)
+    found, expected = outcome(killed), outcome(straight)
     assert [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)] == []
 
 
-def workers_of(pid: int) -> Iterator[psutil.Process]:
-    """Returns the processes that torchrun has started, in the order of their ranks."""
-    workers = [child for child in psutil.Process(pid).children() if "RANK" in child.environ()]
-    return iter(sorted(workers, key=lambda child: int(child.environ()["RANK"])))
-
-
-def is_running(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def wait_until(condition) -> None:
-    end = time.monotonic() + LONGEST_WAIT
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
+def wait_until_ended(pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            process.wait(LONGEST_WAIT)
 
 
 def test_training_on_two_processes(tmp_path):
@@ -76,13 +98,15 @@ def test_training_on_two_processes(tmp_path):
     )
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(sections))
     command = ["train", "--config", tmp_path / "tiny.yaml", "--resume"]
-    kill_each(command, tmp_path, "run/checkpoints/step-*")
+    method = ("hf_ngsan.training.loop", "TrainingLoop", "update")
+    kill_each(command, tmp_path, method, "run/checkpoints/step-*")
 
 
 def test_extraction_on_two_processes(tmp_path):
-    write_photos(tmp_path / "photos", 80)
+    write_photos(tmp_path / "photos", 40)
     tiny_vision().save_pretrained(tmp_path / "vision")
     tiny_processor().save_pretrained(tmp_path / "vision")
     command = ["extract", "--images", tmp_path / "photos", "--split", "train", "--backbone", tmp_path / "vision"]
     command += ["--output", "features", "--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0"]
-    kill_each(command, tmp_path, "features/records/shard-*.json")
+    method = ("hf_ngsan.extraction.feature_folder", "ShardWriter", "commit")
+    kill_each(command, tmp_path, method, "features/records/shard-*.json")
