@@ -1,0 +1,295 @@
+"""Simple recurrent units (Lei et al. 2018) in plain PyTorch.
+
+The matrix products of a layer are one for all time steps. What is left to do step by step is a recurrence between
+vectors, whose gradients are written by hand: in both directions a step costs a few elementwise operations, and all that
+does not depend on the previous step is done for all steps at once.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from transformers import initialization as init
+
+ACTIVATIONS = ("tanh", "identity", "relu")
+
+
+class SRURecurrence(torch.autograd.Function):
+    """The recurrence of a layer, with f_t = sigmoid(p_t + v_f * c_(t-1)) and r_t = sigmoid(q_t + v_r * c_(t-1)):
+
+    c_t = u_t + (c_(t-1) - u_t) * f_t and h_t = s_t + (g(c_t) - s_t) * m * r_t.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        candidates: torch.Tensor,
+        forget_inputs: torch.Tensor,
+        reset_inputs: torch.Tensor,
+        skip: torch.Tensor,
+        peephole: torch.Tensor,
+        initial: torch.Tensor,
+        dropout_mask: torch.Tensor | None,
+        activation: str,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        r"""
+        Args:
+            candidates, forget_inputs, reset_inputs, skip (`torch.FloatTensor` of shape `(length, batch_size, size)`):
+                u, p, q and s above. A forget input of infinity keeps the memory as it is.
+            peephole (`torch.FloatTensor` of shape `(2, size)`): v_f and v_r.
+            initial (`torch.FloatTensor` of shape `(batch_size, size)`): c_0.
+            dropout_mask (`torch.FloatTensor` of shape `(batch_size, size)`, *optional*): m, the same for all steps.
+            activation: g, one of `ACTIVATIONS`.
+
+        Returns:
+            h of all steps, `(length, batch_size, size)`, and c of the last one.
+        """
+        forget_weights, reset_weights = peephole
+        memory = torch.empty(len(candidates) + 1, *initial.shape, dtype=candidates.dtype, device=candidates.device)
+        memory[0] = initial
+        forget = torch.empty_like(candidates)
+        for step, (candidate, forget_input) in enumerate(zip(candidates, forget_inputs, strict=True)):
+            torch.addcmul(forget_input, forget_weights, memory[step], out=forget[step]).sigmoid_()
+            torch.lerp(candidate, memory[step], forget[step], out=memory[step + 1])
+        reset = torch.addcmul(reset_inputs, reset_weights, memory[:-1]).sigmoid_()
+        gate = reset if dropout_mask is None else reset * dropout_mask
+        hidden = torch.lerp(skip, activated(memory[1:], activation), gate)
+        ctx.save_for_backward(candidates, skip, peephole, dropout_mask, memory, forget, reset)
+        ctx.activation = activation
+        return hidden, memory[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        of_hidden, of_memory = gradients
+        candidates, skip, peephole, dropout_mask, memory, forget, reset = ctx.saved_tensors
+        forget_weights, reset_weights = peephole
+        before, active = memory[:-1], activated(memory[1:], ctx.activation)
+        gate = reset if dropout_mask is None else reset * dropout_mask
+        of_gate = of_hidden * (active - skip)
+        of_reset = of_gate * gate * (1 - reset)
+        of_skip = of_hidden * (1 - gate)
+        # all that flows into c_t but through c_(t+1): from h_t, from r_(t+1), and at the end from the final memory
+        total = of_hidden * gate * slope(active, ctx.activation)
+        total[-1].add_(of_memory)
+        total[:-1].addcmul_(of_reset[1:], reset_weights)
+        slopes = (before - candidates).mul_(forget).mul_(1 - forget)  # of c_t by the argument of f_t's sigmoid
+        carried = torch.addcmul(forget, slopes, forget_weights)  # of c_t by c_(t-1)
+        for step in range(len(total) - 1, 0, -1):
+            total[step - 1].addcmul_(total[step], carried[step])
+        of_forget = total * slopes
+        of_peephole = torch.stack([(of_forget * before).sum((0, 1)), (of_reset * before).sum((0, 1))])
+        of_initial = torch.addcmul(total[0] * carried[0], of_reset[0], reset_weights)
+        of_dropout = None
+        if dropout_mask is not None and ctx.needs_input_grad[6]:
+            of_dropout = (of_gate * reset).sum(0)
+        return total * (1 - forget), of_forget, of_reset, of_skip, of_peephole, of_initial, of_dropout, None
+
+
+def activated(memory: torch.Tensor, activation: str) -> torch.Tensor:
+    if activation == "identity":
+        return memory
+    return memory.tanh() if activation == "tanh" else memory.relu()
+
+
+def slope(active: torch.Tensor, activation: str) -> torch.Tensor:
+    """Returns the derivative of an activation, from what it returned."""
+    if activation == "tanh":
+        return 1 - active * active
+    return torch.ones_like(active) if activation == "identity" else (active > 0).to(active.dtype)
+
+
+class SRULayer(nn.Module):
+    """One layer, of one direction or of both side by side; see [`SRU`]."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bidirectional: bool = False,
+        activation: str = "identity",
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        highway: bool = True,
+        highway_bias: float = 0.0,
+        scale_x: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size * (2 if bidirectional else 1)
+        self.bidirectional, self.activation = bidirectional, activation
+        self.dropout, self.input_dropout = nn.Dropout(dropout), nn.Dropout(input_dropout)
+        self.highway, self.highway_bias, self.scale_x = highway, highway_bias, scale_x
+        has_skip_weights = highway and input_size != self.output_size
+        # rows: candidate, forget gate, reset gate and, where the input has another size than the output, skip
+        self.projection = nn.Linear(input_size, (4 if has_skip_weights else 3) * self.output_size, bias=False)
+        self.peephole = nn.Parameter(torch.empty(2, self.output_size))
+        self.bias = nn.Parameter(torch.empty(2, self.output_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initializes weights as the released package does: inner products of unit variance, halved for the gates."""
+        bound = (3 / self.input_size) ** 0.5 * (1 - self.input_dropout.p) ** 0.5
+        weight = torch.empty(self.projection.weight.shape).uniform_(-bound, bound)
+        for index, factor in enumerate([(1 - self.dropout.p) ** 0.5, 0.5**0.5, 0.5**0.5, self.scale_x]):
+            weight[index * self.output_size : (index + 1) * self.output_size] *= factor
+        init.copy_(self.projection.weight, weight.to(self.projection.weight))
+        init.uniform_(self.peephole, -(1.5**0.5), 1.5**0.5)
+        bias = torch.zeros(self.bias.shape)
+        bias[1] = self.highway_bias
+        init.copy_(self.bias, bias.to(self.bias))
+
+    def forward(
+        self, inputs: torch.Tensor, initial: torch.Tensor | None, padding: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Takes and returns time first: outputs `(length, batch_size, size)` and the final memory.
+
+        Args:
+            inputs: `(length, batch_size, input_size)`.
+            initial: the memory to begin with, `(batch_size, size)`; 0 if `None`.
+            padding: bool `(length, batch_size, 1)`, where there is no word.
+        """
+        batch_size = inputs.shape[1]
+        dropped = inputs
+        if self.training and self.input_dropout.p:
+            dropped = inputs * self.input_dropout(inputs.new_ones(inputs.shape[1:]))
+        dtype = self.bias.dtype  # under autocast the products have another
+        candidates, forget, reset, *skip = self.projection(dropped).to(dtype).split(self.output_size, dim=-1)
+        if not skip:
+            skip = [inputs.to(dtype) * self.scale_x if self.highway else torch.zeros_like(candidates)]
+        terms = [candidates, forget + self.bias[0], reset + self.bias[1], *skip]
+        if self.bidirectional:
+            terms = [self.with_second_half_reversed(term) for term in terms]
+        if padding is not None:
+            both = padding.expand(-1, -1, self.output_size)
+            both = self.with_second_half_reversed(both) if self.bidirectional else both
+            terms[1] = terms[1].masked_fill(both, math.inf)
+        mask = None
+        if self.training and self.dropout.p:
+            mask = self.dropout(candidates.new_ones(batch_size, self.output_size))
+        if initial is None:
+            initial = candidates.new_zeros(batch_size, self.output_size)
+        outputs, memory = SRURecurrence.apply(*terms, self.peephole, initial.to(dtype), mask, self.activation)
+        if self.bidirectional:
+            outputs = self.with_second_half_reversed(outputs)
+        if padding is not None:
+            outputs = outputs.masked_fill(padding, 0)
+        return outputs, memory
+
+    def with_second_half_reversed(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns states `(length, batch_size, size)` with the channels of the backward direction reversed in time."""
+        forward, backward = states.chunk(2, dim=-1)
+        return torch.cat([forward, backward.flip(0)], dim=-1)
+
+
+class SRU(nn.Module):
+    r"""A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
+
+    In each layer, with x_t the input, W of the sizes that fit, and x_t itself, times `scale_x`, in place of W_s x_t
+    where input and output have one size:
+
+    - f_t = sigmoid(W_f x_t + v_f * c_(t-1) + b_f) and r_t = sigmoid(W_r x_t + v_r * c_(t-1) + b_r)
+    - c_t = f_t * c_(t-1) + (1 - f_t) * W x_t
+    - h_t = r_t * g(c_t) + (1 - r_t) * W_s x_t
+
+    Positions that are padding change nothing: they leave the memory as it is and their output is 0, before real ones
+    and behind them.
+
+    Args:
+        input_size: dimension of the inputs.
+        hidden_size: dimension of one direction.
+        num_layers: layers, one on the other.
+        bidirectional: whether a second half of the channels reads backwards, in each layer.
+        activation: g: `"tanh"`, `"identity"` or `"relu"`.
+        dropout: rate on g(c_t) - W_s x_t, in all layers but the last.
+        input_dropout: rate on the inputs of matrix products, in all layers (`rnn_dropout` of the released package).
+            Both draw one mask for all time steps.
+        highway: whether there is the term of the skip connection.
+        highway_bias: initial value of b_r.
+        scale_x: factor of inputs in the skip connection; sqrt(1 + 2 exp(highway_bias)) keeps their variance, and is the
+            factor in releases of the package up to 2.1.4.
+
+    Raises:
+        ValueError: an unknown activation.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.models.recurrent import SRU
+
+    >>> outputs, memory = SRU(8, 16, num_layers=2, bidirectional=True)(torch.rand(3, 5, 8))
+    >>> outputs.shape, memory.shape
+    (torch.Size([3, 5, 32]), torch.Size([2, 3, 32]))
+
+    ```
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 2,
+        bidirectional: bool = False,
+        activation: str = "identity",
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        highway: bool = True,
+        highway_bias: float = 0.0,
+        scale_x: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}.")
+        self.output_size = hidden_size * (2 if bidirectional else 1)
+        self.layers = nn.ModuleList(
+            SRULayer(
+                self.output_size if layer else input_size,
+                hidden_size,
+                bidirectional,
+                activation,
+                dropout if layer < num_layers - 1 else 0.0,
+                input_dropout,
+                highway,
+                highway_bias,
+                scale_x,
+            )
+            for layer in range(num_layers)
+        )
+
+    def forward(
+        self,
+        inputs: torch.Tensor | PackedSequence,
+        attention_mask: torch.Tensor | None = None,
+        initial_memory: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor]:
+        r"""
+        Args:
+            inputs (`torch.FloatTensor` of shape `(batch_size, length, input_size)`, or `PackedSequence`).
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding.
+            initial_memory (`torch.FloatTensor` of shape `(num_layers, batch_size, output_size)`, *optional*): c_0 of
+                each layer.
+
+        Returns:
+            Outputs of the last layer, `(batch_size, length, output_size)` or packed as the inputs were, and the final
+            memories `(num_layers, batch_size, output_size)`, forward channels before backward ones.
+        """
+        if isinstance(inputs, PackedSequence):
+            padded, lengths = pad_packed_sequence(inputs, batch_first=True)
+            mask = torch.arange(padded.shape[1]) < lengths[:, None]
+            outputs, memory = self(padded, mask.to(padded.device), initial_memory)
+            enforce_sorted = inputs.sorted_indices is None
+            return pack_padded_sequence(outputs, lengths, batch_first=True, enforce_sorted=enforce_sorted), memory
+        states = inputs.transpose(0, 1)
+        padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
+        memories = []
+        for index, layer in enumerate(self.layers):
+            states, memory = layer(states, None if initial_memory is None else initial_memory[index], padding)
+            memories.append(memory)
+        return states.transpose(0, 1), torch.stack(memories)
+
+
+__all__ = ["SRU", "SRULayer"]
