@@ -1,4 +1,4 @@
-"""The check of boxes: one for files and rows; models, whose code travels alone, have the same in `visual_inputs.py`."""
+"""Boxes of files and rows, and of grids; models, whose code travels alone, have the same in files of their own."""
 
 from collections.abc import Sequence
 
@@ -42,6 +42,13 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
             values = ", ".join(f"{side:g}" for side in boxes[first])
             raise ValueError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
     return boxes
+
+
+def cell_boxes(rows: int, columns: int) -> np.ndarray:
+    """Returns the boxes `(rows * columns, 4)`, float32, of the cells of a grid over the image, row by row."""
+    top, left = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
+    boxes = np.stack([left, top, left + 1 / columns, top + 1 / rows], axis=-1)
+    return boxes.reshape(-1, 4).clip(max=1).astype(np.float32)
 
 
 def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndarray:

@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",
     "extract": "commands.extract",
+    "convert": "commands.convert",
     "attach-vision": "commands.attach_vision",
     "references": "commands.references",
     "score": "commands.score",

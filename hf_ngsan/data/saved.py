@@ -18,9 +18,9 @@ from .splits import find_split
 def load_saved(directory: str, split: str) -> Dataset:
     """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
 
-    The rows are checked against the contract, and files that `hf-ngsan extract` wrote against the checksums that it
-    recorded, when a folder is first loaded, and again only after it has changed; every time where the cache cannot be
-    written.
+    The rows are checked against the contract, and files that `hf-ngsan extract` or `hf-ngsan convert` wrote against the
+    checksums recorded then, when a folder is first loaded, and again only after it has changed; every time where the
+    cache cannot be written.
 
     Args:
         directory: the folder given to `save_to_disk`.
@@ -30,7 +30,7 @@ def load_saved(directory: str, split: str) -> Dataset:
         `datasets.Dataset`, memory-mapped from the folder.
 
     Raises:
-        DataError: no such folder or split, a row that breaks the contract, or a file that is not what was extracted.
+        DataError: no such folder or split, a row that breaks the contract, or a file that is not what was written.
     """
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     is_checked = is_file(passed)
@@ -55,17 +55,17 @@ def is_file(path: Path) -> bool:
 
 
 def refuse_changed_shards(directory: Path) -> None:
-    """Raises a DataError for a file that is not the one whose size and checksum an extraction recorded."""
+    """Raises a DataError for a file that is not the one whose size and checksum were recorded when it was written."""
     for record in sorted((directory / "records").glob("shard-*.json")):
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             stamp = FileStamp(fields["num_bytes"], fields.get("mtime_ns", 0), fields["sha256"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # of no extraction, or cut off: its rows are extracted again
+            continue  # of another kind, or cut off: its rows are written again
         file = directory / f"{record.stem}.arrow"
         if file.is_file() and not is_unchanged(file, stamp):
             raise DataError(
-                f"{file} has changed since its features were extracted; extract them again into another folder."
+                f"{file} has changed since its features were written; write them again into another folder."
             )
 
 

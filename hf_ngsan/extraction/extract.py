@@ -14,11 +14,12 @@ from filelock import FileLock, Timeout
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
+from ..data.shard_folder import ShardWriter, shard_name
 from ..files import TEMPORARY_PREFIX, FileStamp
 from ..progress_display import ProgressDisplay
 from ..provenance import vision_provenance
 from .errors import ExtractionError
-from .feature_folder import FORMAT, FeatureFolder, ShardWriter, check_output_folder, shard_name
+from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
 from .loading import PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..data.shard_folder import Record
 from .errors import ExtractionError
-from .feature_folder import Record
 from .image_list import ImageList
 
 LARGEST_SHARD = 256

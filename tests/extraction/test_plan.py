@@ -3,7 +3,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis import given
 
-from hf_ngsan.extraction.feature_folder import Record
+from hf_ngsan.data.shard_folder import Record
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
 from hf_ngsan.extraction.plan import default_images_per_shard, plan_chunks
 

@@ -1,0 +1,82 @@
+"""The command `hf-ngsan convert`: feature files of others into a folder that training and evaluation read."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..bounds import LARGEST_GRID
+from ..data.formats.registry import CONVENTIONS, FORMATS
+from .arguments import at_most, positive_int, user_path
+
+if TYPE_CHECKING:
+    from ..data.conversion import ConversionResult
+
+SUMMARY = "Convert feature files of others into a folder that training and evaluation read as features:DIR."
+LISTED_AT_MOST = 20
+EPILOG = """examples:
+  hf-ngsan convert trainval_36.tsv --output features
+  hf-ngsan convert cocobu --output features --skip-broken
+  hf-ngsan convert train2014 val2014 --from grid-pth --grid-size 7 7 --output grids
+
+formats:
+{}
+
+The same command continues what a killed run has begun.""".format(
+    "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values())
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="+", type=user_path, metavar="INPUT", help="file or folder of features")
+    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
+    parser.add_argument(
+        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs (recognised), see below"
+    )
+    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
+    parser.add_argument(
+        "--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)"
+    )
+    parser.add_argument(
+        "--grid-size",
+        nargs=2,
+        type=at_most(LARGEST_GRID),
+        metavar=("ROWS", "COLUMNS"),
+        help="pool grids to this (left as they are)",
+    )
+    parser.add_argument(
+        "--images-per-shard", type=positive_int, default=256, metavar="N", help="what a kill can cost (%(default)s)"
+    )
+    parser.add_argument(
+        "--skip-broken", action="store_true", help="leave out and list what cannot be used, instead of ending there"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..data.conversion import convert_features
+
+    result = convert_features(
+        options.inputs,
+        options.output,
+        source_format=options.source_format,
+        dtype=options.dtype,
+        boxes=options.boxes,
+        grid_size=options.grid_size and tuple(options.grid_size),
+        images_per_shard=options.images_per_shard,
+        skip_broken=options.skip_broken,
+    )
+    print_summary(result, options.output)
+
+
+def print_summary(result: "ConversionResult", output: str) -> None:
+    for note in result.notes:
+        print(f"Note: {note}")
+    for entry in result.skipped[:LISTED_AT_MOST]:
+        print(f"skipped: {entry['reason']}")
+    if len(result.skipped) > LISTED_AT_MOST:
+        print(f"skipped: {len(result.skipped) - LISTED_AT_MOST} more; all are in {output}/skipped.json.")
+    fewest, most = result.num_regions
+    regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
+    print(
+        f"{output}: {result.num_rows} images{new} with features of dimension {result.feature_size}, {regions} each,"
+        f" {len(result.skipped)} skipped."
+    )

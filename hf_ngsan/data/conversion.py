@@ -1,0 +1,407 @@
+"""Conversion: feature files of others into a folder that `load_data("features:FOLDER", split)` reads."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from datasets import Dataset, Features, Value
+from filelock import FileLock, Timeout
+
+from ..boxes import cell_boxes
+from ..files import TEMPORARY_PREFIX, check_place, is_empty, rename_durably, temporary_path, write_text_atomically
+from ..progress_display import ProgressDisplay
+from .contract import caption_features, check_row
+from .errors import DataError
+from .formats.conventions import contract_boxes
+from .formats.record import Entry, FeatureRecord, Source, number_of
+from .formats.registry import CONVENTIONS, open_sources
+from .formats.rows import pool, table_of
+from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
+
+FORMAT = 1
+METADATA = "conversion.json"
+IMAGES_PER_SHARD = 256
+DTYPES = ("float16", "float32")
+
+
+class ConversionFolder(ShardFolder):
+    """The folder that a conversion fills: shards and, in conversion.json, what they were made of ([`Plan`])."""
+
+    metadata_name = METADATA
+
+    def image_ids(self) -> set[int]:
+        """Returns the ids of all images that have rows."""
+        return {image_id for shard in self.shards("image_id") for image_id in shard["image_id"]}
+
+    def num_regions(self) -> tuple[int, int]:
+        """Returns the fewest and the most regions that an image has."""
+        parts = (part for shard in self.shards("visual_features") for part in shard.data.column(0).chunks)
+        lengths = [pc.list_value_length(part) for part in parts]
+        return min(pc.min(one).as_py() for one in lengths), max(pc.max(one).as_py() for one in lengths)
+
+    def shards(self, column: str) -> Iterator[Dataset]:
+        for record in self.records():
+            if record.num_rows:
+                yield Dataset.from_file(str(self.path / f"{record.name}.arrow")).select_columns([column])
+
+
+class ConversionResult(NamedTuple):
+    """What a conversion came to.
+
+    Attributes:
+        num_rows: rows of the folder.
+        num_new: those that this run has added; the others are of a run that was interrupted.
+        feature_size: D.
+        num_regions: the fewest and the most regions that an image has.
+        skipped: `{"image_id", "file_name", "reason"}` of what could not be read.
+        notes: sentences on what was assumed.
+    """
+
+    num_rows: int
+    num_new: int
+    feature_size: int
+    num_regions: tuple[int, int]
+    skipped: list[dict]
+    notes: list[str]
+
+
+@dataclass
+class Plan:
+    """What the rows of a folder are made of, and what they look like.
+
+    Attributes:
+        key: of the inputs and options: a run with others does not resume this one.
+        inputs: their paths.
+        dtype: of the stored features.
+        feature_size: D, known with the first row, as the rest.
+        has_boxes, has_sizes, has_names: whether rows have `visual_boxes`; `width` and `height`; `file_name`.
+        guesses_sizes: whether boxes in pixels are of images whose sizes are not known.
+    """
+
+    key: str
+    inputs: list[str]
+    dtype: str
+    feature_size: int = 0
+    has_boxes: bool = False
+    has_sizes: bool = False
+    has_names: bool = False
+    guesses_sizes: bool = False
+    format: int = field(default=FORMAT)
+
+    @property
+    def columns(self) -> Features:
+        columns = caption_features(self.feature_size, dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes)
+        del columns["captions"]
+        return Features({**columns, **({"file_name": Value("string")} if self.has_names else {})})
+
+    @property
+    def notes(self) -> list[str]:
+        if not self.guesses_sizes:
+            return []
+        return [
+            "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
+            " that has all of them."
+        ]
+
+
+def convert_features(
+    inputs: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    source_format: str | None = None,
+    dtype: str = "float16",
+    boxes: str | None = None,
+    grid_size: tuple[int, int] | None = None,
+    images_per_shard: int = IMAGES_PER_SHARD,
+    skip_broken: bool = False,
+) -> ConversionResult:
+    """Writes the features of files in a known format into a folder of the feature contract.
+
+    The rows are in the order of the inputs. The id of an image is the number that the file names it by; where names are
+    no numbers, it is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside
+    the output, and the same call resumes there; the output appears when it is complete. The memory that is needed does
+    not grow with the number of images, but for their ids.
+
+    Args:
+        inputs: files or folders of features ([`formats.registry`]).
+        output: the folder; new or empty.
+        source_format: the name of their format; recognised if None.
+        dtype: `"float16"` or `"float32"`, of the stored features.
+        boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
+        grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
+            if None.
+        images_per_shard: what a kill can cost.
+        skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
+
+    Raises:
+        DataError: an input or a record cannot be used, or no record can; nothing is left where there are no complete
+            shards.
+        OSError: the output is not empty, or cannot be written.
+
+    Example:
+
+    ```python
+    >>> import numpy
+    >>> from pathlib import Path
+    >>> from hf_ngsan.data.conversion import convert_features
+
+    >>> Path("videos").mkdir()
+    >>> for name in ("dog", "cat"):
+    ...     numpy.save(f"videos/{name}.npy", numpy.ones((1, 8, 4), dtype="float32"))
+    >>> convert_features(["videos"], "converted").num_rows
+    2
+
+    ```
+    """
+    check_options(dtype, boxes, images_per_shard)
+    output = Path(output)
+    if output.exists() and not (output.is_dir() and is_empty(output)):
+        raise FileExistsError(f"{output} exists already; choose another folder.")
+    check_place(output)
+    skipped: list[dict] = []
+    sources = list(open_all([Path(one) for one in inputs], source_format, skipped if skip_broken else None))
+    key = fingerprint(sources, dtype, boxes, grid_size, images_per_shard)
+    folder = ConversionFolder(temporary_path(output))
+    lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
+    try:
+        folder.path.mkdir(exist_ok=True, parents=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DataError(f"Another conversion is writing {output}; wait for it or choose another folder.") from None
+    try:
+        plan = Plan(key, [str(source.path) for source in sources], dtype)
+        conversion = Conversion(folder, plan, sources, boxes, grid_size, images_per_shard, skip_broken)
+        conversion.run()
+        skipped += [entry for record in folder.records() for entry in record.skipped]
+        num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
+        result = conversion.result(num_rows, skipped)
+        release(lock)
+        if output.exists():
+            output.rmdir()
+        rename_durably(folder.path, output)
+        return result
+    finally:
+        for source in sources:
+            source.close()
+        release(lock)
+        if folder.path.exists() and not folder.records():
+            shutil.rmtree(folder.path)
+
+
+def check_options(dtype: str, boxes: str | None, images_per_shard: int) -> None:
+    if dtype not in DTYPES:
+        raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    if boxes is not None and boxes not in CONVENTIONS:
+        raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
+    if images_per_shard < 1:
+        raise DataError(f"images_per_shard is {images_per_shard}; it must be above 0.")
+
+
+def open_all(inputs: list[Path], source_format: str | None, skipped: list[dict] | None) -> Iterator[Source]:
+    """Yields the sources; where there is a list of what was skipped, those that cannot be opened go there."""
+    for path in inputs:
+        try:
+            yield from open_sources(path, source_format)
+        except DataError as error:
+            if skipped is None or not path.exists():
+                raise
+            skipped.append(skipped_entry(None, path, error))
+
+
+def fingerprint(sources: Sequence[Source], *options: object) -> str:
+    """Returns a key of options and of files: their paths, sizes and times, for a folder its own and its names."""
+    digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
+    for source in sources:
+        status = source.path.stat()
+        names = getattr(source, "names", None) if source.path.is_dir() else None
+        told = [str(source.path.resolve()), status.st_size, status.st_mtime_ns, names]
+        digest.update(json.dumps(told).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def release(lock: FileLock) -> None:
+    if lock.is_locked:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def skipped_entry(image_id: int | str | None, place: object, error: DataError) -> dict:
+    return {"image_id": image_id, "file_name": str(place), "reason": str(error)}
+
+
+class Conversion:
+    """The work of a conversion: records to rows, shard by shard, from where the folder ends."""
+
+    def __init__(
+        self,
+        folder: ConversionFolder,
+        plan: Plan,
+        sources: Sequence[Source],
+        convention: str | None,
+        grid_size: tuple[int, int] | None,
+        images_per_shard: int,
+        skip_broken: bool,
+    ) -> None:
+        self.folder, self.plan, self.sources = folder, plan, sources
+        self.convention, self.grid_size = convention, grid_size
+        self.images_per_shard, self.skip_broken = images_per_shard, skip_broken
+        self.seen: set[int] = set()
+        self.num_new = 0
+
+    def run(self) -> None:
+        chunk, source, place = self.resume()
+        for number in range(source, len(self.sources)):
+            chunk = self.convert_source(chunk, number, place)
+            place = 0
+
+    def resume(self) -> tuple[int, int, int]:
+        """Returns the next chunk, the source that it begins in and where, after the shards that are complete."""
+        metadata = self.folder.path / METADATA
+        records = self.folder.records()
+        try:
+            recorded = json.loads(metadata.read_text(encoding="utf-8"))
+            is_own = recorded["key"] == self.plan.key
+            chunks = [record.chunk for record in records]
+            is_whole = bool(records) and chunks == list(range(len(chunks)))
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            is_own = is_whole = False
+        if not (is_own and is_whole):
+            self.folder.remove()
+            self.folder.remove_leftovers()
+            return 0, 0, 0
+        self.folder.remove_leftovers()
+        self.folder.refuse_changed_shards(record for record in records if record.num_rows)
+        for name, value in recorded.items():
+            setattr(self.plan, name, value)
+        self.seen = self.folder.image_ids()
+        source, place = records[-1].end
+        return len(records), source, place
+
+    def convert_source(self, chunk: int, number: int, place: int) -> int:
+        """Writes the shards of one source; returns the next chunk."""
+        source = self.sources[number]
+        entries = source.entries(place)
+        with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
+            while batch := self.write_shard(chunk, number, entries, display):
+                chunk += batch
+        return chunk
+
+    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> int:
+        """Writes one shard of the next entries of a source; returns 0 where there are none left, else 1."""
+        rows: list[dict] = []
+        skipped: list[dict] = []
+        shard: ShardWriter | None = None
+        count, end = 0, 0
+        try:
+            for entry in entries:
+                count, end = count + 1, entry.end
+                row = self.read_or_skip(number, entry, skipped)
+                if row is not None:
+                    shard = shard or ShardWriter(self.folder, self.plan.columns, 0, chunk, self.plan.key)
+                    rows.append(row)
+                if shard and len(rows) == ROWS_PER_RECORD_BATCH:
+                    shard.write_table(table_of(rows, self.plan.columns))
+                    rows.clear()
+                display.update(end)
+                if count == self.images_per_shard:
+                    break
+            if not count:
+                return 0
+            shard = shard or ShardWriter(self.folder, Features({"image_id": Value("int64")}), 0, chunk, self.plan.key)
+            if rows:
+                shard.write_table(table_of(rows, self.plan.columns))
+            shard.commit(skipped, end=(number, end))
+            return 1
+        finally:
+            if shard:
+                shard.discard()
+
+    def read_or_skip(self, number: int, entry: Entry, skipped: list[dict]) -> dict | None:
+        """Returns the row of an entry, or None for one that was skipped."""
+        name = entry.name
+        try:
+            name, record = entry.read()
+            where = entry.where if entry.name else f"{entry.where} (image {name})"
+            row = self.make_row(self.image_id(number, entry, name, where), name, record, where)
+        except DataError as error:
+            if not self.skip_broken:
+                kept = "; what was converted is kept" if self.folder.records() else ""
+                raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out{kept}).") from error
+            skipped.append(skipped_entry(name, entry.where, error))
+            return None
+        self.seen.add(row["image_id"])
+        self.num_new += 1
+        return row
+
+    def image_id(self, number: int, entry: Entry, name: str, where: str) -> int:
+        """Returns the id of an image, by its name or, where names are no numbers, by its place."""
+        source = self.sources[number]
+        before = sum(one.total for one in self.sources[:number] if not one.is_numbered)
+        image_id = number_of(name) if source.is_numbered else before + entry.end - 1
+        if image_id is None:
+            raise DataError(f"{where}: the image is called {name!r}, which is no number.")
+        if image_id in self.seen:
+            raise DataError(f"{where}: image {image_id} is there twice; image ids must be unique.")
+        return image_id
+
+    def make_row(self, image_id: int, name: str, record: FeatureRecord, where: str) -> dict:
+        """Returns a row of the contract; a DataError says what is wrong with its record."""
+        features, boxes = self.features_and_boxes(record, where)
+        is_first = not self.plan.feature_size
+        feature_size = None if is_first else self.plan.feature_size
+        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
+        row["visual_features"] = self.stored(row["visual_features"], where)
+        if is_first:
+            self.plan.feature_size = features.shape[1]
+            self.plan.has_boxes, self.plan.has_sizes = boxes is not None, record.size is not None
+            self.plan.has_names = not all(source.is_numbered for source in self.sources)
+            self.plan.guesses_sizes = record.boxes is not None and record.size is None
+            write_text_atomically(self.folder.path / METADATA, json.dumps(asdict(self.plan), indent=2))
+        for what, has, had in (
+            ("boxes", boxes is not None, self.plan.has_boxes),
+            ("a width and height", record.size is not None, self.plan.has_sizes),
+        ):
+            if has != had:
+                raise DataError(
+                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
+                )
+        if record.size is not None:
+            row["width"], row["height"] = record.size
+        if self.plan.has_names:
+            row["file_name"] = name
+        row["image_id"] = image_id
+        return row
+
+    def features_and_boxes(self, record: FeatureRecord, where: str) -> tuple[np.ndarray, np.ndarray | None]:
+        features, grid = record.features, record.grid
+        if grid is not None:
+            if self.grid_size is not None and self.grid_size != grid:
+                features, grid = pool(features, grid, self.grid_size), self.grid_size
+            return features, cell_boxes(*grid)
+        if record.boxes is None:
+            return features, None
+        if len(record.boxes) != len(features):
+            raise DataError(f"{where} has {len(record.boxes)} boxes for features of {len(features)} regions.")
+        return features, contract_boxes(record.boxes, record.size, self.convention, where)
+
+    def stored(self, features: np.ndarray, where: str) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            stored = features.astype(self.plan.dtype)
+        if not np.isfinite(stored).all():
+            raise DataError(
+                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
+                " damaged, or need --dtype float32."
+            )
+        return stored
+
+    def result(self, num_rows: int, skipped: list[dict]) -> ConversionResult:
+        return ConversionResult(
+            num_rows, self.num_new, self.plan.feature_size, self.folder.num_regions(), skipped, self.plan.notes
+        )

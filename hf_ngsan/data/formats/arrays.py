@@ -1,0 +1,142 @@
+"""Arrays of strangers' files: NumPy's formats without pickles, and no array that is larger than its file can hold."""
+
+import math
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..errors import DataError, reason_of
+
+LARGEST_ARRAY = 2**28
+"""Bytes of what belongs to one image."""
+HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@contextmanager
+def naming_damage(where: str) -> Iterator[None]:
+    """Turns whatever libraries raise for a damaged file, inside the `with` block, into a DataError that names it."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = "it claims more memory than there is" if isinstance(error, MemoryError) else reason_of(error)
+        raise DataError(
+            f"{where} cannot be read ({reason[:200]}); it may be cut or damaged: get it again or leave it out."
+        ) from error
+
+
+def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = "f") -> int:
+    """Returns the bytes of an array that a file claims to hold, before any of it is read.
+
+    Raises:
+        DataError: it holds no numbers of the kinds, or takes more than `LARGEST_ARRAY`.
+    """
+    if dtype.hasobject:
+        raise DataError(f"{where} holds pickled objects, which are never loaded; save it as an array of numbers.")
+    if dtype.kind not in kinds or dtype.itemsize > 8:
+        raise DataError(f"{where} is of type {dtype}; it must be {'floating point' if kinds == 'f' else ''} numbers.")
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes > LARGEST_ARRAY:
+        raise DataError(
+            f"{where} claims the shape {tuple(shape)!s:.60}, which takes {num_bytes / 2**20:.0f} MiB; an image has"
+            f" {LARGEST_ARRAY >> 20} MiB at most."
+        )
+    return num_bytes
+
+
+def read_header(file: IO[bytes], where: str, kinds: str = "f") -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Reads the header of an .npy file.
+
+    Returns:
+        Shape, whether columns come first, type, and bytes of the numbers.
+    """
+    with naming_damage(where):
+        version = npy.read_magic(file)
+        if version not in HEADER_READERS:
+            raise DataError(f"{where} has version {version} of the .npy format; save it with np.save.")
+        shape, columns_first, dtype = HEADER_READERS[version](file)
+    return shape, columns_first, dtype, check_array(shape, dtype, where, kinds)
+
+
+def read_npy(file: IO[bytes], size: int, where: str, kinds: str = "f") -> np.ndarray:
+    """Reads an .npy file of known size.
+
+    Raises:
+        DataError: it holds another number of bytes than its header says, or no numbers.
+    """
+    shape, columns_first, dtype, num_bytes = read_header(file, where, kinds)
+    with naming_damage(where):
+        held = size - file.tell()
+        if held != num_bytes:
+            raise DataError(
+                f"{where} holds {held} bytes of numbers, but {shape} of {dtype} are {num_bytes}; get it again."
+            )
+        return np.frombuffer(file.read(num_bytes), dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def read_npy_file(path: Path, kinds: str = "f") -> np.ndarray:
+    """Reads an .npy file; a DataError says what is wrong with it."""
+    with naming_damage(str(path)), open(path, "rb") as file:
+        return read_npy(file, path.stat().st_size, str(path), kinds)
+
+
+def shape_of_npy_file(path: Path) -> tuple[int, ...]:
+    """Returns the shape that an .npy file claims; a DataError says if it is none."""
+    with naming_damage(str(path)), open(path, "rb") as file:
+        return read_header(file, str(path), "fiub")[0]
+
+
+def keys_of_npz_file(path: Path) -> set[str]:
+    """Returns the names of the arrays in an .npz file; a DataError says if it is none."""
+    with naming_damage(str(path)), zipfile.ZipFile(path) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+
+
+class NpzFile:
+    """The arrays of an .npz file, each read when it is asked for.
+
+    Args:
+        path: of the file.
+        archive: the file, opened.
+    """
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path, self.archive = path, archive
+        self.keys = {name.removesuffix(".npy"): name for name in archive.namelist()}
+
+    def read(self, key: str, kinds: str = "f") -> np.ndarray:
+        """Returns an array; a DataError says if it is not there or not what it claims to be."""
+        where = f"{self.path}, {key}"
+        if key not in self.keys:
+            raise DataError(
+                f"{self.path} has no array {key!r}, only {', '.join(sorted(self.keys)) or 'nothing'!s:.200}."
+            )
+        with naming_damage(where):
+            info = self.archive.getinfo(self.keys[key])
+            if info.file_size > LARGEST_ARRAY:
+                raise DataError(
+                    f"{where} unpacks to {info.file_size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at"
+                    " most."
+                )
+            with self.archive.open(info) as file:
+                return read_npy(file, info.file_size, where, kinds)
+
+    def integer(self, key: str) -> int:
+        """Returns a whole number; a DataError says if it is none."""
+        array = self.read(key, "iuf")
+        if array.size != 1 or not float(array.item()).is_integer():
+            raise DataError(f"{self.path}, {key} is {array!s:.60}; it must be a whole number.")
+        return int(array.item())
+
+
+@contextmanager
+def opened_npz(path: Path) -> Iterator[NpzFile]:
+    """Opens an .npz file; a DataError says if it cannot be read."""
+    with naming_damage(str(path)), zipfile.ZipFile(path) as archive:
+        yield NpzFile(path, archive)

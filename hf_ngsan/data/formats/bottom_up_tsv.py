@@ -1,0 +1,119 @@
+"""Bottom-up attention: tab-separated lines with boxes and features in base64 (Anderson et al. 2018)."""
+
+import binascii
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ...bounds import MOST_REGIONS
+from ..errors import DataError
+from .arrays import LARGEST_ARRAY
+from .record import Entry, FeatureRecord, Source
+
+FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+LONGEST_LINE = LARGEST_ARRAY // 4
+LARGEST_VALUE = 1e10
+"""Of a feature; what is beyond was not written as float32."""
+BLOCK = 2**24
+
+
+class TsvSource(Source):
+    """A file of bottom-up attention.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it is empty.
+    """
+
+    unit = "bytes"
+    is_numbered = True
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.total = path, path.stat().st_size
+        if not self.total:
+            raise DataError(f"{path} is empty; get it again.")
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        with open(self.path, "rb") as file:
+            number = count_lines(file, start)
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                where = f"{self.path}, line {number}"
+                is_too_long = len(line) == LONGEST_LINE and not line.endswith(b"\n")
+                if is_too_long:
+                    skip_line(file)
+                    yield Entry(None, where, file.tell(), partial(refuse_line, where))
+                elif not line.isspace():
+                    yield Entry(None, where, file.tell(), partial(parse_line, line, where))
+
+
+def count_lines(file: BinaryIO, end: int) -> int:
+    """Returns the lines before a place, and goes there."""
+    number = 0
+    while left := end - file.tell():
+        number += file.read(min(left, BLOCK)).count(b"\n")
+    return number
+
+
+def skip_line(file: BinaryIO) -> None:
+    while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
+        pass
+
+
+def refuse_line(where: str) -> tuple[str, FeatureRecord]:
+    raise DataError(f"{where} is longer than {LONGEST_LINE >> 20} MiB; it is no line of bottom-up features.")
+
+
+def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
+    """Returns the image id and the record of a line; a DataError says what is wrong with it."""
+    fields = line.rstrip(b"\r\n").split(b"\t")
+    if len(fields) != len(FIELDS):
+        raise DataError(f"{where} has {len(fields)} fields; it must have {len(FIELDS)}: {', '.join(FIELDS)}.")
+    image_id, width, height, num_boxes = (
+        whole_number(text, name, where) for name, text in zip(FIELDS, fields[:4], strict=False)
+    )
+    where = f"{where} (image {image_id})"
+    if min(width, height) < 1:
+        raise DataError(f"{where}: the image is {width} x {height} pixels; image_w and image_h must be above 0.")
+    if not 1 <= num_boxes <= MOST_REGIONS:
+        raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MOST_REGIONS}.")
+    boxes, features = (decode(text, name, where) for name, text in zip(FIELDS[4:], fields[4:], strict=True))
+    if boxes.size != num_boxes * 4:
+        raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}, which needs 4 each.")
+    if not features.size or features.size % num_boxes:
+        raise DataError(
+            f"{where}: features holds {features.size} numbers, which are not as many for each of {num_boxes}."
+        )
+    refuse_float64(features, where)
+    return str(image_id), FeatureRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
+
+
+def whole_number(text: bytes, name: str, where: str) -> int:
+    if not re.fullmatch(rb"\s*-?[0-9]{1,18}\s*", text):
+        raise DataError(f"{where}: {name} is {text[:40].decode(errors='replace')!r}; it must be a whole number.")
+    return int(text)
+
+
+def decode(text: bytes, name: str, where: str) -> np.ndarray:
+    try:
+        content = binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error as error:
+        raise DataError(f"{where}: {name} is not base64 ({error}); the line is damaged.") from None
+    if len(content) % 4:
+        raise DataError(f"{where}: {name} decodes to {len(content)} bytes, which are no whole float32 numbers.")
+    return np.frombuffer(content, "<f4")
+
+
+def refuse_float64(features: np.ndarray, where: str) -> None:
+    """Raises a DataError for features stored as float64, which read as float32 are wild."""
+    with np.errstate(invalid="ignore"):
+        is_wild = not np.abs(features).max() < LARGEST_VALUE
+        doubles = features.view("<f8") if is_wild and features.size % 2 == 0 else None
+        if doubles is not None and np.abs(doubles).max() < LARGEST_VALUE:
+            raise DataError(f"{where}: features are float64, but the format has float32; store them as float32.")

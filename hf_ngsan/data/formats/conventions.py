@@ -1,0 +1,65 @@
+"""Boxes in any known convention, brought to the one of the contract."""
+
+import numpy as np
+
+from ..errors import DataError
+from .registry import ORDERS
+
+ROUNDING = 1.0
+"""Pixels by which a box may reach beyond its image."""
+TOLERANCE = 1e-3
+"""The same where boxes are normalized."""
+
+
+def contract_boxes(
+    boxes: np.ndarray, size: tuple[float, float] | None, convention: str | None, where: str
+) -> np.ndarray:
+    """Returns boxes as `x1, y1, x2, y2` divided by the image's width and height.
+
+    Args:
+        boxes: `(N, 4)`.
+        size: width and height of the image in pixels; where it is None, that of the smallest image from (0, 0) that has
+            all of the boxes.
+        convention: one of [`registry.CONVENTIONS`]; `xyxy`, or `xyxy-normalized` where no number is above 1, if None.
+        where: what to call the image in errors.
+
+    Returns:
+        `(N, 4)`, float32, clipped to [0, 1] where rounding has led beyond.
+
+    Raises:
+        DataError: no such array; a box that is not finite, has no area or leads beyond the image.
+    """
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
+    refuse(boxes, ~np.isfinite(boxes), "is not finite", where)
+    if convention is None:
+        convention = "xyxy-normalized" if boxes.size and abs(boxes).max() <= 1 + TOLERANCE else "xyxy"
+    order, _, unit = convention.partition("-")
+    corners = corners_of(boxes.astype(np.float64), order)
+    hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
+    refuse(boxes, corners[:, 2:] <= corners[:, :2], f"has no area{hint}", where)
+    if unit:
+        sides, tolerance = np.ones(2), TOLERANCE
+    else:
+        sides = np.floor(corners[:, 2:].max(axis=0)) + 1 if size is None else np.asarray(size, dtype=np.float64)
+        tolerance = ROUNDING
+    far = np.concatenate([corners < -tolerance, corners > np.tile(sides, 2) + tolerance], axis=1)
+    refuse(boxes, far, f"leads beyond the image of {sides[0]:g} x {sides[1]:g}{hint}", where)
+    return (corners / np.tile(sides, 2)).clip(0, 1).astype(np.float32)
+
+
+def corners_of(boxes: np.ndarray, order: str) -> np.ndarray:
+    if order == "xyxy":
+        return boxes
+    start, sides = boxes[:, :2], boxes[:, 2:]
+    if order == "cxcywh":
+        start = start - sides / 2
+    return np.concatenate([start, start + sides], axis=1)
+
+
+def refuse(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
+    """Raises a DataError for the first box with any fault."""
+    if wrong.any():
+        first = int(wrong.any(axis=1).argmax())
+        values = ", ".join(f"{number:g}" for number in boxes[first])
+        raise DataError(f"{where}: box {first} is [{values}], which {fault}.")

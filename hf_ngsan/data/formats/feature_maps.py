@@ -1,0 +1,103 @@
+"""Feature maps, one file an image: tensors `(1, D, h, w)` of grid-feats-vqa, arrays `(D, h, w)` of NumPy."""
+
+import io
+import math
+import pickle
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from .arrays import LARGEST_ARRAY, naming_damage, read_npy_file, shape_of_npy_file
+from .record import FeatureRecord, ListedSource, files_in, stem_of
+
+
+class TensorSource(ListedSource):
+    """A folder of .pth files, or one of them, in either of torch's formats.
+
+    Args:
+        path: of the folder or file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".pth")])
+
+    def read_record(self, key: str) -> FeatureRecord:
+        where = self.where(key)
+        features = read_tensor(self.path / key, where)
+        if features.ndim != 4 or features.shape[0] != 1:
+            raise DataError(f"{where} has shape {features.shape}; it must be (1, feature dimension, height, width).")
+        return record_of_map(features[0], where)
+
+
+class ArraySource(ListedSource):
+    """A folder of .npy files with arrays `(D, h, w)`, or one of them.
+
+    Args:
+        path: of the folder or file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npy")])
+
+    def read_record(self, key: str) -> FeatureRecord:
+        features = read_npy_file(self.path / key)
+        if features.ndim != 3:
+            raise DataError(
+                f"{self.where(key)} has shape {features.shape}; it must be (feature dimension, height, width)."
+            )
+        return record_of_map(features, self.where(key))
+
+
+def record_of_map(features: np.ndarray, where: str) -> FeatureRecord:
+    dimension, height, width = features.shape
+    if not features.size:
+        raise DataError(f"{where} has shape {features.shape}, which is empty.")
+    return FeatureRecord(features.reshape(dimension, -1).T, grid=(height, width))
+
+
+def read_tensor(path: Path, where: str) -> np.ndarray:
+    """Reads the one tensor of a file that `torch.save` wrote, with nothing of it unpickled but tensors.
+
+    Raises:
+        DataError: the file holds something else, is compressed or damaged, or claims more numbers than it has bytes.
+    """
+    import torch
+
+    with naming_damage(where), warnings.catch_warnings():
+        size = path.stat().st_size
+        if size > LARGEST_ARRAY:
+            raise DataError(f"{where} has {size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at most.")
+        content = path.read_bytes()
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                refuse_compression(archive, size, where)
+        try:
+            warnings.simplefilter("ignore")  # of formats that the unpickler may not know
+            tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # whose text is on how to load it nevertheless
+            raise DataError(
+                f"{where} holds other objects than tensors, which are never loaded, or is damaged; get it again."
+            ) from None
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
+            raise DataError(f"{where} holds {type(tensor).__name__!r} and not one dense tensor.")
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
+            raise DataError(f"{where} is of type {tensor.dtype}; it must be floating point numbers.")
+        if math.prod(tensor.shape) * tensor.element_size() > size:
+            raise DataError(f"{where} claims the shape {tuple(tensor.shape)}, for which it is too short.")
+        tensor = tensor.detach()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def refuse_compression(archive: zipfile.ZipFile, size: int, where: str) -> None:
+    """Raises a DataError for an archive that unpacks to more than its file; torch compresses nothing."""
+    if sum(info.file_size for info in archive.infolist()) > size:
+        raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
+
+
+def is_feature_map(path: Path) -> bool:
+    """Returns whether an .npy file holds a feature map, by its shape."""
+    shape = shape_of_npy_file(path)
+    return len(shape) == 3 and shape[0] != 1

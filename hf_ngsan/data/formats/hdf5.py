@@ -1,0 +1,114 @@
+"""HDF5 files of the Meshed-Memory Transformer (`ID_features`, `ID_boxes`) and of RSTNet (`ID_grids`)."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..errors import DataError
+from .arrays import check_array, naming_damage
+from .record import FeatureRecord, ListedSource
+
+if TYPE_CHECKING:
+    import h5py
+
+FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
+
+
+def open_hdf5(path: Path) -> "h5py.File":
+    """Opens an HDF5 file; a DataError says if h5py is not installed, or if it is no such file."""
+    try:
+        import h5py
+    except ImportError:
+        raise DataError(
+            f"{path} is an HDF5 file, which the package h5py reads; install it with pip install 'hf-ngsan[features]'."
+        ) from None
+    with naming_damage(str(path)):
+        return h5py.File(path, "r")
+
+
+class Hdf5Source(ListedSource):
+    """An HDF5 file with arrays of each image, named by its id and what they are.
+
+    Args:
+        path: of the file.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def __init__(self, path: Path) -> None:
+        self.file = open_hdf5(path)
+        with naming_damage(str(path)):
+            self.keys = set(self.file)
+        names = {key.removesuffix(suffix) for suffix in self.suffixes for key in self.keys if key.endswith(suffix)}
+        if not names:
+            raise DataError(f"{path} has no arrays named {' or '.join(f'ID{suffix}' for suffix in self.suffixes)}.")
+        super().__init__(path, [(name, name) for name in sorted(names)])
+
+    def where(self, key: str) -> str:
+        return f"{self.path}, {key}"
+
+    def close(self) -> None:
+        self.file.close()
+
+    def read_array(self, key: str) -> np.ndarray:
+        """Reads an array of two dimensions that lies in the file itself."""
+        import h5py
+
+        where = f"{self.path}, {key}"
+        if key not in self.keys:
+            raise DataError(f"{where} is missing; the file has other arrays of this image.")
+        with naming_damage(where):
+            link = self.file.get(key, getlink=True)
+            dataset = self.file[key] if isinstance(link, h5py.HardLink) else None
+            if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
+                raise DataError(f"{where} is no array that lies in this file.")
+            if dataset.ndim != 2:
+                raise DataError(f"{where} has shape {dataset.shape}; it must have two dimensions.")
+            check_array(dataset.shape, dataset.dtype, where)
+            return dataset[:]
+
+
+class M2Source(Hdf5Source):
+    """Regions as the Meshed-Memory Transformer stores them (Cornia et al. 2020)."""
+
+    suffixes = (FEATURES, BOXES)
+
+    def read_record(self, key: str) -> FeatureRecord:
+        features = self.read_array(f"{key}{FEATURES}")
+        return FeatureRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
+
+    @property
+    def has_boxes(self) -> bool:
+        return any(key.endswith(BOXES) for key in self.keys)
+
+
+class GridSource(Hdf5Source):
+    """Square grids as RSTNet stores them (Zhang et al. 2021)."""
+
+    suffixes = (GRIDS,)
+
+    def read_record(self, key: str) -> FeatureRecord:
+        features = self.read_array(f"{key}{GRIDS}")
+        side = math.isqrt(len(features))
+        if not side or side**2 != len(features):
+            raise DataError(
+                f"{self.path}, {key}{GRIDS} has shape {features.shape}; it must be (cells, feature dimension),"
+                " the cells those of a square grid."
+            )
+        return FeatureRecord(features, grid=(side, side))
+
+
+def has_keys(path: Path, suffix: str) -> bool:
+    """Returns whether an HDF5 file has arrays whose names end like that."""
+    with open_hdf5(path) as file, naming_damage(str(path)):
+        return any(key.endswith(suffix) for key in file)
+
+
+def is_m2(path: Path) -> bool:
+    return has_keys(path, FEATURES)
+
+
+def is_grid(path: Path) -> bool:
+    return has_keys(path, GRIDS)

@@ -1,0 +1,118 @@
+"""What a reader of feature files makes of them: records, one an image or video, in the terms of the file."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
+
+
+@dataclass(frozen=True)
+class FeatureRecord:
+    """Features of one image or video, as the file has them.
+
+    Attributes:
+        features: `(N, D)`, floating point numbers.
+        boxes: `(N, 4)` in the convention of the file; None without.
+        size: width and height of the image in pixels, where the file knows them.
+        grid: rows and columns, whose product is N, where the features are those of a grid's cells, row by row.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray | None = None
+    size: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
+
+
+class Entry(NamedTuple):
+    """A record that has not been read yet.
+
+    Attributes:
+        name: of the image as the file writes it; None where only reading tells.
+        where: what to call the record in messages.
+        end: where the next record begins, for [`Source.entries`].
+        read: reads it; returns its name too. A [`~hf_ngsan.data.DataError`] says what is wrong with it.
+    """
+
+    name: str | None
+    where: str
+    end: int
+    read: Callable[[], tuple[str, FeatureRecord]]
+
+
+class Source:
+    """An opened file or folder of features.
+
+    Attributes:
+        path: of the file or folder.
+        unit: in which `total` counts.
+        total: the last entry's `end`.
+        is_numbered: whether the names of images are numbers; otherwise places in the source become image ids.
+    """
+
+    path: Path
+    unit = "images"
+    total: int
+    is_numbered: bool
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes what is open."""
+
+
+class ListedSource(Source):
+    """A source that knows the names of all its records when it is opened.
+
+    Args:
+        path: of the file or folder.
+        names: of the records, each with what [`read_record`] takes.
+    """
+
+    def __init__(self, path: Path, names: Sequence[tuple[str, str]]) -> None:
+        self.path, self.names, self.total = path, names, len(names)
+
+    @cached_property
+    def is_numbered(self) -> bool:  # type: ignore[override]
+        return all(number_of(name) is not None for name, _ in self.names)
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        for place, (name, key) in enumerate(self.names[start:], start):
+            yield Entry(name, self.where(key), place + 1, partial(self.read_named, name, key))
+
+    def read_named(self, name: str, key: str) -> tuple[str, FeatureRecord]:
+        return name, self.read_record(key)
+
+    def where(self, key: str) -> str:
+        """Returns what to call a record in messages."""
+        return f"{self.path / key if self.path.is_dir() else self.path}"
+
+    def read_record(self, key: str) -> FeatureRecord:
+        """Reads a record; a [`~hf_ngsan.data.DataError`] says what is wrong with it."""
+        raise NotImplementedError
+
+
+def number_of(name: str) -> int | None:
+    """Returns 391895 for `391895` and for `COCO_val2014_000000391895.jpg`; None for other names."""
+    match = NUMBERED_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def files_in(path: Path, suffix: str) -> list[str]:
+    """Returns the files with a suffix in a folder and those within, relative to it, by name; or the one file alone."""
+    if path.is_file():
+        return [""]
+    found = (file for file in path.rglob(f"*{suffix}") if file.is_file() and not file.name.startswith("."))
+    return sorted(file.relative_to(path).as_posix() for file in found)
+
+
+def stem_of(path: Path, key: str) -> str:
+    """Returns the name of a file without its last suffix."""
+    return (path / key).stem

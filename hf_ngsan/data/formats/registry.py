@@ -1,0 +1,187 @@
+"""The registry of feature formats and conventions of boxes, and which format a file or folder is of."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from .record import Source
+
+FILES_LOOKED_AT = 4
+"""In each folder, to recognise the format of its files."""
+FOLDERS_LOOKED_AT = 16
+
+
+@dataclass(frozen=True)
+class FeatureFormat:
+    """One layout of feature files.
+
+    Attributes:
+        name: as `--from` takes it.
+        summary: what it is, in one line.
+        suffixes: of its files.
+        source: `"module:class"` of its [`Source`], made of the path.
+        recognises: `"module:function"` that says of a file with such a suffix whether it is of this format; empty where
+            the suffix says it. It may raise a DataError for a file that is damaged.
+        is_file: whether a path is one file; otherwise it may be a folder of them.
+        is_told_by_folders: whether names of folders tell the format of files that may look like those of others.
+    """
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    source: str
+    recognises: str = ""
+    is_file: bool = False
+    is_told_by_folders: bool = False
+
+    def open(self, path: Path) -> "Source":
+        """Opens a file or folder; a DataError says if it cannot be read."""
+        make: Callable[[Path], Source] = resolve_name(f"{__package__}.{self.source}")
+        return make(path)
+
+    def fits(self, file: Path) -> bool:
+        """Returns whether a file is of this format."""
+        if file.suffix.lower() not in self.suffixes:
+            return False
+        return not self.recognises or resolve_name(f"{__package__}.{self.recognises}")(file)
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        FeatureFormat(
+            "bottom-up-tsv",
+            "bottom-up attention: six tab-separated fields, boxes and features in base64",
+            (".tsv",),
+            "bottom_up_tsv:TsvSource",
+            is_file=True,
+        ),
+        FeatureFormat(
+            "m2-hdf5",
+            "Meshed-Memory Transformer: ID_features and ID_boxes",
+            (".hdf5", ".h5"),
+            "hdf5:M2Source",
+            "hdf5:is_m2",
+            is_file=True,
+        ),
+        FeatureFormat(
+            "grid-hdf5", "RSTNet: ID_grids", (".hdf5", ".h5"), "hdf5:GridSource", "hdf5:is_grid", is_file=True
+        ),
+        FeatureFormat(
+            "cocobu",
+            "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy",
+            (".npz", ".npy"),
+            "cocobu:CocobuSource",
+            "cocobu:is_cocobu",
+            is_told_by_folders=True,
+        ),
+        FeatureFormat(
+            "vqa-npz",
+            "MCAN, OpenVQA and bottom-up-attention.pytorch: x, bbox, image_w, image_h in ID.npz",
+            (".npz",),
+            "vqa_npz:VqaSource",
+            "vqa_npz:is_vqa",
+        ),
+        FeatureFormat(
+            "grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "feature_maps:TensorSource"
+        ),
+        FeatureFormat(
+            "grid-npy",
+            "an array (D, h, w) in ID.npy",
+            (".npy",),
+            "feature_maps:ArraySource",
+            "feature_maps:is_feature_map",
+        ),
+        FeatureFormat(
+            "vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "vatex:VatexSource", "vatex:is_vatex"
+        ),
+    )
+}
+ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
+CONVENTIONS = tuple(f"{order}{unit}" for unit in ("", "-normalized") for order in ORDERS)
+"""Of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
+SUFFIXES = {suffix for one in FORMATS.values() for suffix in one.suffixes}
+
+
+def open_sources(path: Path, name: str | None = None) -> list["Source"]:
+    """Opens the feature files that a path names.
+
+    Args:
+        path: a file or folder.
+        name: of its format; recognised if None.
+
+    Raises:
+        DataError: there is no such path, it is of no format or of several, or it cannot be read.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give a file or folder of features.")
+    found = FORMATS[name] if name else recognise(path)
+    files = list(feature_files(path, found.suffixes)) if found.is_file else [path]
+    sources = [found.open(file) for file in files]
+    if not sources or not all(source.total for source in sources):
+        raise DataError(f"{path} holds no files of the format {found.name} ({', '.join(found.suffixes)}).")
+    return sources
+
+
+def recognise(path: Path) -> FeatureFormat:
+    """Returns the format of a file or folder.
+
+    Raises:
+        DataError: it is of none, or several of its files are of several.
+    """
+    found: dict[str, Path] = {}
+    problem: DataError | None = None
+    for file in some_files(path):
+        try:
+            for one in formats_of(file):
+                found.setdefault(one.name, file)
+        except DataError as error:
+            problem = error
+    if len(found) > 1:
+        examples = ", ".join(f"{name} ({file})" for name, file in found.items())
+        raise DataError(
+            f"{path} may be of several formats: {examples}; name one with --from, or give one of them alone."
+        )
+    if found:
+        return FORMATS[next(iter(found))]
+    raise problem or DataError(
+        f"{path} is of no known format of features; the files of those end in {', '.join(sorted(SUFFIXES))}. Name"
+        f" one with --from: {', '.join(FORMATS)}."
+    )
+
+
+def formats_of(file: Path) -> list[FeatureFormat]:
+    """Returns the formats that a file fits, or the one that is told by its folder's name."""
+    found = []
+    for one in FORMATS.values():
+        if one.fits(file):
+            found.append(one)
+            if one.is_told_by_folders:
+                break
+    return found
+
+
+def some_files(path: Path) -> Iterator[Path]:
+    """Yields a few files of every folder within a folder, or the one file."""
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, files in islice(os.walk(path), FOLDERS_LOOKED_AT):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
+        yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)
+
+
+def feature_files(path: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the files with a suffix in a folder and those within, by name, or the one file."""
+    if path.is_file():
+        yield path
+    else:
+        yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file())

@@ -1,0 +1,31 @@
+"""Video features of VATEX: one `VIDEO.npy` of shape (1, T, D) for each video."""
+
+from pathlib import Path
+
+from ..errors import DataError
+from .arrays import read_npy_file, shape_of_npy_file
+from .record import FeatureRecord, ListedSource, files_in, stem_of
+
+
+class VatexSource(ListedSource):
+    """A folder of such files, or one of them. Their names are no numbers, so places become ids.
+
+    Args:
+        path: of the folder or file.
+    """
+
+    is_numbered = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npy")])
+
+    def read_record(self, key: str) -> FeatureRecord:
+        features = read_npy_file(self.path / key)
+        if features.ndim != 3 or features.shape[0] != 1:
+            raise DataError(f"{self.where(key)} has shape {features.shape}; it must be (1, frames, feature dimension).")
+        return FeatureRecord(features[0])
+
+
+def is_vatex(path: Path) -> bool:
+    shape = shape_of_npy_file(path)
+    return len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)

@@ -1,0 +1,58 @@
+"""Regions as MCAN and OpenVQA have them, `x` (D, n), and as bottom-up-attention.pytorch writes them, `x` (n, D)."""
+
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import DataError
+from .arrays import keys_of_npz_file, opened_npz
+from .record import FeatureRecord, ListedSource, files_in, stem_of
+
+FILES_LOOKED_AT = 100
+
+
+class VqaSource(ListedSource):
+    """A folder of such files, or one of them. Which way `x` lies, the number of boxes says.
+
+    Args:
+        path: of the folder or file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npz")])
+
+    def read_record(self, key: str) -> FeatureRecord:
+        where = self.where(key)
+        with opened_npz(self.path / key) as arrays:
+            features, boxes = arrays.read("x"), arrays.read("bbox")
+            size = arrays.integer("image_w"), arrays.integer("image_h")
+            number = arrays.integer("num_bbox") if "num_bbox" in arrays.keys else len(boxes)
+        if min(size) < 1 or max(size) >= 2**31:
+            raise DataError(f"{where}: the image is {size[0]} x {size[1]} pixels; image_w and image_h are wrong.")
+        if boxes.ndim != 2 or boxes.shape[1] != 4 or len(boxes) != number:
+            raise DataError(
+                f"{where}: bbox has shape {boxes.shape}, but num_bbox is {number}; it must be ({number}, 4)."
+            )
+        if features.ndim != 2 or number not in features.shape:
+            raise DataError(f"{where}: x has shape {features.shape}, which does not fit {number} boxes.")
+        is_square = features.shape[0] == features.shape[1]
+        columns_are_boxes = self.columns_are_boxes if is_square else features.shape[1] == number
+        if columns_are_boxes is None:
+            raise DataError(f"{where}: x has shape {features.shape}, and no other file tells which way it lies.")
+        return FeatureRecord(features.T if columns_are_boxes else features, boxes, size)
+
+    @cached_property
+    def columns_are_boxes(self) -> bool | None:
+        """Whether `x` is (D, n), by the first file that tells; None if none does."""
+        for _, key in self.names[:FILES_LOOKED_AT]:
+            try:
+                with opened_npz(self.path / key) as arrays:
+                    shape, number = arrays.read("x").shape, len(arrays.read("bbox"))
+            except (DataError, TypeError):
+                continue
+            if len(shape) == 2 and shape[0] != shape[1] and number in shape:
+                return shape[1] == number
+        return None
+
+
+def is_vqa(path: Path) -> bool:
+    return "x" in keys_of_npz_file(path)

@@ -1,0 +1,74 @@
+"""Boxes in any convention arrive in that of the contract, or are refused."""
+
+import numpy as np
+import pytest
+
+from hf_ngsan.data.formats.conventions import contract_boxes
+from hf_ngsan.data.formats.registry import CONVENTIONS
+from tests.data.facts import fails_naming
+
+SIZE = (200, 100)
+CORNERS = np.array([[0.0, 0.0, 1.0, 1.0], [0.25, 0.5, 0.75, 0.875]])
+
+
+def written(convention):
+    x1, y1, x2, y2 = CORNERS.T
+    columns = {
+        "xyxy": (x1, y1, x2, y2),
+        "xywh": (x1, y1, x2 - x1, y2 - y1),
+        "cxcywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
+    }[convention.removesuffix("-normalized")]
+    boxes = np.stack(columns, axis=1)
+    return boxes if convention.endswith("-normalized") else boxes * np.tile(SIZE, 2)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_every_convention_becomes_that_of_the_contract(convention):
+    boxes = contract_boxes(written(convention), SIZE, convention, "here")
+    assert boxes.dtype == np.float32
+    np.testing.assert_array_equal(boxes, CORNERS.astype(np.float32))
+
+
+def test_corners_are_recognised_in_pixels_and_normalized():
+    for convention in ("xyxy", "xyxy-normalized"):
+        np.testing.assert_array_equal(contract_boxes(written(convention), SIZE, None, "here"), CORNERS)
+
+
+def test_boxes_of_an_image_of_unknown_size_are_within_the_smallest_that_has_them():
+    boxes = np.array([[0, 0, 199.0, 49.5], [10, 20, 30, 99]])
+    np.testing.assert_allclose(contract_boxes(boxes, None, None, "here"), boxes / [200, 100, 200, 100], rtol=1e-6)
+
+
+def test_rounding_is_clipped_and_no_more_is():
+    boxes = np.array([[-0.6, 0, 200.9, 100]])
+    np.testing.assert_array_equal(contract_boxes(boxes, SIZE, None, "here"), [[0, 0, 1, 1]])
+    with fails_naming("here", "box 0", "200 x 100"):
+        contract_boxes(boxes + np.array([0, 0, 0.2, 0]), SIZE, None, "here")
+
+
+@pytest.mark.parametrize("read_as", CONVENTIONS)
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_boxes_in_another_convention_are_refused(convention, read_as):
+    """No box of one of these conventions makes sense in the other, but for width and height read as corners."""
+    if read_as == convention:
+        return
+    boxes = written(convention)
+    boxes = np.concatenate([boxes, boxes[1:] * [1, 1, 0.3, 0.3]]) if "wh" in convention else boxes
+    if not convention.endswith("-normalized") and read_as.endswith("-normalized"):
+        with fails_naming("here", "--boxes"):
+            contract_boxes(boxes, SIZE, read_as, "here")
+    elif convention.startswith("cxcywh") and read_as.startswith("xywh") and "-" not in convention + read_as:
+        with fails_naming("here", "--boxes", "200 x 100"):
+            contract_boxes(boxes, SIZE, read_as, "here")
+    elif convention == "xywh" and read_as == "xyxy":
+        with fails_naming("here", "--boxes", "area"):
+            contract_boxes(boxes, SIZE, read_as, "here")
+
+
+@pytest.mark.parametrize(
+    ("box", "fact"),
+    [([5, 5, 5, 9], "area"), ([9, 5, 5, 9], "area"), ([np.nan, 0, 5, 9], "finite"), ([-9, 0, 5, 9], "-9")],
+)
+def test_a_box_that_is_none_is_named(box, fact):
+    with fails_naming("here", "box 1", fact):
+        contract_boxes(np.array([[0, 0, 9, 9], box]), SIZE, None, "here")

@@ -1,0 +1,338 @@
+"""Every format: its numbers arrive, it is recognised, and what is wrong with a file is told with file and record."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.boxes import cell_boxes
+from hf_ngsan.data import load_data
+from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.formats.registry import FORMATS, open_sources, recognise
+from tests.data.facts import fails_naming
+from tests.data.formats.files import (
+    DIMENSION,
+    GRID,
+    REGIONS,
+    SIZES,
+    VIDEOS,
+    boxes_of,
+    features_of,
+    frames_of,
+    map_of,
+    tsv_line,
+    vqa_arrays,
+    write_cocobu,
+    write_grid_hdf5,
+    write_hdf5,
+    write_m2,
+    write_maps,
+    write_npy_claiming,
+    write_npz_bomb,
+    write_pickle,
+    write_pth,
+    write_tsv,
+    write_vatex,
+    write_vqa,
+)
+
+
+def rows_of(path, output, **options):
+    import datasets
+
+    convert_features([path], output, **{"dtype": "float32", **options})
+    return {row["image_id"]: row for row in datasets.load_from_disk(str(output)).with_format("numpy")}
+
+
+REGION_FORMATS = {
+    "bottom-up-tsv": lambda path: write_tsv(path / "regions.tsv"),
+    "cocobu": write_cocobu,
+    "m2-hdf5": lambda path: write_m2(path / "regions.hdf5"),
+    "vqa-npz": lambda path: write_vqa(path / "val2014"),
+    "vqa-npz-rows": lambda path: write_vqa(path / "rows", transposed=False),
+}
+GRID_FORMATS = {"grid-pth": write_pth, "grid-npy": lambda path: write_maps(path / "maps")}
+
+
+def made(format_name, path):
+    """A path in a format, or a skip."""
+    if "hdf5" in format_name:
+        pytest.importorskip("h5py")
+    return {**REGION_FORMATS, **GRID_FORMATS}[format_name](path)
+
+
+@pytest.mark.parametrize("name", REGION_FORMATS)
+def test_regions_arrive_as_they_are(name, tmp_path):
+    path = made(name, tmp_path)
+    assert recognise(path).name == name.removesuffix("-rows")
+    rows = rows_of(path, tmp_path / "out")
+    assert rows.keys() == SIZES.keys()
+    for image_id, (width, height) in SIZES.items():
+        np.testing.assert_array_equal(rows[image_id]["visual_features"], features_of(image_id))
+        expected = (boxes_of(image_id) / np.tile((width, height), 2)).astype(np.float32)
+        np.testing.assert_allclose(rows[image_id]["visual_boxes"], expected, atol=1e-6)
+        if name in ("cocobu", "m2-hdf5"):
+            assert "width" not in rows[image_id]
+        else:
+            assert (rows[image_id]["width"], rows[image_id]["height"]) == (width, height)
+
+
+@pytest.mark.parametrize("name", GRID_FORMATS)
+def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
+    path = made(name, tmp_path)
+    assert recognise(path).name == name
+    rows = rows_of(path, tmp_path / "out")
+    for image_id in SIZES:
+        whole = map_of(image_id) if name == "grid-pth" else map_of(image_id).astype(np.float16).astype(np.float32)
+        for row in range(GRID[0]):
+            for column in range(GRID[1]):
+                cell = row * GRID[1] + column
+                np.testing.assert_array_equal(rows[image_id]["visual_features"][cell], whole[:, row, column])
+                np.testing.assert_allclose(
+                    rows[image_id]["visual_boxes"][cell],
+                    [column / 2, row / 3, (column + 1) / 2, (row + 1) / 3],
+                    atol=1e-6,
+                )
+
+
+def test_grids_are_pooled_by_means(tmp_path):
+    rows = rows_of(write_pth(tmp_path / "maps"), tmp_path / "out", grid_size=(1, 2))
+    for image_id in SIZES:
+        np.testing.assert_allclose(rows[image_id]["visual_features"], map_of(image_id).mean(1).T, rtol=1e-6)
+        np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(1, 2))
+
+
+def test_square_grids_of_hdf5(tmp_path):
+    pytest.importorskip("h5py")
+    path = write_grid_hdf5(tmp_path / "grids.h5")
+    assert recognise(path).name == "grid-hdf5"
+    rows = rows_of(path, tmp_path / "out")
+    for image_id in SIZES:
+        np.testing.assert_array_equal(rows[image_id]["visual_features"], map_of(image_id).reshape(DIMENSION, -1).T[:4])
+        np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(2, 2))
+
+
+def test_videos_are_numbered_by_their_names_in_order(tmp_path):
+    path = write_vatex(tmp_path / "val")
+    assert recognise(path).name == "vatex"
+    rows = rows_of(path, tmp_path / "out")
+    assert {image_id: row["file_name"] for image_id, row in rows.items()} == dict(enumerate(sorted(VIDEOS)))
+    for row in rows.values():
+        np.testing.assert_array_equal(row["visual_features"], frames_of(row["file_name"]))
+        assert "visual_boxes" not in row
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_lines_end_as_on_any_system_and_the_last_one_need_not(end, tmp_path):
+    path = write_tsv(tmp_path / "regions.tsv", end=end)
+    path.write_bytes(path.read_bytes().rstrip() + b"\n\n" + tsv_line(12, image_id=13))
+    assert list(rows_of(path, tmp_path / "out")) == [*SIZES, 13]
+
+
+def test_one_file_of_a_folder_can_be_converted_alone(tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    assert list(rows_of(path / "cocobu_att" / "12.npz", tmp_path / "out")) == [12]
+    assert list(rows_of(path / "cocobu_att", tmp_path / "more")) == [12, 391895, 7]
+
+
+def test_which_way_a_square_array_lies_the_other_files_tell(tmp_path):
+    path = write_vqa(tmp_path / "val2014")
+    features = np.random.default_rng(0).uniform(0, 3, (DIMENSION, DIMENSION)).astype(np.float32)
+    boxes = np.tile(boxes_of(7)[:1], (DIMENSION, 1))
+    changes = {"x": features.T, "bbox": boxes, "num_bbox": DIMENSION}
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for folder in (path, alone):
+        np.savez(folder / "5.npz", **{**vqa_arrays(7), **changes})
+    np.testing.assert_array_equal(rows_of(path, tmp_path / "out")[5]["visual_features"], features)
+    with fails_naming("5.npz", (DIMENSION, DIMENSION)):
+        rows_of(alone, tmp_path / "more")
+
+
+def test_a_folder_of_several_formats_must_say_which(tmp_path):
+    write_pth(tmp_path / "both")
+    write_vatex(tmp_path / "both" / "val")
+    with fails_naming("grid-pth", "vatex", "--from"):
+        recognise(tmp_path / "both")
+    assert open_sources(tmp_path / "both", "vatex")[0].total == len(VIDEOS)
+    (tmp_path / "note.txt").write_text("nothing")
+    for path in (tmp_path / "note.txt", tmp_path / "absent"):
+        with fails_naming(path):
+            open_sources(path)
+    with fails_naming("note.txt", *FORMATS):
+        recognise(tmp_path / "note.txt")
+
+
+def other(**changes):
+    return [tsv_line(7), tsv_line(12, **changes), tsv_line(391895)]
+
+
+def changed_boxes(place, values):
+    boxes = boxes_of(12)
+    boxes[place] = values
+    return boxes
+
+
+TSV_FAULTS = {
+    "truncated base64": ([tsv_line(7), tsv_line(12)[:-7]], ["line 2", 12, "features"]),
+    "short base64": ([tsv_line(7), tsv_line(12)[:-8] + b"\n"], ["line 2", "features"]),
+    "illegal base64": (other(boxes="AAAA*AAA"), ["line 2", "boxes"]),
+    "too many boxes": (other(num_boxes=REGIONS[12] + 1), ["line 2", 12, REGIONS[12] + 1]),
+    "too few boxes": (other(num_boxes=1), ["line 2", 12, "num_boxes is 1"]),
+    "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
+    "absurdly many boxes": (other(num_boxes=10**15), ["line 2", 10**15]),
+    "no size": (other(image_w=0), ["line 2", "0 x 60"]),
+    "id": (other(image_id="x7"), ["line 2", "image_id", "x7"]),
+    "long id": (other(image_id="7" * 5000), ["line 2", "image_id"]),
+    "twice": (other(image_id=7), ["line 2", "image 7"]),
+    "fields": ([tsv_line(7), b"12\t30\t60\t5\tAAAA"], ["line 2", "5 fields"]),
+    "float64": (other(features=features_of(12).astype(np.float64)), ["line 2", "float64"]),
+    "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
+    "infinity": (
+        other(
+            features=np.where(features_of(12) > 2.9, np.inf, features_of(12)).astype(np.float32) + np.float32(np.inf)
+        ),
+        ["line 2", "inf"],
+    ),
+    "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
+    "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "box 3", "area"]),
+    "inverted": (other(boxes=changed_boxes(2, [20, 5, 10, 9])), ["line 2", "box 2"]),
+    "negative": (other(boxes=changed_boxes(2, [-3, 5, 10, 9])), ["line 2", "box 2", "-3"]),
+    "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "box 4", "30 x 60"]),
+    "NaN in boxes": (other(boxes=changed_boxes(4, [3, 5, np.nan, 9])), ["line 2", "box 4", "finite"]),
+    "UTF-16": ([tsv_line(7).decode().encode("utf-16")], ["line 1"]),
+    "nothing": ([], ["empty"]),
+}
+
+
+@pytest.mark.parametrize("fault", TSV_FAULTS)
+def test_a_broken_line_is_named_and_nothing_is_left(fault, tmp_path):
+    lines, facts = TSV_FAULTS[fault]
+    path = write_tsv(tmp_path / "broken.tsv", lines)
+    with fails_naming("broken.tsv", *facts):
+        convert_features([path], tmp_path / "out")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["broken.tsv"]
+
+
+def test_a_broken_line_can_be_skipped(tmp_path):
+    path = write_tsv(tmp_path / "broken.tsv", other(image_w=0))
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2
+    [skipped] = json.loads((tmp_path / "out" / "skipped.json").read_text())
+    assert skipped == result.skipped[0] and "line 2" in skipped["file_name"] and "0 x 60" in skipped["reason"]
+
+
+def arrays_changed(**changes):
+    return {key: value for key, value in {**vqa_arrays(12), **changes}.items() if value is not None}
+
+
+VQA_FAULTS = {
+    "number": (arrays_changed(num_bbox=9), ["num_bbox is 9"]),
+    "no boxes": (arrays_changed(bbox=None), ["bbox"]),
+    "size": (arrays_changed(image_w=0), ["0 x 60"]),
+    "size that is no number": (arrays_changed(image_w=np.array([1, 2])), ["image_w"]),
+    "pickled": (arrays_changed(x=np.array([{}], dtype=object)), ["x", "pickled"]),
+    "words": (arrays_changed(x=np.array([["a"]])), ["x", "<U1"]),
+    "another number": (arrays_changed(x=features_of(12)[:4]), ["x"]),
+    "complex": (arrays_changed(x=features_of(12) + 0j), ["complex"]),
+}
+
+
+@pytest.mark.parametrize("fault", VQA_FAULTS)
+def test_a_broken_archive_is_named(fault, tmp_path):
+    arrays, facts = VQA_FAULTS[fault]
+    np.savez(tmp_path / "12.npz", **arrays)
+    with fails_naming("12.npz", *facts):
+        convert_features([tmp_path / "12.npz"], tmp_path / "out", source_format="vqa-npz")
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_without_boxes_or_with_others_are_named(tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    (path / "cocobu_box" / "12.npy").unlink()
+    with fails_naming("cocobu_box/12.npy"):
+        convert_features([path], tmp_path / "out")
+    np.save(path / "cocobu_box" / "12.npy", boxes_of(12)[:2])
+    with fails_naming("12", "2 boxes", "5 regions"):
+        convert_features([path], tmp_path / "out")
+    np.savez(path / "cocobu_att" / "12.npz", z=features_of(12))
+    with fails_naming("12.npz", "'feat'", "z"):
+        convert_features([path], tmp_path / "out")
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
+
+
+def test_absurd_shapes_cost_no_memory(tmp_path):
+    """Neither a header that claims a terabyte nor an archive that unpacks to much is believed."""
+    for number, shape in enumerate([(1, 2**38, 1), (1, 2**62, 2**62), (1, -4, -2)]):
+        path = write_npy_claiming(tmp_path / f"{number}.npy", shape, bytes(16))
+        with fails_naming(path.name):
+            convert_features([path], tmp_path / "out", source_format="vatex")
+    bomb = write_npz_bomb(tmp_path / "bomb.npz", "x", 257)
+    assert bomb.stat().st_size < 2**20
+    with fails_naming("bomb.npz", "257 MiB"):
+        convert_features([bomb], tmp_path / "out")
+    tensor = torch.zeros(1, 2, 3, 1).expand(1, 2, 3, 2**40)
+    torch.save(tensor, tmp_path / "7.pth")
+    with fails_naming("7.pth", 2**40):
+        convert_features([tmp_path / "7.pth"], tmp_path / "out")
+
+
+def test_no_object_is_ever_unpickled(tmp_path):
+    touched = tmp_path / "touched"
+    path = write_pickle(tmp_path / "7.pth", touched)
+    with fails_naming("7.pth"):
+        convert_features([path], tmp_path / "out")
+    for content in ({"x": torch.ones(2)}, {"x": SIZES}, torch.ones(2, 2), torch.ones(1, 2, 2, 2, dtype=torch.int64)):
+        torch.save(content, path)
+        with fails_naming("7.pth"):
+            convert_features([path], tmp_path / "out")
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize("name", [*REGION_FORMATS, *GRID_FORMATS])
+@pytest.mark.parametrize("share", [0.0, 0.6])
+def test_a_file_that_was_cut_is_named(name, share, tmp_path):
+    path = made(name, tmp_path)
+    file = sorted(file for file in tmp_path.rglob("*") if file.is_file() and "_fc" not in str(file))[0]
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    with fails_naming(file.stem):
+        convert_features([path], tmp_path / "out", source_format=name.removesuffix("-rows"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    write_m2(tmp_path / "other.hdf5")
+    with h5py.File(tmp_path / "links.hdf5", "w") as file:
+        file["12_boxes"] = boxes_of(12)
+        file["12_features"] = h5py.ExternalLink("other.hdf5", "12_features")
+    with fails_naming("links.hdf5", "12_features"):
+        convert_features([tmp_path / "links.hdf5"], tmp_path / "out")
+    for name, array in (("words", np.array([[b"a"]])), ("deep", np.ones((2, 3, 4), np.float32))):
+        path = write_hdf5(tmp_path / f"{name}.hdf5", {"12_features": array, "12_boxes": boxes_of(12)})
+        with fails_naming(path.name, "12_features"):
+            convert_features([path], tmp_path / "out")
+    cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((5, 3), np.float32)}
+    with fails_naming("12_grids", (5, 3)):
+        convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
+
+
+def test_hdf5_needs_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    (tmp_path / "regions.hdf5").write_bytes(b"\x89HDF")
+    with fails_naming("regions.hdf5", "h5py", "hf-ngsan[features]"):
+        convert_features([tmp_path / "regions.hdf5"], tmp_path / "out")
+
+
+def test_what_was_converted_is_a_dataset(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    convert_features([write_tsv(tmp_path / "regions.tsv")], tmp_path / "out")
+    saved = datasets.load_from_disk(str(tmp_path / "out"))
+    datasets.DatasetDict({"train": saved}).save_to_disk(str(tmp_path / "splits"))
+    row = load_data(f"features:{tmp_path / 'splits'}", "train")[1]
+    np.testing.assert_array_equal(row["visual_features"], features_of(12).astype(np.float16).astype(np.float32))
