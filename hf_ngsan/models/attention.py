@@ -1,5 +1,6 @@
 """Multi-head attention with optional normalized queries and keys (NSA) and an additive bias."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,32 @@ def eager_attention_forward(
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def attend(
+    interface: Callable[..., tuple],
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    position_bias: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Calls an attention implementation: in half precision on an accelerator, in float32 on a CPU.
+
+    A CPU's kernels are several times slower in half precision, above all backward, and less accurate.
+    """
+    if query.device.type != "cpu" or query.dtype not in (torch.float16, torch.bfloat16):
+        return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)
+
+    def single(given: Any) -> Any:
+        return given.float() if torch.is_tensor(given) and given.is_floating_point() else given
+
+    states = [single(given) for given in (query, key, value, attention_mask)]
+    with torch.autocast("cpu", enabled=False):
+        output, weights = interface(module, *states, position_bias=single(position_bias), **kwargs)
+    return output.to(query.dtype), None if weights is None else weights.to(query.dtype)
 
 
 def masked_moments(
@@ -255,15 +282,16 @@ class MultiHeadAttention(nn.Module):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             attn_implementation or self.config._attn_implementation, eager_attention_forward
         )
-        output, weights = attention_interface(
+        output, weights = attend(
+            attention_interface,
             self,
             query,
             key,
             value,
             attention_mask,
+            position_bias,
             dropout=self.attention_dropout if self.training else 0.0,
             scaling=scaling,
-            position_bias=position_bias,
             **kwargs,
         )
         output = self.out_proj(output.reshape(batch_size, query_length, -1))

@@ -255,7 +255,8 @@ class TrainingLoop:
 
         batches = [batch.to(accelerator.device) for batch in micro_batches]
         update = Update(self.settings.seed, progress.step, partial(gather_rows, accelerator))
-        prepared = self.objective.prepare(self.bare_model, batches, update)
+        with accelerator.autocast():
+            prepared = self.objective.prepare(self.bare_model, batches, update)
         weight = torch.zeros((), device=accelerator.device)
         for inputs, batch in zip(prepared, batches, strict=True):
             if batch.num_rows:

@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from hf_ngsan.models.attention import BatchNorm, InstanceNorm, LayerNorm, MultiHeadAttention, make_norm
+from hf_ngsan.models.attention import (
+    BatchNorm,
+    InstanceNorm,
+    LayerNorm,
+    MultiHeadAttention,
+    attend,
+    eager_attention_forward,
+    make_norm,
+)
 from hf_ngsan.models.geometry import absolute_geometry
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANEncoderLayer
 from tests.models.test_geometry import bias_by_loops
@@ -268,3 +276,20 @@ def test_absolute_geometry_is_added_to_the_input():
     first = encoder(features, boxes, output_hidden_states=True).hidden_states[0]
     expected = torch.relu(encoder.input_proj(features)) + absolute_geometry(boxes, 32)
     torch.testing.assert_close(first, expected)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["model in half precision", "mixed precision"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_on_a_cpu_attention_in_half_precision_is_computed_in_single(dtype, mixed):
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 7, 6).to(dtype)
+    bias, mask = torch.randn(2, 4, 7, 7).to(dtype), torch.zeros(2, 1, 7, 7, dtype=dtype)
+    mask[..., 5:] = torch.finfo(dtype).min
+    module = nn.Module().eval()
+    with torch.autocast("cpu", dtype=dtype, enabled=mixed):
+        output, weights = attend(eager_attention_forward, module, query, key, value, mask, bias, scaling=0.4)
+    single = (tensor.float() for tensor in (query, key, value, mask))
+    expected = eager_attention_forward(module, *single, position_bias=bias.float(), scaling=0.4)
+    assert output.dtype == weights.dtype == dtype
+    assert torch.equal(output, expected[0].to(dtype))
+    assert torch.equal(weights, expected[1].to(dtype))

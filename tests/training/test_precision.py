@@ -1,4 +1,4 @@
-"""Scores of an evaluation are those of the saved model, in whatever precision the model is trained."""
+"""Captions are drawn in the precision of training, and scores are those of the saved model."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.tasks import captioning, train
+from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.precision import full_precision
 from tests.tasks.tiny import tiny_recipe
 
@@ -56,3 +57,19 @@ def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeyp
     train(tiny_recipe(tmp_path / "run", training={"mixed_precision": "bf16", "epochs": 1}))
     model, processor = load_captioner(tmp_path / "run" / "last")
     assert torch.equal(seen[-1], logits(model, processor))
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch, precision):
+    seen = []
+    draw = SelfCritical.draw_captions
+
+    def drawn(objective, model, states, *arguments):
+        seen.append((states.dtype, torch.is_autocast_enabled("cpu")))
+        return draw(objective, model, states, *arguments)
+
+    monkeypatch.setattr(SelfCritical, "draw_captions", drawn)
+    self_critical = {"epochs": 1, "samples_per_image": 2, "max_new_tokens": 8}
+    training = {"stage": "auto", "mixed_precision": precision, "epochs": 1}
+    train(tiny_recipe(tmp_path / "run", training=training, self_critical=self_critical))
+    assert set(seen) == {(torch.bfloat16, True) if precision else (torch.float32, False)}

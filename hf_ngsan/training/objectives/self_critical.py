@@ -172,14 +172,19 @@ class SelfCritical(Objective):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)
         labels, advantages, statistics = (inputs.pop(name) for name in ("labels", "advantages", "statistics"))
-        is_word, words = labels != IGNORED_LABEL, labels.clamp(min=0)
         logits = model(**inputs, use_cache=False).logits
-        log_policy = self.policy.logits(logits, chosen=words).log_softmax(-1)
-        log_probabilities = log_policy.gather(-1, words[..., None]).squeeze(-1).masked_fill(~is_word, 0.0)
+        is_word = labels != IGNORED_LABEL
+        places, words = is_word.flatten().nonzero().squeeze(-1), labels[is_word]
+        log_policy = self.policy.logits(logits.flatten(0, 1).index_select(0, places), chosen=words).log_softmax(-1)
+
+        def in_captions(values: torch.Tensor) -> torch.Tensor:
+            return values.new_zeros(labels.numel()).index_copy(0, places, values).view_as(labels)
+
+        log_probabilities = in_captions(log_policy.gather(-1, words[:, None]).squeeze(-1))
         loss = -(log_probabilities.sum(-1) * advantages.to(log_probabilities)).sum()
         with torch.no_grad():
-            entropy = (torch.special.entr(log_policy.exp()).sum(-1) * is_word).sum()
-            is_greedy = ((log_policy.argmax(-1) == words) | ~is_word).all(-1)
+            entropy = in_captions(torch.special.entr(log_policy.exp()).sum(-1)).sum()
+            is_greedy = ~in_captions(log_policy.argmax(-1) != words).any(-1)
         own = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}
         return loss, {**statistics, **own}
 

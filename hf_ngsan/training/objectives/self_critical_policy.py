@@ -126,6 +126,9 @@ def sample_captions(
 ) -> torch.Tensor:
     """Draws captions.
 
+    In mixed precision the captions of an image share its encoder states, as they do in the loss; that is faster. In
+    full precision each has a copy, so that it is drawn bit by bit as if it were the only one.
+
     Args:
         model: a captioner in evaluation mode, not wrapped.
         policy: what to draw from.
@@ -137,9 +140,15 @@ def sample_captions(
         Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
         ends.
     """
-    states, mask = expand(states, attention_mask, len(uniforms) // len(states))
-    sampling = InverseTransformSampling(policy, uniforms.to(states.device))
-    return search(model, policy, states, mask, logits_processor=LogitsProcessorList([sampling]))
+    number = len(uniforms) // len(states)
+    sampling = LogitsProcessorList([InverseTransformSampling(policy, uniforms.to(states.device))])
+    if not torch.is_autocast_enabled(states.device.type):
+        return search(model, policy, *expand(states, attention_mask, number), logits_processor=sampling)
+
+    def search_several(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
+        return model._sample(input_ids.repeat_interleave(number, dim=0), **arguments)
+
+    return search(model, policy, states, attention_mask, custom_generate=search_several, logits_processor=sampling)
 
 
 def search(
