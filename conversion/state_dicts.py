@@ -44,7 +44,7 @@ def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
     path = Path(path)
     with open(path, "rb") as file:
         try:
-            with torch.serialization.safe_globals(numpy_classes()):
+            with torch.serialization.safe_globals([*numpy_classes(), argparse.Namespace]):
                 loaded = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # on bytes of another format torch raises errors of all kinds
             raise ConversionError(

@@ -11,6 +11,7 @@ from .lazy import lazy_names
 if TYPE_CHECKING:
     from .hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+    from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
         NGSANEfficientNetLiteBackbone,
         NGSANEfficientNetLiteForImageClassification,
     )
+    from .models.modeling_mhsan import MHSANModel, MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone
     from .models.modeling_vision import VisionModel
     from .models.pipeline_image_to_text import ImageToTextPipeline
+    from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
 
@@ -38,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "auto": ["register_model_type"],
         "hub": ["save_for_hub"],
         "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
+        "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],
         "models.configuration_ngsan": ["NGSANConfig"],
         "models.configuration_resnext": ["NGSANResNeXtConfig"],
         "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
@@ -48,11 +52,13 @@ __getattr__, __dir__, __all__ = lazy_names(
             "NGSANEfficientNetLiteBackbone",
             "NGSANEfficientNetLiteForImageClassification",
         ],
+        "models.modeling_mhsan": ["MHSANModel", "MHSANTextModel"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
         "models.modeling_resnext": ["NGSANResNeXtBackbone"],
         "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],
         "models.modeling_vgg": ["NGSANVGGBackbone"],
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
+        "models.processing_mhsan": ["MHSANProcessor"],
         "models.processing_ngsan": ["NGSANProcessor"],
         "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
         "models.modeling_vision": ["VisionModel"],

@@ -34,6 +34,8 @@ class ModelType:
 MODEL_TYPES = {
     "ngsan": ModelType("hf_ngsan.models.configuration_ngsan", task="captioning"),
     "spatial_captioner": ModelType("hf_ngsan.models.configuration_spatial_captioner", task="captioning"),
+    "mhsan": ModelType("hf_ngsan.models.configuration_mhsan", task="retrieval"),
+    "mhsan_text": ModelType("hf_ngsan.models.configuration_mhsan"),
     "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
     "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
     "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),

@@ -13,6 +13,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 ACTIVATIONS = ("tanh", "identity", "relu")
 
@@ -102,7 +103,7 @@ def slope(active: torch.Tensor, activation: str) -> torch.Tensor:
     return torch.ones_like(active) if activation == "identity" else (active > 0).to(active.dtype)
 
 
-class SRULayer(nn.Module):
+class SRULayer(GradientCheckpointingLayer):
     """One layer, of one direction or of both side by side; see [`SRU`]."""
 
     def __init__(
@@ -145,13 +146,14 @@ class SRULayer(nn.Module):
     def forward(
         self, inputs: torch.Tensor, initial: torch.Tensor | None, padding: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Takes and returns time first: outputs `(length, batch_size, size)` and the final memory.
+        """Returns outputs `(batch_size, length, size)`, in memory time first, and the final memory.
 
         Args:
-            inputs: `(length, batch_size, input_size)`.
+            inputs: `(batch_size, length, input_size)`.
             initial: the memory to begin with, `(batch_size, size)`; 0 if `None`.
             padding: bool `(length, batch_size, 1)`, where there is no word.
         """
+        inputs = inputs.transpose(0, 1)
         batch_size = inputs.shape[1]
         dropped = inputs
         if self.training and self.input_dropout.p:
@@ -177,7 +179,7 @@ class SRULayer(nn.Module):
             outputs = self.with_second_half_reversed(outputs)
         if padding is not None:
             outputs = outputs.masked_fill(padding, 0)
-        return outputs, memory
+        return outputs.transpose(0, 1), memory
 
     def with_second_half_reversed(self, states: torch.Tensor) -> torch.Tensor:
         """Returns states `(length, batch_size, size)` with the channels of the backward direction reversed in time."""
@@ -283,13 +285,12 @@ class SRU(nn.Module):
             outputs, memory = self(padded, mask.to(padded.device), initial_memory)
             enforce_sorted = inputs.sorted_indices is None
             return pack_padded_sequence(outputs, lengths, batch_first=True, enforce_sorted=enforce_sorted), memory
-        states = inputs.transpose(0, 1)
+        states, memories = inputs, []
         padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
-        memories = []
         for index, layer in enumerate(self.layers):
             states, memory = layer(states, None if initial_memory is None else initial_memory[index], padding)
             memories.append(memory)
-        return states.transpose(0, 1), torch.stack(memories)
+        return states, torch.stack(memories)
 
 
 __all__ = ["SRU", "SRULayer"]

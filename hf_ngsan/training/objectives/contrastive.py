@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...models.contrastive import diversity_penalty, pair_losses
 from ..batches import MicroBatch
 from ..settings import setting
 from .objective import Objective, Update
@@ -21,28 +22,34 @@ class ContrastiveSettings:
         "hardest = triplet loss with the hardest negative, all = with every negative, info_nce = cross-entropy",
         choices=("hardest", "all", "info_nce"),
     )
+    hardest_negatives: int = setting(1, "hardest: how many negatives, on each side of a pair", minimum=1)
+    negated_positives: bool = setting(
+        False, "hardest: whether a pair with a negative similarity may be its own negative, as MHSAN was released"
+    )
     margin: float = setting(0.2, "triplet losses: by how much a pair shall be more similar than a negative", minimum=0)
     temperature: float = setting(0.07, "info_nce: similarities are divided by it", minimum=1e-4)
+    loss_reduction: str = setting("mean", "over the pairs of a batch: mean or sum", choices=("mean", "sum"))
+    diversity_weight: float = setting(
+        0.0, "weight of the penalty for attention heads that are alike, on both sides, a mean over the batch", minimum=0
+    )
+    squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
 
 
 class Contrastive(Objective):
     """Draws images and their texts together, and apart from the other texts and images of the whole global batch.
 
-    With s the similarities (inner products) of B images and M texts, and for each pair of an image i and a text t of
-    its own the negatives t' of other images and i' != i, the loss is the mean over the M pairs of
+    The loss is the mean over all pairs of a text and its image of [`~hf_ngsan.models.contrastive.pair_losses`], with
+    inner products as similarities. Texts of the same image are never negatives of each other's pairs. To it comes
+    `diversity_weight` times the mean of [`~hf_ngsan.models.contrastive.diversity_penalty`] over the images and over the
+    texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions are
+    `(rows, heads, positions)`.
 
-    - `"hardest"`: max_t' [m - s_it + s_it']_+ + max_i' [m - s_it + s_i't]_+ (eq. 6 of Faghri et al. 2018, VSE++);
-    - `"all"`: the same with sums over t' and i' in place of the maxima (eq. 5, ibid.);
-    - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
-      (van den Oord et al. 2018; Radford et al. 2021).
-
-    Texts of the same image are never negatives of each other's pairs. The loss needs the embeddings of the whole global
-    batch at once, which need not fit into memory with their graphs: they are computed without graphs first, the
-    gradient of the loss is taken with respect to them, and each micro-batch is then run again and given its part of
-    that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*). Dropout
-    masks repeat in the second run and belong to the rows, see [`RowDropout`], so that the update is the same for any
-    number of accumulation steps and processes, to the rounding of sums. Batch normalization with statistics of the
-    batch is the exception: it sees micro-batches.
+    The loss needs the embeddings of the whole global batch at once, which need not fit into memory with their graphs:
+    they are computed without graphs first, the gradient of the loss is taken with respect to them, and each micro-batch
+    is then run again and given its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch
+    Size under Memory Limited Setup*). Dropout masks repeat in the second run and belong to the rows, see
+    [`RowDropout`], so that the update is the same for any number of accumulation steps and processes, to the rounding
+    of sums. Batch normalization with statistics of the batch is the exception: it sees micro-batches.
 
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
@@ -73,7 +80,17 @@ class Contrastive(Objective):
         (all_image_rows, _), (all_text_rows, _) = update.gather(image_rows), update.gather(text_rows)
         with torch.enable_grad():
             all_images, all_texts = all_images.requires_grad_(), all_texts.requires_grad_()
-            losses = pair_losses(all_images, all_texts, all_image_rows, all_text_rows, self.settings)
+            losses = pair_losses(
+                all_images @ all_texts.mT,
+                all_image_rows[:, None] == all_text_rows,
+                loss=self.settings.loss,
+                margin=self.settings.margin,
+                temperature=self.settings.temperature,
+                hardest_negatives=self.settings.hardest_negatives,
+                negated_positives=self.settings.negated_positives,
+            )
+            if self.settings.loss_reduction == "sum":
+                losses = losses * len(losses)
             image_gradients, text_gradients = torch.autograd.grad(losses.sum(), (all_images, all_texts))
         recalled = recall(all_images.detach(), all_texts.detach(), all_image_rows, all_text_rows)
 
@@ -114,12 +131,27 @@ class Contrastive(Objective):
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum()) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
-        statistics = {"loss": losses.sum(), "pairs": torch.tensor(float(len(losses)))}
-        return images + texts, {**statistics, "recalled": inputs["recalled"].sum()}
+        diversity = self.diversity(outputs, len(losses))
+        penalty = self.settings.diversity_weight * sum(diversity.values(), torch.zeros(()))
+        statistics = {"loss": losses.sum() + penalty.detach(), "pairs": torch.tensor(float(len(losses)))}
+        statistics |= {name: value.detach() for name, value in diversity.items()}
+        return images + texts + penalty, {**statistics, "recalled": inputs["recalled"].sum()}
+
+    def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
+        """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""
+        penalties = {}
+        for side, name in (("image", "vision_model_output"), ("text", "text_model_output")):
+            attentions = getattr(getattr(outputs, name, None), "attentions", None)
+            if self.settings.diversity_weight and attentions is not None and attentions[-1].ndim == 3:
+                of_rows = diversity_penalty(attentions[-1], self.settings.squared_diversity)
+                penalties[f"{side}_diversity"] = of_rows.mean() * num_pairs
+        return penalties
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean loss and `batch_recall`, the share of texts nearest to their own image in the batch."""
-        return {"loss": sums["loss"] / sums["pairs"], "batch_recall": sums["recalled"] / sums["pairs"]}
+        """Returns the mean loss, its diversity penalties, if any, before their weight, and `batch_recall`, the share of
+        texts nearest to their own image in the batch."""
+        summary = {"loss": sums["loss"] / sums["pairs"], "batch_recall": sums["recalled"] / sums["pairs"]}
+        return summary | {name: value / sums["pairs"] for name, value in sums.items() if name.endswith("_diversity")}
 
     def describe(self, summary: dict[str, float]) -> str:
         return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"
@@ -133,44 +165,6 @@ def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
         torch.manual_seed(hash((update.seed, update.step, int(rows[0]))))
         with RowDropout(rows, update.seed, update.step):
             return model(**inputs)
-
-
-def pair_losses(
-    images: torch.Tensor,
-    texts: torch.Tensor,
-    image_rows: torch.Tensor,
-    text_rows: torch.Tensor,
-    settings: ContrastiveSettings,
-) -> torch.Tensor:
-    """Returns the loss of each pair of a text and its image, see [`Contrastive`].
-
-    Args:
-        images, texts (`torch.FloatTensor` of shape `(B, D)` and `(M, D)`): embeddings.
-        image_rows, text_rows (`torch.LongTensor` of shape `(B,)` and `(M,)`): the row of each; that of every text is
-            that of one image.
-
-    Returns:
-        `(M,)`.
-    """
-    similarities = images @ texts.mT
-    is_own = image_rows[:, None] == text_rows
-    image_of = is_own.long().argmax(0)
-    pairs = torch.arange(len(texts), device=texts.device)
-    positives = similarities[image_of, pairs]
-    if settings.loss == "info_nce":
-        others = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=texts.device))
-        over_texts = (similarities[image_of] / settings.temperature).masked_fill(others, -torch.inf)
-        over_images = similarities.mT / settings.temperature
-        positives = positives / settings.temperature
-        return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
-    other_texts = similarities.masked_fill(is_own, -torch.inf)[image_of]
-    other_images = similarities.masked_fill(is_own, -torch.inf).mT
-    of_texts, of_images = (
-        torch.relu(settings.margin - positives[:, None] + others) for others in (other_texts, other_images)
-    )
-    if settings.loss == "hardest":
-        return of_texts.amax(-1) + of_images.amax(-1)
-    return of_texts.sum(-1) + of_images.sum(-1)
 
 
 def recall(

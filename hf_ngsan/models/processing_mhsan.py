@@ -1,0 +1,119 @@
+"""Processor of the dual encoder MHSAN: images or visual features and texts to model inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from transformers.feature_extraction_utils import BatchFeature
+from transformers.processing_utils import ProcessorMixin
+
+from .images import load_images
+from .processing_captioning import TOKENIZING, CaptioningProcessor, check_text
+from .visual_inputs import Arrays, pad_visual_inputs
+
+
+class MHSANProcessor(CaptioningProcessor):
+    """Makes pixels of images, pads visual features and boxes, tokenizes texts.
+
+    Args:
+        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
+            a [`CaptioningImageProcessor`] or that of the backbone.
+        tokenizer (`PreTrainedTokenizerFast`): a word-level tokenizer, or that of the text encoder.
+    """
+
+    text_kwargs = {"padding": True, "return_token_type_ids": False}
+
+    def __call__(  # type: ignore[override]
+        self,
+        images: Any = None,
+        text: str | Sequence[str] | None = None,
+        visual_features: Arrays | None = None,
+        visual_boxes: Arrays | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        r"""
+        Args:
+            images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
+                [`images.load_image`] reads them.
+            text (`str` or `list[str]`, *optional*): captions or queries.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
+                one array an image, or a single array for one image.
+            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): of these features, `x1, y1, x2, y2`
+                within [0, 1].
+            kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
+
+        Returns:
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`. From images `pixel_values` `(B, 3,
+            height, width)` and, where images of a batch differ in size, `pixel_mask`; from features `visual_features`
+            `(B, N, D)`, `visual_attention_mask` `(B, N)` with 1 = real and, given boxes, `visual_boxes` `(B, N, 4)`;
+            from text `input_ids` and `attention_mask` `(M, T)`.
+
+        Raises:
+            ValueError: what is no image, arrays of the wrong shape, number or content; a text without any word, or with
+                more tokens than the tokenizer's `model_max_length` unless `truncation=True`.
+        """
+        if images is not None and visual_features is not None:
+            raise ValueError("Give images or visual_features, not both: features stand in for images.")
+        if visual_boxes is not None and visual_features is None:
+            raise ValueError("visual_boxes were given without visual_features.")
+        data: dict[str, Any] = {}
+        kwargs.setdefault("return_tensors", "pt")
+        if visual_features is not None:
+            padded = pad_visual_inputs(visual_features, visual_boxes)
+            data["visual_attention_mask"] = padded.pop("attention_mask")
+            data.update(padded)
+        if images is not None:
+            if self.image_processor is None:
+                raise ValueError(
+                    "This processor has no image processor and takes visual_features, not images; for a model with a "
+                    "vision encoder make it with image_processor=CaptioningImageProcessor()."
+                )
+            images = load_images(images)
+            if not images:
+                raise ValueError("images is empty: give at least one image.")
+            data.update(ProcessorMixin.__call__(self, images=images, **kwargs))
+        if text is not None:
+            data.update(self.encoded_texts(text, kwargs))
+        if not data:
+            raise ValueError("Nothing to process: give images, visual_features or text.")
+        if kwargs["return_tensors"] == "np":
+            return BatchFeature({name: np.asarray(value) for name, value in data.items()})
+        return BatchFeature(data)
+
+    def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:
+        """Returns `input_ids` and `attention_mask` of texts."""
+        if not isinstance(text, (str, list, tuple)):
+            raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
+        texts = [text] if isinstance(text, str) else list(text)
+        for index, one in enumerate(texts):
+            check_text(one, f"Text {index} of the batch")
+        with TOKENIZING:
+            self.check_lengths(
+                texts, cut=bool(kwargs.get("truncation") or kwargs.get("text_kwargs", {}).get("truncation"))
+            )
+            return ProcessorMixin.__call__(self, text=texts, **kwargs)
+
+    def check_lengths(self, texts: list[str], cut: bool) -> None:
+        """Raises a ValueError for a text without any word, and for one that is too long unless it will be cut."""
+        if not texts:
+            raise ValueError("text is empty: give at least one text.")
+        longest = self.tokenizer.model_max_length
+        words = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        special = self.tokenizer.num_special_tokens_to_add()
+        for index, ids in enumerate(words):
+            if not ids:
+                raise ValueError(f"Text {index} of the batch, {texts[index]!r:.40}, has no words; give one at least.")
+            if len(ids) + special > longest and not cut:
+                raise ValueError(
+                    f"Text {index} of the batch has {len(ids) + special} tokens, and the model takes {longest} at "
+                    "most; shorten it, or cut it with truncation=True."
+                )
+
+    @property
+    def model_input_names(self) -> list[str]:
+        pixels = [] if self.image_processor is None else self.image_processor.model_input_names
+        features = ["visual_features", "visual_boxes", "visual_attention_mask"]
+        return [*pixels, *features, "input_ids", "attention_mask"]
+
+
+__all__ = ["MHSANProcessor"]

