@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..bounds import LARGEST_GRID
+from ..data.formats.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
 from .arguments import at_most, positive_int, user_path
 
@@ -14,19 +15,26 @@ SUMMARY = "Convert feature files of others into a folder that training and evalu
 LISTED_AT_MOST = 20
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
-  hf-ngsan convert cocobu --output features --skip-broken
+  hf-ngsan convert cocobu dataset_coco.json --output features --skip-broken
+  hf-ngsan convert val2014 captions_val2014.json --split validation --output features
   hf-ngsan convert train2014 val2014 --from grid-pth --grid-size 7 7 --output grids
 
 formats:
 {}
 
+annotations, whose captions, splits and sizes are joined with the features by image id:
+{}
+
 The same command continues what a killed run has begun.""".format(
-    "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values())
+    "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values()),
+    "\n".join(f"  {one.name:14} {one.summary}" for one in ANNOTATION_FORMATS.values()),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="+", type=user_path, metavar="INPUT", help="file or folder of features")
+    parser.add_argument(
+        "inputs", nargs="+", type=user_path, metavar="INPUT", help="file or folder of features, or annotation file"
+    )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
     parser.add_argument(
         "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs (recognised), see below"
@@ -41,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_most(LARGEST_GRID),
         metavar=("ROWS", "COLUMNS"),
         help="pool grids to this (left as they are)",
+    )
+    parser.add_argument(
+        "--split", metavar="NAME", help="what the column 'split' says, where annotations do not: train, test, ..."
     )
     parser.add_argument(
         "--images-per-shard", type=positive_int, default=256, metavar="N", help="what a kill can cost (%(default)s)"
@@ -60,6 +71,7 @@ def run(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         boxes=options.boxes,
         grid_size=options.grid_size and tuple(options.grid_size),
+        split=options.split,
         images_per_shard=options.images_per_shard,
         skip_broken=options.skip_broken,
     )

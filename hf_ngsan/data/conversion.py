@@ -4,28 +4,24 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 from filelock import FileLock, Timeout
 
-from ..boxes import cell_boxes
 from ..files import TEMPORARY_PREFIX, check_place, is_empty, rename_durably, temporary_path, write_text_atomically
 from ..progress_display import ProgressDisplay
-from .contract import caption_features, check_row
 from .errors import DataError
-from .formats.conventions import contract_boxes
-from .formats.record import Entry, FeatureRecord, Source, number_of
+from .formats.annotations import Annotations
+from .formats.record import Entry, ListedSource, Source, number_of
 from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import pool, table_of
+from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, table_of
 from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 
-FORMAT = 1
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
 DTYPES = ("float16", "float32")
@@ -36,9 +32,9 @@ class ConversionFolder(ShardFolder):
 
     metadata_name = METADATA
 
-    def image_ids(self) -> set[int]:
-        """Returns the ids of all images that have rows."""
-        return {image_id for shard in self.shards("image_id") for image_id in shard["image_id"]}
+    def values(self, column: str) -> Iterator:
+        """Yields what the rows have in a column."""
+        return (value for shard in self.shards(column) for value in shard[column])
 
     def num_regions(self) -> tuple[int, int]:
         """Returns the fewest and the most regions that an image has."""
@@ -72,45 +68,6 @@ class ConversionResult(NamedTuple):
     notes: list[str]
 
 
-@dataclass
-class Plan:
-    """What the rows of a folder are made of, and what they look like.
-
-    Attributes:
-        key: of the inputs and options: a run with others does not resume this one.
-        inputs: their paths.
-        dtype: of the stored features.
-        feature_size: D, known with the first row, as the rest.
-        has_boxes, has_sizes, has_names: whether rows have `visual_boxes`; `width` and `height`; `file_name`.
-        guesses_sizes: whether boxes in pixels are of images whose sizes are not known.
-    """
-
-    key: str
-    inputs: list[str]
-    dtype: str
-    feature_size: int = 0
-    has_boxes: bool = False
-    has_sizes: bool = False
-    has_names: bool = False
-    guesses_sizes: bool = False
-    format: int = field(default=FORMAT)
-
-    @property
-    def columns(self) -> Features:
-        columns = caption_features(self.feature_size, dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes)
-        del columns["captions"]
-        return Features({**columns, **({"file_name": Value("string")} if self.has_names else {})})
-
-    @property
-    def notes(self) -> list[str]:
-        if not self.guesses_sizes:
-            return []
-        return [
-            "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
-            " that has all of them."
-        ]
-
-
 def convert_features(
     inputs: Sequence[str | os.PathLike],
     output: str | os.PathLike,
@@ -119,10 +76,14 @@ def convert_features(
     dtype: str = "float16",
     boxes: str | None = None,
     grid_size: tuple[int, int] | None = None,
+    split: str | None = None,
     images_per_shard: int = IMAGES_PER_SHARD,
     skip_broken: bool = False,
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
+
+    Annotation files among the inputs (`.json`, [`formats.annotations`]) add captions, splits and sizes to the images
+    that they are of; images that they are not of are left out and listed, and each of theirs must have features.
 
     The rows are in the order of the inputs. The id of an image is the number that the file names it by; where names are
     no numbers, it is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside
@@ -130,19 +91,20 @@ def convert_features(
     not grow with the number of images, but for their ids.
 
     Args:
-        inputs: files or folders of features ([`formats.registry`]).
+        inputs: files or folders of features ([`formats.registry`]), and annotation files.
         output: the folder; new or empty.
-        source_format: the name of their format; recognised if None.
+        source_format: the name of the format of the features; recognised if None.
         dtype: `"float16"` or `"float32"`, of the stored features.
         boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
         grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
             if None.
+        split: what the column `split` says of images of which annotations do not; no such column where neither does.
         images_per_shard: what a kill can cost.
         skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Raises:
-        DataError: an input or a record cannot be used, or no record can; nothing is left where there are no complete
-            shards.
+        DataError: an input or a record cannot be used, no record can, or annotated images have no features; nothing is
+            left where there are no complete shards.
         OSError: the output is not empty, or cannot be written.
 
     Example:
@@ -160,14 +122,24 @@ def convert_features(
 
     ```
     """
-    check_options(dtype, boxes, images_per_shard)
+    check_options(dtype, boxes, split, images_per_shard)
     output = Path(output)
     if output.exists() and not (output.is_dir() and is_empty(output)):
         raise FileExistsError(f"{output} exists already; choose another folder.")
     check_place(output)
     skipped: list[dict] = []
-    sources = list(open_all([Path(one) for one in inputs], source_format, skipped if skip_broken else None))
-    key = fingerprint(sources, dtype, boxes, grid_size, images_per_shard)
+    tolerated = skipped if skip_broken else None
+    paths = [Path(one) for one in inputs]
+    annotations = Annotations([path for path in paths if is_annotation(path)], tolerated)
+    sources = list(open_all([path for path in paths if not is_annotation(path)], source_format, tolerated))
+    if not sources and skipped:
+        raise DataError(f"No input can be read; the first: {skipped[0]['reason']}")
+    if not sources:
+        raise DataError(f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features.")
+    if not skip_broken:
+        check_names(annotations, sources)
+    files = [*(source.path for source in sources), *annotations.paths]
+    key = fingerprint(files, sources, dtype, boxes, grid_size, split)
     folder = ConversionFolder(temporary_path(output))
     lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
     try:
@@ -177,9 +149,12 @@ def convert_features(
         raise DataError(f"Another conversion is writing {output}; wait for it or choose another folder.") from None
     try:
         plan = Plan(key, [str(source.path) for source in sources], dtype)
-        conversion = Conversion(folder, plan, sources, boxes, grid_size, images_per_shard, skip_broken)
+        plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
+        maker = RowMaker(plan, annotations, boxes, grid_size, split)
+        conversion = Conversion(folder, plan, sources, maker, images_per_shard, skip_broken)
         conversion.run()
         skipped += [entry for record in folder.records() for entry in record.skipped]
+        skipped += without_features(annotations, conversion.seen, conversion.names, skip_broken)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         result = conversion.result(num_rows, skipped)
         release(lock)
@@ -195,11 +170,13 @@ def convert_features(
             shutil.rmtree(folder.path)
 
 
-def check_options(dtype: str, boxes: str | None, images_per_shard: int) -> None:
+def check_options(dtype: str, boxes: str | None, split: str | None, images_per_shard: int) -> None:
     if dtype not in DTYPES:
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if boxes is not None and boxes not in CONVENTIONS:
         raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
+    if split is not None and not (split.strip() and split.isprintable()):
+        raise DataError(f"The split is {split!r}; name it, such as train, or leave it out.")
     if images_per_shard < 1:
         raise DataError(f"images_per_shard is {images_per_shard}; it must be above 0.")
 
@@ -215,15 +192,40 @@ def open_all(inputs: list[Path], source_format: str | None, skipped: list[dict] 
             skipped.append(skipped_entry(None, path, error))
 
 
-def fingerprint(sources: Sequence[Source], *options: object) -> str:
+def is_annotation(path: Path) -> bool:
+    return path.suffix.lower() == ".json" and path.is_file()
+
+
+def fingerprint(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
     """Returns a key of options and of files: their paths, sizes and times, for a folder its own and its names."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
+    for path in paths:
+        status = path.stat()
+        digest.update(json.dumps([str(path.resolve()), status.st_size, status.st_mtime_ns]).encode())
     for source in sources:
-        status = source.path.stat()
-        names = getattr(source, "names", None) if source.path.is_dir() else None
-        told = [str(source.path.resolve()), status.st_size, status.st_mtime_ns, names]
-        digest.update(json.dumps(told).encode("utf-8", "surrogateescape"))
+        if source.path.is_dir():
+            digest.update(json.dumps([entry.name for entry in source.entries()]).encode())
     return digest.hexdigest()
+
+
+def without_features(
+    annotations: Annotations, image_ids: Collection[int], names: Collection[str], skip_broken: bool
+) -> list[dict]:
+    """Returns an entry for each annotated image that has no features; a DataError unless they are to be skipped."""
+    missing = annotations.missing(image_ids, names)
+    if missing and not skip_broken:
+        raise DataError(f"{annotations.missing_message(missing)}; --skip-broken leaves them out and lists them all.")
+    place = ", ".join(map(str, annotations.paths))
+    return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]
+
+
+def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
+    """Raises a DataError for annotated images without features as far as that is known before features are read."""
+    if all(isinstance(source, ListedSource) for source in sources):
+        names = {entry.name for source in sources for entry in source.entries() if entry.name is not None}
+        are_ids = all(source.is_numbered for source in sources)
+        ids = {number for name in names if (number := number_of(name)) is not None} if are_ids else set()
+        without_features(annotations, ids, set() if are_ids else names, skip_broken=False)
 
 
 def release(lock: FileLock) -> None:
@@ -237,22 +239,27 @@ def skipped_entry(image_id: int | str | None, place: object, error: DataError) -
 
 
 class Conversion:
-    """The work of a conversion: records to rows, shard by shard, from where the folder ends."""
+    """The work of a conversion: records to rows, shard by shard, from where the folder ends.
+
+    Attributes:
+        seen: ids of the images that have rows.
+        names: their names, where ids are but places.
+        num_new: rows that this run has added.
+    """
 
     def __init__(
         self,
         folder: ConversionFolder,
         plan: Plan,
         sources: Sequence[Source],
-        convention: str | None,
-        grid_size: tuple[int, int] | None,
+        maker: RowMaker,
         images_per_shard: int,
         skip_broken: bool,
     ) -> None:
-        self.folder, self.plan, self.sources = folder, plan, sources
-        self.convention, self.grid_size = convention, grid_size
+        self.folder, self.plan, self.sources, self.maker = folder, plan, sources, maker
         self.images_per_shard, self.skip_broken = images_per_shard, skip_broken
         self.seen: set[int] = set()
+        self.names: set[str] = set()
         self.num_new = 0
 
     def run(self) -> None:
@@ -280,7 +287,9 @@ class Conversion:
         self.folder.refuse_changed_shards(record for record in records if record.num_rows)
         for name, value in recorded.items():
             setattr(self.plan, name, value)
-        self.seen = self.folder.image_ids()
+        self.seen = set(self.folder.values("image_id"))
+        if self.plan.has_names:
+            self.names = set(self.folder.values("file_name"))
         source, place = records[-1].end
         return len(records), source, place
 
@@ -329,14 +338,20 @@ class Conversion:
         try:
             name, record = entry.read()
             where = entry.where if entry.name else f"{entry.where} (image {name})"
-            row = self.make_row(self.image_id(number, entry, name, where), name, record, where)
+            image_id, is_numbered = self.image_id(number, entry, name, where), self.sources[number].is_numbered
+            is_first = not self.plan.feature_size
+            row = self.maker.make_row(image_id, name, is_numbered, record, where)
         except DataError as error:
-            if not self.skip_broken:
+            if not (self.skip_broken or isinstance(error, LeftOutError)):
                 kept = "; what was converted is kept" if self.folder.records() else ""
                 raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out{kept}).") from error
             skipped.append(skipped_entry(name, entry.where, error))
             return None
-        self.seen.add(row["image_id"])
+        if is_first:
+            write_text_atomically(self.folder.path / METADATA, json.dumps(asdict(self.plan), indent=2))
+        self.seen.add(image_id)
+        if not is_numbered:
+            self.names.add(name)
         self.num_new += 1
         return row
 
@@ -350,56 +365,6 @@ class Conversion:
         if image_id in self.seen:
             raise DataError(f"{where}: image {image_id} is there twice; image ids must be unique.")
         return image_id
-
-    def make_row(self, image_id: int, name: str, record: FeatureRecord, where: str) -> dict:
-        """Returns a row of the contract; a DataError says what is wrong with its record."""
-        features, boxes = self.features_and_boxes(record, where)
-        is_first = not self.plan.feature_size
-        feature_size = None if is_first else self.plan.feature_size
-        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
-        row["visual_features"] = self.stored(row["visual_features"], where)
-        if is_first:
-            self.plan.feature_size = features.shape[1]
-            self.plan.has_boxes, self.plan.has_sizes = boxes is not None, record.size is not None
-            self.plan.has_names = not all(source.is_numbered for source in self.sources)
-            self.plan.guesses_sizes = record.boxes is not None and record.size is None
-            write_text_atomically(self.folder.path / METADATA, json.dumps(asdict(self.plan), indent=2))
-        for what, has, had in (
-            ("boxes", boxes is not None, self.plan.has_boxes),
-            ("a width and height", record.size is not None, self.plan.has_sizes),
-        ):
-            if has != had:
-                raise DataError(
-                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
-                )
-        if record.size is not None:
-            row["width"], row["height"] = record.size
-        if self.plan.has_names:
-            row["file_name"] = name
-        row["image_id"] = image_id
-        return row
-
-    def features_and_boxes(self, record: FeatureRecord, where: str) -> tuple[np.ndarray, np.ndarray | None]:
-        features, grid = record.features, record.grid
-        if grid is not None:
-            if self.grid_size is not None and self.grid_size != grid:
-                features, grid = pool(features, grid, self.grid_size), self.grid_size
-            return features, cell_boxes(*grid)
-        if record.boxes is None:
-            return features, None
-        if len(record.boxes) != len(features):
-            raise DataError(f"{where} has {len(record.boxes)} boxes for features of {len(features)} regions.")
-        return features, contract_boxes(record.boxes, record.size, self.convention, where)
-
-    def stored(self, features: np.ndarray, where: str) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            stored = features.astype(self.plan.dtype)
-        if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
-            )
-        return stored
 
     def result(self, num_rows: int, skipped: list[dict]) -> ConversionResult:
         return ConversionResult(

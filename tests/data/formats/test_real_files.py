@@ -10,6 +10,7 @@ import pytest
 
 from hf_ngsan.data import DataError
 from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.formats.annotations import Annotations
 
 FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
 HAS_FILES = "HF_NGSAN_TEST_DATA" in os.environ and FOLDER.is_dir()
@@ -104,3 +105,35 @@ def test_a_folder_of_broken_files_lists_each(tmp_path):
     with pytest.raises(DataError, match=f"{len(files)} images"):
         convert_features([FOLDER / "broken" / "cocobu_att"], tmp_path / "out", skip_broken=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_splits_and_captions_are_joined_by_image_id(tmp_path):
+    pytest.importorskip("h5py")
+    inputs = [FOLDER / "m2_hdf5", FOLDER / "karpathy" / "dataset_coco.json"]
+    with pytest.raises(DataError, match="58 images"):
+        convert_features(inputs, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    result = convert_features(inputs, tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2 and len(result.skipped) == 58 + 5
+
+
+def test_an_image_that_a_file_lacks_is_named(tmp_path):
+    pytest.importorskip("h5py")
+    captions = json.loads((FOLDER.parent / "coco_val2017" / "captions_val.json").read_text())
+    ids = {493019, 351362, 334309}
+    for key, name in (("images", "id"), ("annotations", "image_id")):
+        captions[key] = [one for one in captions[key] if one[name] in ids]
+    (tmp_path / "captions.json").write_text(json.dumps(captions))
+    with pytest.raises(DataError, match="351362"):
+        convert_features([FOLDER / "broken" / INCOMPLETE, tmp_path / "captions.json"], tmp_path / "out")
+
+
+@pytest.mark.parametrize("file", ["karpathy_faults.json", "karpathy_cut.json"])
+def test_broken_splits_are_named(file, tmp_path):
+    with pytest.raises(DataError, match=file):
+        Annotations([FOLDER / "broken" / file], None)
+    if "faults" in file:
+        skipped = []
+        Annotations([FOLDER / "broken" / file], skipped)
+        places = [entry["file_name"].rpartition(" ")[2] for entry in skipped]
+        assert places == [f"images[{place}]" for place in (0, 1, 2, 3, 4, 5, 7)]

@@ -1,0 +1,165 @@
+"""Captions, splits and sizes are joined with features by image id, and what does not fit is listed."""
+
+import json
+
+import numpy as np
+import pytest
+from datasets import load_from_disk
+
+from hf_ngsan.data import load_data
+from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.formats.annotations import Annotations
+from tests.data.facts import fails_naming
+from tests.data.formats.files import SIZES, VIDEOS, boxes_of, write_cocobu, write_tsv, write_vatex
+
+SPLITS = {7: "train", 12: "restval", 391895: "val"}
+
+
+def image_of(image_id, place=0, **changes):
+    """An image of a Karpathy file."""
+    image = {
+        "filename": f"COCO_val2014_{image_id:012d}.jpg",
+        "imgid": place,
+        "cocoid": image_id,
+        "split": SPLITS.get(image_id, "test"),
+        "sentences": [
+            {"tokens": ["a", "thing"], "raw": f"A  thing of {image_id}. "},
+            {"tokens": ["another"], "raw": "Another"},
+        ],
+        **changes,
+    }
+    return {key: value for key, value in image.items() if value is not None}
+
+
+def write_json(path, document):
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def write_karpathy(path, images=None):
+    images = [image_of(image_id) for image_id in SIZES] if images is None else images
+    return write_json(path, {"images": images, "dataset": "coco"})
+
+
+def write_coco(path, ids=SIZES):
+    images = [{"id": one, "width": SIZES[one][0], "height": SIZES[one][1], "file_name": f"{one}.jpg"} for one in ids]
+    annotations = [{"id": 100 - one % 50, "image_id": one, "caption": f"the {one}"} for one in ids]
+    return write_json(path, {"images": images, "annotations": annotations})
+
+
+def rows_of(output):
+    return {row["image_id"]: row for row in load_from_disk(str(output)).with_format("numpy")}
+
+
+def test_a_karpathy_file_gives_captions_and_splits(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    convert_features([write_tsv(tmp_path / "a.tsv"), write_karpathy(tmp_path / "split.json")], tmp_path / "out")
+    for split, ids in (("train", [7, 12]), ("validation", [391895])):
+        rows = load_data(f"features:{tmp_path / 'out'}", split)
+        assert list(rows["image_id"]) == ids
+        assert rows[0]["captions"] == [f"A thing of {ids[0]}.", "Another"]
+        assert rows[0]["visual_features"].shape[1] == 6
+
+
+def test_sizes_come_from_annotations_where_features_have_none(tmp_path):
+    inputs = [write_cocobu(tmp_path / "cocobu"), write_coco(tmp_path / "captions_val.json")]
+    result = convert_features(inputs, tmp_path / "out", split="validation")
+    assert not result.notes
+    for image_id, row in rows_of(tmp_path / "out").items():
+        assert (row["width"], row["height"]) == SIZES[image_id]
+        np.testing.assert_allclose(row["visual_boxes"], boxes_of(image_id) / np.tile(SIZES[image_id], 2), atol=1e-6)
+        assert list(row["captions"]) == [f"the {image_id}"] and row["split"] == "validation"
+
+
+def test_several_files_add_to_each_other(tmp_path):
+    inputs = [write_karpathy(tmp_path / "split.json"), write_coco(tmp_path / "captions.json")]
+    convert_features([write_tsv(tmp_path / "a.tsv"), *inputs], tmp_path / "out")
+    row = rows_of(tmp_path / "out")[12]
+    assert list(row["captions"]) == ["A thing of 12.", "Another", "the 12"] and row["split"] == "train"
+
+
+def test_annotated_images_without_features_are_listed(tmp_path):
+    images = [image_of(image_id) for image_id in (*SIZES, 5, 6)]
+    split = write_karpathy(tmp_path / "split.json", images)
+    for path in (write_tsv(tmp_path / "a.tsv"), write_cocobu(tmp_path / "cocobu")):
+        with fails_naming("2 images", "5, 6", "split.json"):
+            convert_features([path, split], tmp_path / f"{path.name}-out")
+        result = convert_features([path, split], tmp_path / f"{path.name}-out", skip_broken=True)
+        assert [entry["image_id"] for entry in result.skipped] == [5, 6] and result.num_rows == 3
+
+
+def test_images_without_annotations_are_left_out_and_listed(tmp_path):
+    split = write_karpathy(tmp_path / "split.json", [image_of(12)])
+    result = convert_features([write_tsv(tmp_path / "a.tsv"), split], tmp_path / "out")
+    assert list(rows_of(tmp_path / "out")) == [12]
+    assert [entry["image_id"] for entry in result.skipped] == ["7", "391895"]
+    inputs = [write_tsv(tmp_path / "b.tsv"), write_coco(tmp_path / "captions.json", [12]), split]
+    assert convert_features(inputs, tmp_path / "more").num_rows == 1
+
+
+def test_videos_are_joined_by_name(tmp_path):
+    videos = [{"videoID": name, "enCap": [f"the {name}"], "chCap": ["x"]} for name in VIDEOS]
+    inputs = [write_vatex(tmp_path / "val"), write_json(tmp_path / "vatex.json", videos)]
+    convert_features(inputs, tmp_path / "out", split="validation")
+    for row in rows_of(tmp_path / "out").values():
+        assert list(row["captions"]) == [f"the {row['file_name']}"]
+
+
+@pytest.mark.parametrize("kind", ["imgid", "filename"])
+def test_flickr_features_are_named_by_place_or_by_file(kind, tmp_path):
+    names = {"imgid": (1, 2, 3), "filename": (1007, 1012, 391895)}[kind]
+    images = [
+        image_of(0, place, cocoid=None, filename=f"{name}.jpg", split="train")
+        for place, name in zip((1, 2, 3), (1007, 1012, 391895), strict=True)
+    ]
+    cocobu = write_cocobu(tmp_path / "flickr")
+    for image_id, name in zip(SIZES, names, strict=True):
+        for part, suffix in (("att", "npz"), ("box", "npy")):
+            folder = cocobu / f"cocobu_{part}"
+            (folder / f"{image_id}.{suffix}").rename(folder / f"{name}.{suffix}")
+    convert_features([cocobu, write_karpathy(tmp_path / "flickr30k.json", images)], tmp_path / "out")
+    assert sorted(rows_of(tmp_path / "out")) == sorted(names)
+    images[0]["filename"] = "2.jpg"
+    with fails_naming("imgid", "filename", "2"):
+        annotations = Annotations([write_karpathy(tmp_path / "both.json", images)], None)
+        annotations.find(2, "2", True)
+
+
+FAULTS = {
+    "no id": ({"cocoid": None}, ["images[1]", "cocoid"]),
+    "no sentences": ({"sentences": []}, ["images[1]", "sentences"]),
+    "split": ({"split": "dev"}, ["images[1]", "dev"]),
+    "no tokens": ({"sentences": [{"raw": "A"}]}, ["images[1]", "sentences[0]", "tokens"]),
+    "empty tokens": ({"sentences": [{"raw": "A", "tokens": []}]}, ["images[1]", "sentences[0]", "tokens"]),
+    "no raw": ({"sentences": [{"tokens": ["a"]}]}, ["images[1]", "raw"]),
+    "another's id": ({"cocoid": 7}, ["images[1]", "cocoid is 7", "12"]),
+    "twice": ({"cocoid": 7, "filename": "7.jpg"}, ["images[1]", "7", "images[0]"]),
+    "no file": ({"filename": None}, ["images[1]", "filename"]),
+    "id that is no number": ({"cocoid": "12"}, ["images[1]", "cocoid"]),
+    "half a character": ({"sentences": [{"raw": "\ud800", "tokens": ["a"]}]}, ["images[1]", "raw"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_record_is_named_or_listed(fault, tmp_path):
+    changes, facts = FAULTS[fault]
+    path = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12, **changes), image_of(391895)])
+    with fails_naming("split.json", *facts):
+        Annotations([path], None)
+    skipped = []
+    assert len(Annotations([path], skipped).images) == 2
+    assert [fact for fact in facts if fact not in skipped[0]["reason"]] == [] and len(skipped) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"images": [1]}', '{"images": {}, "annotations": []}', "[]", "\ufeff[1", "7"]
+)
+def test_files_that_are_none_are_named(text, tmp_path):
+    (tmp_path / "split.json").write_text(text, encoding="utf-8")
+    with fails_naming("split.json"):
+        Annotations([tmp_path / "split.json"], None)
+
+
+def test_annotations_alone_have_no_features(tmp_path):
+    with fails_naming("split.json", "features"):
+        convert_features([write_karpathy(tmp_path / "split.json")], tmp_path / "out")
