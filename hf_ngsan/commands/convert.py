@@ -22,8 +22,9 @@ EPILOG = """examples:
 formats:
 {}
 
-annotations, whose captions, splits and sizes are joined with the features by image id:
+annotations, whose captions, splits and sizes are joined with the features by image id, or converted alone:
 {}
+  vqa-v2         questions and annotations of VQA v2, converted alone
 
 The same command continues what a killed run has begun.""".format(
     "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values()),
@@ -62,8 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.conversion import convert_features
+    from pathlib import Path
 
+    from ..data.annotation_tables import convert_annotations
+    from ..data.conversion import convert_features, is_annotation
+
+    if all(is_annotation(Path(one)) for one in options.inputs):
+        table = convert_annotations(
+            options.inputs, options.output, split=options.split, skip_broken=options.skip_broken
+        )
+        print_skipped(table.skipped, options.output)
+        columns = ", ".join(table.columns)
+        print(f"{options.output}: {table.num_rows} rows with {columns}, {len(table.skipped)} skipped.")
+        return
     result = convert_features(
         options.inputs,
         options.output,
@@ -81,10 +93,7 @@ def run(options: argparse.Namespace) -> None:
 def print_summary(result: "ConversionResult", output: str) -> None:
     for note in result.notes:
         print(f"Note: {note}")
-    for entry in result.skipped[:LISTED_AT_MOST]:
-        print(f"skipped: {entry['reason']}")
-    if len(result.skipped) > LISTED_AT_MOST:
-        print(f"skipped: {len(result.skipped) - LISTED_AT_MOST} more; all are in {output}/skipped.json.")
+    print_skipped(result.skipped, output)
     fewest, most = result.num_regions
     regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
@@ -92,3 +101,10 @@ def print_summary(result: "ConversionResult", output: str) -> None:
         f"{output}: {result.num_rows} images{new} with features of dimension {result.feature_size}, {regions} each,"
         f" {len(result.skipped)} skipped."
     )
+
+
+def print_skipped(skipped: list[dict], output: str) -> None:
+    for entry in skipped[:LISTED_AT_MOST]:
+        print(f"skipped: {entry['reason']}")
+    if len(skipped) > LISTED_AT_MOST:
+        print(f"skipped: {len(skipped) - LISTED_AT_MOST} more; all are in {output}/skipped.json.")

@@ -1,0 +1,107 @@
+"""Conversion of annotation files alone: captions by image, or questions with answers, without features."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from datasets import Dataset, Features, List, Value
+
+from ..files import is_empty, write_folder_atomically
+from .errors import DataError, as_data_error
+from .formats.annotations import Annotations, read_document
+from .formats.vqa_v2 import Questions, is_answers, is_questions
+from .shard_folder import SKIPPED, without_progress_bars
+
+IMAGE_COLUMNS = {
+    "image_id": Value("int64"),
+    "file_name": Value("string"),
+    "captions": List(Value("string")),
+    "split": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+}
+QUESTION_COLUMNS = {
+    "question_id": Value("int64"),
+    "image_id": Value("int64"),
+    "question": Value("string"),
+    "answers": List(Value("string")),
+    "multiple_choice_answer": Value("string"),
+}
+
+
+class TableResult(NamedTuple):
+    """What a conversion of annotations came to: its rows and columns, and what could not be read."""
+
+    num_rows: int
+    columns: list[str]
+    skipped: list[dict]
+
+
+def convert_annotations(
+    inputs: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    split: str | None = None,
+    skip_broken: bool = False,
+) -> TableResult:
+    """Writes annotation files into a folder that `datasets.load_from_disk` reads, whole or not at all.
+
+    Args:
+        inputs: files of images ([`formats.annotations`]), which are put together by image id, or files of VQA v2.
+        output: the folder; new or empty.
+        split: what the column `split` says of images of which annotations do not.
+        skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
+
+    Returns:
+        The result. Rows of images have `image_id` and, as far as they are known, `file_name`, `captions`, `split`,
+        `width` and `height`; rows of VQA v2 `question_id`, `image_id`, `question`, `answers` and
+        `multiple_choice_answer`.
+
+    Raises:
+        DataError: a file or record cannot be used.
+        FileExistsError: the output is not empty.
+    """
+    output = Path(output)
+    if output.exists() and not (output.is_dir() and is_empty(output)):
+        raise FileExistsError(f"{output} exists already; choose another folder.")
+    paths = [Path(one) for one in inputs]
+    skipped: list[dict] = []
+    tolerated = skipped if skip_broken else None
+    with as_data_error():
+        first = read_document(paths[0])
+        if is_questions(first) or is_answers(first):
+            rows, columns = Questions(paths, tolerated).rows, QUESTION_COLUMNS
+        else:
+            rows, columns = image_rows(Annotations(paths, tolerated), split), IMAGE_COLUMNS
+    if not rows:
+        reason = skipped[0]["reason"] if skipped else "it is empty."
+        raise DataError(f"{paths[0]} has no record that can be used; {reason}")
+    known = {name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)}
+    table = Dataset.from_dict({name: [row.get(name) for row in rows] for name in known}, features=Features(known))
+
+    def write(folder: Path) -> None:
+        with without_progress_bars():
+            table.save_to_disk(str(folder))
+        (folder / SKIPPED).write_text(json.dumps(skipped, indent=2, ensure_ascii=False), encoding="utf-8")
+
+    write_folder_atomically(output, write, manifest=False)
+    return TableResult(len(rows), list(known), skipped)
+
+
+def image_rows(annotations: Annotations, split: str | None) -> list[dict]:
+    rows = []
+    for place, image in enumerate(annotations.images):
+        width, height = image.size or (None, None)
+        rows.append(
+            {
+                "image_id": next(iter(image.ids.values()), place),
+                "file_name": image.name,
+                "captions": image.captions or None,
+                "split": image.split or split,
+                "width": width,
+                "height": height,
+            }
+        )
+    return rows

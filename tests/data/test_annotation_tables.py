@@ -1,0 +1,107 @@
+"""Annotation files alone become tables, and every broken record of VQA v2 is named or listed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from datasets import load_from_disk
+
+from hf_ngsan.data.annotation_tables import convert_annotations
+from tests.commands.running import fails, prints
+from tests.data.facts import fails_naming
+from tests.data.formats.files import SIZES
+from tests.data.formats.test_annotations import image_of, write_coco, write_json, write_karpathy
+
+FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
+
+
+def question(number, **changes):
+    return {"question_id": number, "image_id": number // 10, "question": f"How many {number}?", **changes}
+
+
+def answer(number, **changes):
+    answers = [{"answer": f"{place}", "answer_id": place} for place in range(10)]
+    record = {"question_id": number, "image_id": number // 10, "answers": answers, "multiple_choice_answer": "0"}
+    return {key: value for key, value in {**record, **changes}.items() if value is not None}
+
+
+def write_vqa(folder, questions, answers):
+    return [
+        write_json(folder / "questions.json", {"questions": questions}),
+        write_json(folder / "annotations.json", {"annotations": answers}),
+    ]
+
+
+def test_captions_by_image(tmp_path):
+    inputs = [write_karpathy(tmp_path / "split.json"), write_coco(tmp_path / "captions.json")]
+    assert convert_annotations(inputs, tmp_path / "out").num_rows == len(SIZES)
+    row = load_from_disk(str(tmp_path / "out"))[1]
+    assert (row["image_id"], row["split"], row["width"], row["height"]) == (12, "train", *SIZES[12])
+    assert row["captions"] == ["A thing of 12.", "Another", "the 12"]
+    with pytest.raises(FileExistsError, match="out"):
+        convert_annotations(inputs, tmp_path / "out")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_questions_with_answers(order, tmp_path):
+    inputs = write_vqa(tmp_path, [question(10), question(11)], [answer(11), answer(10)])
+    convert_annotations(inputs[::order], tmp_path / "out")
+    rows = load_from_disk(str(tmp_path / "out")).to_list()
+    assert [row["question_id"] for row in rows] == [10, 11] and rows[1]["question"] == "How many 11?"
+    assert rows[0]["answers"] == [str(place) for place in range(10)] and rows[0]["image_id"] == 1
+
+
+def test_questions_alone(tmp_path):
+    convert_annotations(write_vqa(tmp_path, [question(10)], [])[:1], tmp_path / "out")
+    assert load_from_disk(str(tmp_path / "out")).column_names == ["question_id", "image_id", "question"]
+    with fails_naming("annotations.json", "questions"):
+        convert_annotations(write_vqa(tmp_path, [], [answer(10)])[1:], tmp_path / "more")
+
+
+FAULTS = {
+    "no image": (question(10, image_id=None), answer(10), ["questions[1]", "image_id"]),
+    "no words": (question(10, question=" "), answer(10), ["questions[1]", "question"]),
+    "twice": (question(20), answer(20), ["questions[1]", "20"]),
+    "no question": (question(10), answer(99), ["annotations[1]", "99"]),
+    "no answers": (question(10), answer(10, answers=None), ["annotations[1]", "answers"]),
+    "nine answers": (question(10), answer(10, answers=[{"answer": "a"}] * 9), ["annotations[1]", "9 answers"]),
+    "no best": (question(10), answer(10, multiple_choice_answer=None), ["annotations[1]", "multiple_choice_answer"]),
+    "another image": (question(10), answer(10, image_id=7), ["annotations[1]", "image 1"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_record_is_named_or_listed(fault, tmp_path):
+    own_question, own_answer, facts = FAULTS[fault]
+    inputs = write_vqa(tmp_path, [question(20), own_question], [answer(20), own_answer])
+    with fails_naming(*facts):
+        convert_annotations(inputs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    result = convert_annotations(inputs, tmp_path / "out", skip_broken=True)
+    listed = json.loads((tmp_path / "out" / "skipped.json").read_text())
+    assert result.num_rows == 1 and listed == result.skipped
+    assert [fact for fact in facts if fact not in " ".join(entry["reason"] for entry in listed)] == []
+
+
+def test_the_command(tmp_path, capsys):
+    split = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12, split="dev")])
+    assert "images[1]" in fails(capsys, "convert", split, "--output", tmp_path / "out")
+    text = prints(capsys, "convert", split, "--output", tmp_path / "out", "--skip-broken")
+    assert "1 rows" in text and "1 skipped" in text and "images[1]" in text
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/feature_formats")
+def test_real_files(tmp_path):
+    folder, broken = FOLDER / "vqa_v2", FOLDER / "broken"
+    assert convert_annotations(sorted(folder.iterdir()), tmp_path / "vqa").num_rows == 28
+    assert convert_annotations([FOLDER / "karpathy" / "dataset_coco.json"], tmp_path / "split").num_rows == 60
+    questions, answers = broken / "vqa_questions_faults.json", broken / "vqa_annotations_faults.json"
+    with fails_naming(questions, "questions[2]", "image_id"):
+        convert_annotations([questions], tmp_path / "out")
+    for inputs in ([answers], [answers, *folder.glob("*questions.json")]):
+        with fails_naming(answers, "annotations["):
+            convert_annotations(inputs, tmp_path / "out")
+    result = convert_annotations([answers, *folder.glob("*questions.json")], tmp_path / "out", skip_broken=True)
+    places = [entry["file_name"].rpartition(" ")[2] for entry in result.skipped if "annotations[" in entry["file_name"]]
+    assert sorted(places) == [f"annotations[{place}]" for place in (0, 1, 3, 4, 5)]
