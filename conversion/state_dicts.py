@@ -64,7 +64,7 @@ def load_state_dict(path: str | Path) -> dict[str, torch.Tensor]:
 def numpy_classes() -> list:
     """Returns what a pickled numpy array consists of, also under the names that numpy 1 gave it."""
     functions = [np.empty(0).__reduce__()[0], np.float32(0).__reduce__()[0]]
-    numbers = [type(np.dtype(name)) for name in ("float16", "float32", "float64", "int32", "int64", "bool")]
+    numbers = {type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?"}
     old_names = [(function, f"numpy.core.multiarray.{function.__name__}") for function in functions]
     return [np.ndarray, np.dtype, *numbers, *functions, *old_names]
 
@@ -126,6 +126,9 @@ def convert(
             raise ConversionError(f"{theirs} has values that are not finite; the checkpoint is damaged.")
         filled[ours] = weight.to(empty.dtype, copy=True).contiguous()
     model.load_state_dict(filled, assign=True)
+    if any(buffer.is_meta for buffer in model.buffers()):  # those that are not saved
+        model = model_class(config)
+        model.load_state_dict(filled)
     return model.eval(), left_out
 
 

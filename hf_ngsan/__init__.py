@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
+    from .models.configuration_rstnet import RSTNetConfig
+    from .models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
@@ -25,12 +27,15 @@ if TYPE_CHECKING:
     from .models.modeling_mhsan import MHSANModel, MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
+    from .models.modeling_rstnet import RSTNetForConditionalGeneration, RSTNetModel
+    from .models.modeling_rstnet_language_model import RSTNetLanguageModel
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone
     from .models.modeling_vision import VisionModel
     from .models.pipeline_image_to_text import ImageToTextPipeline
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor
+    from .models.processing_rstnet import RSTNetProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
 
 __version__ = "0.1.0"
@@ -44,6 +49,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],
         "models.configuration_ngsan": ["NGSANConfig"],
         "models.configuration_resnext": ["NGSANResNeXtConfig"],
+        "models.configuration_rstnet": ["RSTNetConfig"],
+        "models.configuration_rstnet_language_model": ["RSTNetLanguageModelConfig"],
         "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
         "models.configuration_vgg": ["NGSANVGGConfig"],
         "models.configuration_vision": ["VisionConfig"],
@@ -55,11 +62,14 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.modeling_mhsan": ["MHSANModel", "MHSANTextModel"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
         "models.modeling_resnext": ["NGSANResNeXtBackbone"],
+        "models.modeling_rstnet": ["RSTNetForConditionalGeneration", "RSTNetModel"],
+        "models.modeling_rstnet_language_model": ["RSTNetLanguageModel"],
         "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],
         "models.modeling_vgg": ["NGSANVGGBackbone"],
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
         "models.processing_mhsan": ["MHSANProcessor"],
         "models.processing_ngsan": ["NGSANProcessor"],
+        "models.processing_rstnet": ["RSTNetProcessor"],
         "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
         "models.modeling_vision": ["VisionModel"],
     },

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "commands.train",
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",
+    "audit": "commands.audit",
     "extract": "commands.extract",
     "convert": "commands.convert",
     "attach-vision": "commands.attach_vision",

@@ -1,7 +1,7 @@
 """A word-level tokenizer made from captions."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -54,17 +54,31 @@ def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: 
         raise DataError(
             f"No word is seen {min_count} times among {len(counts)} different words of the captions; lower min_count."
         )
-    vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"]))
+    return make_tokenizer([*SPECIAL_TOKENS.values(), *words], max_length=max_length)
+
+
+def make_tokenizer(
+    words: Sequence[str], special_tokens: Mapping[str, str] = SPECIAL_TOKENS, *, max_length: int = 64
+) -> PreTrainedTokenizerFast:
+    """Makes the tokenizer of a vocabulary.
+
+    Args:
+        words: the vocabulary in the order of its ids, special tokens included.
+        special_tokens: names of the padding, start, end and unknown token, by `pad_token`, `bos_token`, `eos_token` and
+            `unk_token`.
+        max_length: the tokenizer's `model_max_length`, in tokens.
+    """
+    vocabulary = {word: index for index, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special_tokens["unk_token"]))
     backend.normalizer = NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
+    start, end = special_tokens["bos_token"], special_tokens["eos_token"]
     backend.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}", special_tokens=[(token, vocabulary[token]) for token in (start, end)]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        **SPECIAL_TOKENS,
+        **special_tokens,
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],

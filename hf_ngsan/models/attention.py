@@ -216,6 +216,7 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self,
         source: torch.Tensor,
+        value_source: torch.Tensor,
         token_mask: torch.Tensor | None,
         cache: Any,
         is_cross_attention: bool,
@@ -226,7 +227,7 @@ class MultiHeadAttention(nn.Module):
         key = self.k_proj(source)
         if self.key_norm is not None:
             key = self.key_norm(key, token_mask)
-        key, value = self.split_heads(key), self.split_heads(self.v_proj(source))
+        key, value = self.split_heads(key), self.split_heads(self.v_proj(value_source))
         if cache is None:
             return key, value
         if not is_cross_attention:
@@ -244,6 +245,7 @@ class MultiHeadAttention(nn.Module):
         past_key_values: EncoderDecoderCache | None = None,
         key_counts: torch.Tensor | None = None,
         attn_implementation: str | None = None,
+        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -259,6 +261,8 @@ class MultiHeadAttention(nn.Module):
             key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
                 attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
             attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
+            value_states (`torch.FloatTensor`, *optional*): what the values are made of, where it is not what the keys
+                are made of; of the same shape.
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
@@ -270,7 +274,8 @@ class MultiHeadAttention(nn.Module):
         query = self.q_proj(hidden_states)
         if self.query_norm is not None:
             query = self.query_norm(query, token_mask)
-        key, value = self.keys_and_values(source, token_mask, past_key_values, is_cross_attention)
+        value_source = source if value_states is None else value_states
+        key, value = self.keys_and_values(source, value_source, token_mask, past_key_values, is_cross_attention)
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
         scaling = self.scaling
@@ -298,3 +303,76 @@ class MultiHeadAttention(nn.Module):
         if weights is not None and captions_per_image > 1:
             weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
         return output, weights
+
+
+class AdaptiveAttention(MultiHeadAttention):
+    """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
+
+    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
+    `config.language_signal_projection = "shared"` (eq. 17) key and value of the signal are made by the projections of
+    the visual tokens; with `"separate"`, as in the authors' release, one projection of its own makes what is both.
+    The weights have no dropout. They are computed the same way for any attention implementation.
+
+    Args:
+        config (`PreTrainedConfig`): as for [`MultiHeadAttention`], with `language_signal_projection`.
+        layer_idx (`int`): position in the cache.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.signal_proj = None
+        if config.language_signal_projection == "separate":
+            self.signal_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        language_signal: torch.Tensor,
+        token_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        attn_implementation: str | None = None,
+        value_states: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`): `num_images`
+                divides `batch_size`.
+            language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
+            token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
+            past_key_values, attn_implementation, value_states: as for [`MultiHeadAttention`].
+
+        Returns:
+            The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
+            that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
+            query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
+        """
+        batch_size, query_length, _ = hidden_states.shape
+        value_source = encoder_hidden_states if value_states is None else value_states
+        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, past_key_values, True)
+        num_images = key.shape[0]
+        captions_per_image = batch_size // num_images
+
+        def per_image(states: torch.Tensor) -> torch.Tensor:
+            return self.split_heads(states.reshape(num_images, captions_per_image * query_length, -1))
+
+        query = per_image(self.q_proj(hidden_states)) * self.scaling
+        if self.signal_proj is None:
+            signal_key, signal_value = (per_image(project(language_signal)) for project in (self.k_proj, self.v_proj))
+        else:
+            signal_key = signal_value = per_image(self.signal_proj(language_signal))
+        scores = query @ key.mT
+        if token_mask is not None:
+            scores = scores.masked_fill(token_mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
+        scores = torch.cat([scores, (query * signal_key).sum(-1, keepdim=True)], dim=-1)
+        weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32)
+        visualness = 1 - weights[..., -1].mean(1).reshape(batch_size, query_length)
+        weights = weights.to(value.dtype)
+        output = weights[..., :-1] @ value + weights[..., -1:] * signal_value
+        output = self.out_proj(output.transpose(1, 2).reshape(batch_size, query_length, -1))
+        if (attn_implementation or self.config._attn_implementation) != "eager":
+            return output, None, visualness
+        weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
+        return output, weights, visualness

@@ -67,7 +67,9 @@ class WordAttentionMixin(Model):
                 use_cache=False,
                 attn_implementation="eager",
             )
-        layers = torch.stack(outputs.cross_attentions).float()  # (layers, captions, heads, words, regions)
+        # (layers, captions, heads, words, regions)
+        num_regions = outputs.encoder_last_hidden_state.shape[1]
+        layers = torch.stack([among_regions(weights, num_regions) for weights in outputs.cross_attentions])
         if layer is not None and not -len(layers) <= layer < len(layers):
             raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
         weights = (layers.mean(0) if layer is None else layers[layer]).mean(1).cpu().numpy()
@@ -78,6 +80,18 @@ class WordAttentionMixin(Model):
             attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
             for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
         ]
+
+
+def among_regions(weights: torch.Tensor, num_regions: int) -> torch.Tensor:
+    """Returns the weights `(..., num_regions)` of visual tokens, which sum to 1, in float32.
+
+    Adaptive attention (RSTNet) has one more weight, that of the language signal, which is left out.
+    """
+    weights = weights.float()
+    if weights.shape[-1] == num_regions:
+        return weights
+    visual = weights[..., :num_regions]
+    return visual / visual.sum(-1, keepdim=True)
 
 
 @contextmanager

@@ -240,12 +240,17 @@ class CaptioningForConditionalGeneration(
             )
         if kwargs.get("max_length") is not None:
             kwargs.setdefault("max_new_tokens", None)  # that of the model would win
+        inputs = self.replace_pixels(inputs, kwargs)
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def replace_pixels(self, inputs: torch.Tensor | None, kwargs: dict) -> torch.Tensor | None:
+        """Puts visual tokens in place of pixels among the arguments of `generate()`; returns its `inputs`."""
         if inputs is not None and inputs.ndim == 4:
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:
             given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
             kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        return inputs
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""

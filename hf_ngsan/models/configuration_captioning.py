@@ -39,6 +39,11 @@ class CaptionerConfig(HubConfig):
     tie_word_embeddings: bool = False
     features_provenance: dict | None = None
 
+    @property
+    def order_of_tokens_counts(self) -> bool:
+        """Tells whether the order of the visual tokens says where they are, as that of a grid's cells may."""
+        return False
+
     def __post_init__(self, **kwargs: Any) -> None:
         vision: Any = make_vision_config(self.vision_config)
         self.vision_config = vision

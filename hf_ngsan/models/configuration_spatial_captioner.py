@@ -78,6 +78,11 @@ class SpatialCaptionerConfig(CaptionerConfig):
     position_embedding: str = "sequence"
     attention_bias: bool = False
 
+    @property
+    def order_of_tokens_counts(self) -> bool:
+        """Tells whether the order of the visual tokens says where they are."""
+        return self.position_embedding == "sequence"
+
     def validate_architecture(self) -> None:
         check_positive(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
         check_rate(residual_dropout=self.residual_dropout)

@@ -14,11 +14,12 @@ SMALLEST_SIDE = 1e-6
 SIGNED_RESOLUTION = 0.1
 
 
-def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns centres and sizes of corner boxes.
 
     Args:
         boxes (`torch.FloatTensor` of shape `(..., 4)`): `x1, y1, x2, y2` in any unit.
+        size_offset (`float`): added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
 
     Returns:
         Two tensors of shape `(..., 2)`: `(x, y)` and `(w, h)`; sides are at least 1e-6, so that the boxes of padding
@@ -26,10 +27,11 @@ def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     boxes = boxes.float()
     top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
-    return (top_left + bottom_right) / 2, (bottom_right - top_left).clamp(min=SMALLEST_SIDE)
+    size = (bottom_right - top_left).clamp(min=SMALLEST_SIDE)
+    return (top_left + bottom_right) / 2, size + size_offset if size_offset else size
 
 
-def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
+def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offset: float = 0.0) -> torch.Tensor:
     r"""Returns relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
 
     With r_x = (x_j - x_i) / w_i and r_y = (y_j - y_i) / h_i the channels are
@@ -39,17 +41,18 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
     - `"signed"` (our extension): the first two become asinh(r / 0.2), a smooth odd function of the ratio. Where |r| is
       well above 0.1 it equals sign(r) (log|r| - log 0.1): the paper's feature with a sign; around 0 it is linear.
 
-    Scaling or translating all boxes together changes nothing.
+    Scaling or translating all boxes together changes nothing (without `size_offset`).
 
     Args:
         boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` in any unit.
         features (`str`): `"unsigned"` or `"signed"`.
+        size_offset (`float`): added to widths and heights.
 
     Returns:
         `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, 4)`, float32 whatever the input, finite
         and with finite gradients; `[b, i, j]` describes region j as seen from region i.
     """
-    center, size = center_and_size(boxes)
+    center, size = center_and_size(boxes, size_offset)
     offset = (center[:, None, :, :] - center[:, :, None, :]) / size[:, :, None, :]
     if features == "signed":
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))
@@ -75,6 +78,38 @@ def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
+def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float = 0.0) -> torch.Tensor:
+    """Returns a fixed embedding of the relative geometry of every pair of boxes, in place of a learned one.
+
+    The four features of [`relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi:
+    first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
+
+    Args:
+        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`).
+        channels (`int`): a multiple of 8.
+        size_offset (`float`): added to widths and heights.
+
+    Returns:
+        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, channels)`, float32.
+    """
+    features = relative_geometry(boxes, size_offset=size_offset) * 100.0
+    steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
+    # In this order: the angles are so large that another order of roundings is seen in the sines.
+    angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row, within [0, 1]."""
+    row, column = torch.meshgrid(
+        torch.arange(rows, dtype=torch.float32, device=device),
+        torch.arange(columns, dtype=torch.float32, device=device),
+        indexing="ij",
+    )
+    sides = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+    return torch.stack(sides, dim=-1).flatten(0, 1)
+
+
 def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns sinusoids of centre, width and height of each box: the "absolute" row of table 4 of Guo et al. 2020.
 
@@ -97,13 +132,14 @@ class RelativeGeometryEmbedding(nn.Module):
     num_regions, geometry_hidden_size)`.
     """
 
-    def __init__(self, geometry_hidden_size: int, features: str = "unsigned"):
+    def __init__(self, geometry_hidden_size: int, features: str = "unsigned", size_offset: float = 0.0):
         super().__init__()
         self.features = features
+        self.size_offset = size_offset
         self.projection = nn.Linear(4, geometry_hidden_size)
 
     def forward(self, boxes: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.relu(self.projection(relative_geometry(boxes, self.features).to(dtype)))
+        return torch.relu(self.projection(relative_geometry(boxes, self.features, self.size_offset).to(dtype)))
 
 
 class GeometricBias(nn.Module):

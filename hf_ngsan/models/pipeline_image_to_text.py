@@ -62,6 +62,8 @@ class ImageToTextPipeline(Pipeline):
         text (`str` or `list[str]`, *optional*): what every caption, or that of each input, shall begin with; an input's
             own `"text"` comes first.
         return_attention (`bool`, defaults to `False`): return the attention of each word.
+        return_visualness (`bool`, defaults to `False`): return how much each word looked at the image, for a captioner
+            with adaptive attention (RSTNet).
         attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
         on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
             names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
@@ -75,8 +77,9 @@ class ImageToTextPipeline(Pipeline):
         a generator, a column or a dataset an iterator) of such lists. With `return_attention` each has also `"words"`,
         the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
-        `attention_side` also `"image"`, the upright image at the size of the maps. For an input that was skipped the
-        list is `[{"generated_text": None, "error": str}]`.
+        `attention_side` also `"image"`, the upright image at the size of the maps. With `return_visualness` each has
+        `"visualness"`: pairs of word and value in [0, 1] (see [`visualness.VisualnessMixin`]). For an input that was
+        skipped the list is `[{"generated_text": None, "error": str}]`.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -96,6 +99,7 @@ class ImageToTextPipeline(Pipeline):
         self,
         text: str | list[str] | None = None,
         return_attention: bool | None = None,
+        return_visualness: bool | None = None,
         attention_side: int | None = None,
         on_error: str | None = None,
         generate_kwargs: dict | None = None,
@@ -105,6 +109,8 @@ class ImageToTextPipeline(Pipeline):
         forward = {**(generate_kwargs or {}), **kwargs}
         if return_attention is not None:
             preprocess["with_maps"] = forward["return_attention"] = return_attention
+        if return_visualness is not None:
+            forward["return_visualness"] = return_visualness
         if attention_side is not None:
             check_positive(attention_side=attention_side)
             preprocess["attention_side"] = attention_side
@@ -167,8 +173,15 @@ class ImageToTextPipeline(Pipeline):
                 raise failure
 
     def _forward(  # type: ignore[override]
-        self, batch: Batch, return_attention: bool = False, on_error: str = "raise", **generate_kwargs: Any
+        self,
+        batch: Batch,
+        return_attention: bool = False,
+        return_visualness: bool = False,
+        on_error: str = "raise",
+        **generate_kwargs: Any,
     ) -> list[Captioned]:
+        if return_visualness and not getattr(self.model.config, "adaptive_attention", False):
+            raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = {}
         for position, item in enumerate(batch.items):
@@ -179,7 +192,7 @@ class ImageToTextPipeline(Pipeline):
         for positions, inputs in groups:
             if positions:
                 items = [batch.items[position] for position in positions]
-                found = self.caption(items, inputs, return_attention, generate_kwargs)
+                found = self.caption(items, inputs, return_attention, return_visualness, generate_kwargs)
                 captioned.update(zip(positions, found, strict=True))
         return [captioned[position] for position in range(len(batch.items))]
 
@@ -214,7 +227,12 @@ class ImageToTextPipeline(Pipeline):
         return positions, BatchFeature({name: inputs[name] for name in inputs if name not in visual} | tokens)
 
     def caption(
-        self, items: list[Item], inputs: BatchFeature, return_attention: bool, generate_kwargs: dict
+        self,
+        items: list[Item],
+        inputs: BatchFeature,
+        return_attention: bool,
+        return_visualness: bool,
+        generate_kwargs: dict,
     ) -> list[Captioned]:
         """Captions items that have the same kinds of inputs."""
         sequences = self.model.generate(**inputs, **generate_kwargs)
@@ -223,6 +241,10 @@ class ImageToTextPipeline(Pipeline):
         answers = [{"generated_text": text.strip()} for text in texts]
         each = len(answers) // len(items)
         captioned = [Captioned(answers[row * each : (row + 1) * each]) for row in range(len(items))]
+        if return_visualness:
+            pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
+            for answer, of_words in zip(answers, pairs, strict=True):
+                answer["visualness"] = of_words
         if return_attention:
             attention = self.model.word_attention(self.processor.tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):

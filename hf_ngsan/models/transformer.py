@@ -195,6 +195,22 @@ class WordDecoder(TransformerPreTrainedModel):
         """Makes the layer of an index; a subclass overrides it where some layers are of another kind."""
         return DecoderLayer(config, layer_idx)
 
+    def embed(
+        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Adds positions to the embeddings of words, both `(batch_size, length, hidden_size)`."""
+        positions = sinusoids(position_ids, inputs_embeds.shape[-1]).to(inputs_embeds.dtype)
+        return self.dropout(inputs_embeds * inputs_embeds.shape[-1] ** 0.5 + positions)
+
+    def further_layer_inputs(self, **given: Any) -> dict[str, Any]:
+        """Returns more keyword arguments for every layer; a subclass overrides it where its layers take some.
+
+        Args:
+            given: `input_ids`, `attention_mask`, `position_ids`, `encoder_hidden_states`, `encoder_attention_mask` and
+                `past_key_values`, as `forward` has them before the first layer runs.
+        """
+        return {}
+
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -270,8 +286,15 @@ class WordDecoder(TransformerPreTrainedModel):
             encoder_hidden_states=encoder_hidden_states,
         )
 
-        positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
+        hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
+        kwargs |= self.further_layer_inputs(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
+        )
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,

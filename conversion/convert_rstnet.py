@@ -1,0 +1,356 @@
+"""Convert a captioner of the authors' RSTNet (Zhang et al. 2021) into a checkpoint that transformers loads.
+
+    python conversion/convert_rstnet.py --captioner rstnet_last.pth --language-model language_last.pth \\
+        --vocab vocab.pkl --output rstnet
+
+`AutoModelForImageTextToText` and `AutoProcessor` load the folder. The captioner's language model is the copy in its own
+checkpoint, whose weights are not those of the language model's checkpoint: its training draws them anew. The latter
+becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights; the heads of
+BERT, which cannot be, are one for each 64 channels as in BERT-base, or else as many as the captioner's.
+"""
+
+import argparse
+import collections
+import copyreg
+import pickle  # nosec B403  # restricted below to the classes of a vocabulary
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+from hf_ngsan.data.vocabulary import make_tokenizer
+from hf_ngsan.files import replace_folder_contents
+from hf_ngsan.loading import save_model, without_progress_bars
+from hf_ngsan.messages import sentence
+from hf_ngsan.models.configuration_rstnet import RSTNetConfig
+from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
+from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+
+SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+LEFT_OUT = r"(.*\.)?(running_\w+|embeddings\.position_ids|pooler\.dense\.\w+)$"
+"""State of decoding, a counter that BERT makes itself, and its pooling layer, which nothing reads."""
+HEAD = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)$")
+HEADS = "encoder.WGs.{}"
+LANGUAGE_MODEL = "decoder.language_model."
+CHANNELS_OF_A_HEAD = 64
+BEAMS, LONGEST_CAPTION = 5, 20
+ATTENTION = {"q_proj": "fc_q", "k_proj": "fc_k", "v_proj": "fc_v", "out_proj": "fc_o", "signal_proj": "fc_s"}
+RENAMED = [
+    (r"^model\.", ""),
+    (r"^lm_head\.", "decoder.fc."),
+    (r"^encoder\.input_proj\.", "encoder.fc."),
+    (r"^encoder\.input_norm\.", "encoder.layer_norm."),
+    (r"^encoder\.geometry\.weights\.content_proj\.", "encoder.WGs."),
+    (r"^decoder\.embed_tokens\.", "decoder.word_emb."),
+    (r"^decoder\.positions\.table$", "decoder.pos_emb.weight"),
+    (r"^(encoder\.layers\.\d+)\.self_attn\.(\w+)", r"\1.mhatt.attention.\2"),
+    (r"^(encoder\.layers\.\d+)\.self_attn_norm\.norm", r"\1.mhatt.layer_norm"),
+    (r"^(encoder\.layers\.\d+)\.self_attn_norm\.outer_norm", r"\1.lnorm"),
+    (r"^(decoder\.layers\.\d+)\.self_attn\.(\w+)", r"\1.self_att.attention.\2"),
+    (r"^(decoder\.layers\.\d+)\.self_attn_norm\.norm", r"\1.self_att.layer_norm"),
+    (r"^(decoder\.layers\.\d+)\.self_attn_norm\.outer_norm", r"\1.lnorm1"),
+    (r"^(decoder\.layers\.\d+)\.encoder_attn\.(\w+)", r"\1.enc_att.attention.\2"),
+    (r"^(decoder\.layers\.\d+)\.encoder_attn_norm\.norm", r"\1.enc_att.layer_norm"),
+    (r"^(decoder\.layers\.\d+)\.encoder_attn_norm\.outer_norm", r"\1.lnorm2"),
+    (r"\.feed_forward\.feed_forward\.up\.", ".pwff.fc1."),
+    (r"\.feed_forward\.feed_forward\.down\.", ".pwff.fc2."),
+    (r"\.feed_forward\.norm\.", ".pwff.layer_norm."),
+]
+RENAMED_IN_LANGUAGE_MODEL = [
+    (r"^text_encoder\.", "language_model."),
+    (r"^projection\.", "proj_to_caption_model."),
+    (r"^positions\.table$", "pos_emb.weight"),
+    (r"^lm_head\.", "proj_to_vocab."),
+    (r"^layer\.self_attn\.(\w+)", r"encoder_layer.self_att.attention.\1"),
+    (r"^layer\.self_attn_norm\.norm", "encoder_layer.self_att.layer_norm"),
+    (r"^layer\.self_attn_norm\.outer_norm", "encoder_layer.lnorm1"),
+    (r"^layer\.feed_forward\.feed_forward\.up\.", "encoder_layer.pwff.fc1."),
+    (r"^layer\.feed_forward\.feed_forward\.down\.", "encoder_layer.pwff.fc2."),
+    (r"^layer\.feed_forward\.norm\.", "encoder_layer.pwff.layer_norm."),
+]
+
+
+class RecordedVocabulary:
+    """What a pickled vocabulary of the authors, or of torchtext, is read as."""
+
+
+def no_word() -> int:
+    return 0
+
+
+CLASSES_OF_A_VOCABULARY = {
+    ("data.vocab", "Vocab"): RecordedVocabulary,
+    ("torchtext.vocab", "Vocab"): RecordedVocabulary,
+    ("data.vocab", "_default_unk_index"): no_word,
+    ("torchtext.vocab", "_default_unk_index"): no_word,
+    ("collections", "Counter"): collections.Counter,
+    ("collections", "defaultdict"): collections.defaultdict,
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("copyreg", "_reconstructor"): copyreg._reconstructor,  # type: ignore[attr-defined]
+    ("copy_reg", "_reconstructor"): copyreg._reconstructor,  # type: ignore[attr-defined]
+    ("builtins", "object"): object,
+    ("__builtin__", "object"): object,
+}
+
+
+class VocabularyUnpickler(pickle.Unpickler):
+    """Reads nothing but a vocabulary: no other class is imported, no function called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in CLASSES_OF_A_VOCABULARY:
+            raise ConversionError(f"it names {module}.{name}, which is no part of a vocabulary")
+        return CLASSES_OF_A_VOCABULARY[module, name]
+
+
+def load_words(path: str | Path) -> list[str]:
+    """Reads the words of the authors' `vocab.pkl`, in the order of their ids, without running code from it.
+
+    Raises:
+        OSError: the file cannot be read.
+        ConversionError: it is no vocabulary, names other classes, or lacks a special token.
+    """
+    with open(path, "rb") as file:
+        try:
+            vocabulary = VocabularyUnpickler(file).load()
+        except Exception as error:  # on bytes of another format pickle raises errors of all kinds
+            raise ConversionError(
+                f"{path} is no pickled vocabulary of RSTNet ({error or type(error).__name__})."
+            ) from error
+    words = vocabulary.get("itos") if isinstance(vocabulary, dict) else getattr(vocabulary, "itos", None)
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise ConversionError(f"{path} is no pickled vocabulary of RSTNet: it has no list of words (itos).")
+    if len(set(words)) < len(words):
+        twice = next(word for word, count in collections.Counter(words).items() if count > 1)
+        raise ConversionError(f"{path} has the word {twice!r} twice.")
+    missing = [token for token in SPECIAL_TOKENS.values() if token not in words]
+    if missing:
+        raise ConversionError(f"{path} lacks the token {missing[0]}.")
+    return words
+
+
+def size(weights: dict[str, torch.Tensor], name: str, axis: int) -> int:
+    """Returns the length of a matrix of a checkpoint along an axis."""
+    if name not in weights:
+        raise ConversionError(f"The checkpoint lacks {name}; is it of RSTNet?")
+    if weights[name].ndim != 2:
+        raise ConversionError(f"{name} has the shape {tuple(weights[name].shape)}; it must be a matrix.")
+    return weights[name].shape[axis]
+
+
+def count(weights: dict[str, torch.Tensor], pattern: str) -> int:
+    """Returns how many layers have weights whose names begin with a pattern of their number."""
+    numbers = {int(match[1]) for match in (re.match(pattern, name) for name in weights) if match}
+    return max(numbers, default=-1) + 1
+
+
+def language_fields(weights: dict[str, torch.Tensor], heads: int, text_encoder_heads: int | None) -> dict[str, Any]:
+    """Returns fields of the configuration of a language model with these weights."""
+    bert = "language_model.embeddings.{}_embeddings.weight"
+    channels = size(weights, bert.format("word"), 1)
+    if text_encoder_heads is None:
+        text_encoder_heads = heads if channels % CHANNELS_OF_A_HEAD else channels // CHANNELS_OF_A_HEAD
+    if channels % text_encoder_heads:
+        raise ConversionError(
+            f"BERT's {channels} channels do not go into {text_encoder_heads} heads; give --text-encoder-heads."
+        )
+    return {
+        "vocab_size": size(weights, "proj_to_vocab.weight", 0),
+        "hidden_size": size(weights, "proj_to_caption_model.weight", 0),
+        "num_attention_heads": heads,
+        "intermediate_size": size(weights, "encoder_layer.pwff.fc1.weight", 0),
+        "max_position_embeddings": size(weights, "pos_emb.weight", 0) - 1,
+        "text_encoder_config": {
+            "model_type": "bert",
+            "vocab_size": size(weights, bert.format("word"), 0),
+            "hidden_size": channels,
+            "num_hidden_layers": count(weights, r"language_model\.encoder\.layer\.(\d+)\."),
+            "num_attention_heads": text_encoder_heads,
+            "intermediate_size": size(weights, "language_model.encoder.layer.0.intermediate.dense.weight", 0),
+            "max_position_embeddings": size(weights, bert.format("position"), 0),
+            "type_vocab_size": size(weights, bert.format("token_type"), 0),
+        },
+    }
+
+
+def captioner_config(
+    weights: dict[str, torch.Tensor], tokens: dict[str, int], text_encoder_heads: int | None
+) -> RSTNetConfig:
+    """Returns the configuration of a captioner with these weights.
+
+    Raises:
+        ConversionError: weights that tell a size are missing, or do not go together.
+    """
+    heads = len({match[1] for match in map(HEAD.match, weights) if match})
+    if not heads:
+        raise ConversionError("The checkpoint lacks encoder.WGs.0.weight; is it of RSTNet?")
+    of_language_model = {
+        name.removeprefix(LANGUAGE_MODEL): weight for name, weight in weights.items() if name.startswith(LANGUAGE_MODEL)
+    }
+    return RSTNetConfig.from_release(
+        vocab_size=size(weights, "decoder.word_emb.weight", 0),
+        hidden_size=size(weights, "decoder.word_emb.weight", 1),
+        visual_feature_size=size(weights, "encoder.fc.weight", 1),
+        num_attention_heads=heads,
+        encoder_layers=count(weights, r"encoder\.layers\.(\d+)\."),
+        plain_decoder_layers=count(weights, r"decoder\.layers\.(\d+)\.") - 1,
+        intermediate_size=size(weights, "decoder.layers.0.pwff.fc1.weight", 0),
+        geometry_hidden_size=size(weights, "encoder.WGs.0.weight", 1),
+        max_position_embeddings=size(weights, "decoder.pos_emb.weight", 0) - 1,
+        language_model_config=language_fields(of_language_model, heads, text_encoder_heads),
+        **tokens,
+    )
+
+
+def language_model_config(
+    weights: dict[str, torch.Tensor], captioner: RSTNetConfig, text_encoder_heads: int | None
+) -> RSTNetLanguageModelConfig:
+    """Returns the configuration of a language model with these weights: the captioner's, but for sizes.
+
+    Raises:
+        ConversionError: it is of another vocabulary or size than the captioner's.
+    """
+    own: Any = captioner.language_model_config
+    fields = language_fields(weights, captioner.num_attention_heads, text_encoder_heads)
+    for name in ("vocab_size", "hidden_size"):
+        if fields[name] != getattr(own, name):
+            raise ConversionError(
+                f"{name} of the language model's checkpoint is {fields[name]}, of the captioner's "
+                f"{getattr(own, name)}; they do not belong together."
+            )
+    return RSTNetLanguageModelConfig.from_dict({**own.to_dict(), **fields})
+
+
+def theirs_in_language_model(ours: str) -> str:
+    return renamed(ours, RENAMED_IN_LANGUAGE_MODEL)
+
+
+def theirs(ours: str) -> str:
+    """Returns the release's name of a weight of ours."""
+    of_language_model = ours.removeprefix("model.decoder.language_model.")
+    if of_language_model != ours:
+        return LANGUAGE_MODEL + theirs_in_language_model(of_language_model)
+    return renamed(ours, RENAMED)
+
+
+def renamed(name: str, table: list[tuple[str, str]]) -> str:
+    is_of_bert = name.startswith("text_encoder.")
+    for pattern, replacement in table:
+        name = re.sub(pattern, replacement, name)
+    parts = name.split(".")
+    return name if is_of_bert else ".".join(ATTENTION.get(part, part) for part in parts)
+
+
+def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Puts the release's one projection a head, `encoder.WGs.0` and so on, together into one."""
+    heads: dict[str, dict[int, torch.Tensor]] = {"weight": {}, "bias": {}}
+    others = {}
+    for name, weight in weights.items():
+        match = HEAD.match(name)
+        if match:
+            heads[match[2]][int(match[1])] = weight
+        else:
+            others[name] = weight
+    for field, found in heads.items():
+        missing = [number for number in range(len(heads["weight"])) if number not in found]
+        if missing:
+            raise ConversionError(f"The checkpoint lacks encoder.WGs.{missing[0]}.{field}.")
+        others[f"encoder.WGs.{field}"] = torch.cat([found[number] for number in sorted(found)])
+    return others
+
+
+def report(weights: dict[str, torch.Tensor], left_out: Sequence[str], file: str) -> list[str]:
+    """Returns a line for every key of a checkpoint: used, or left out."""
+    left = set(left_out)
+    return [f"{file}: {'left out' if name in left else 'used'}: {name}" for name in sorted(weights)]
+
+
+def convert_captioner(
+    weights: dict[str, torch.Tensor], words: list[str], text_encoder_heads: int | None = None
+) -> tuple[RSTNetForConditionalGeneration, PreTrainedTokenizerFast, list[str]]:
+    """Turns a state dict of the release's captioner into a captioner and its tokenizer.
+
+    Returns:
+        The captioner, the tokenizer, and the names of weights that were left out.
+
+    Raises:
+        ConversionError: weights are missing, unknown or of a wrong shape, or the vocabulary is of another size.
+    """
+    tokens = {f"{name}_id": words.index(token) for name, token in SPECIAL_TOKENS.items() if name != "unk_token"}
+    tokens["decoder_start_token_id"] = tokens["bos_token_id"]
+    rows = size(weights, "decoder.word_emb.weight", 0)
+    if rows != len(words):
+        raise ConversionError(
+            f"The vocabulary has {len(words)} words, but decoder.word_emb.weight has {rows} rows; they do not belong "
+            "together."
+        )
+    try:
+        config = captioner_config(weights, tokens, text_encoder_heads)
+    except ConversionError:
+        raise
+    except ValueError as error:
+        raise ConversionError(f"The sizes of the weights do not go together: {error}") from error
+    model: Any
+    model, left_out = convert(RSTNetForConditionalGeneration, config, joined_heads(weights), theirs, LEFT_OUT)
+    longest = min(LONGEST_CAPTION, config.max_position_embeddings)
+    defaults = {name: token for name, token in tokens.items() if name != "decoder_start_token_id"}
+    model.generation_config = GenerationConfig(
+        num_beams=BEAMS,
+        length_penalty=0.0,
+        max_new_tokens=longest,
+        decoder_start_token_id=tokens["decoder_start_token_id"],
+        **defaults,
+    )
+    return model, make_tokenizer(words, SPECIAL_TOKENS), left_out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captioner", required=True, metavar="FILE.pth", help="checkpoint of the captioner")
+    parser.add_argument("--language-model", metavar="FILE.pth", help="checkpoint of the language model alone")
+    parser.add_argument("--vocab", required=True, metavar="FILE.pkl", help="pickled vocabulary")
+    parser.add_argument("--text-encoder-heads", type=int, metavar="N", help="attention heads of BERT")
+    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the captioner")
+    options = parser.parse_args(arguments)
+    try:
+        check_is_new(options.output)
+        words = load_words(options.vocab)
+        weights = load_state_dict(options.captioner)
+        captioner, tokenizer, left_out = convert_captioner(weights, words, options.text_encoder_heads)
+        lines = report(weights, left_out, options.captioner)
+        language_model = None
+        if options.language_model is not None:
+            own = load_state_dict(options.language_model)
+            config = language_model_config(own, captioner.config, options.text_encoder_heads)
+            language_model, left = convert(RSTNetLanguageModel, config, own, theirs_in_language_model, LEFT_OUT)
+            lines += report(own, left, options.language_model)
+
+        def write(folder: Path) -> None:
+            processor = RSTNetProcessor(tokenizer=tokenizer)
+            save_model(captioner, processor, folder)
+            if language_model is not None:
+                save_model(language_model, processor, folder / "language_model")
+
+        with without_progress_bars():
+            replace_folder_contents(Path(options.output).absolute(), write)
+    except (ValueError, OSError) as error:
+        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
+        return 2
+    print("\n".join(lines))
+    text_encoder = captioner.config.language_model_config.text_encoder_config
+    print(
+        f"The captioner, {len(captioner.state_dict())} weights, is in {options.output}; its BERT has "
+        f"{text_encoder.num_attention_heads} attention heads (another number: --text-encoder-heads)."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

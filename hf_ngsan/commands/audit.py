@@ -1,0 +1,29 @@
+"""The command `hf-ngsan audit`: whether a captioner sees words too soon, padding or other images."""
+
+import argparse
+
+from .arguments import add_model_argument, whole_number
+
+SUMMARY = "Check that no word of a captioner depends on later words, padding, other images or the order of regions."
+EPILOG = """examples:
+  hf-ngsan audit --model runs/scenes
+
+It changes what must change nothing, on random inputs, and prints the largest change of a log-probability. The exit
+code is 0 if all stay within 1e-5, else 1."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the random inputs (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..launching import make_accelerator
+    from ..loading import load_captioner
+    from ..tasks.leak_audit import audit_captioner
+
+    model, _ = load_captioner(options.model)
+    findings = audit_captioner(model.to(make_accelerator().device), options.seed)
+    for finding in findings:
+        print(finding)
+    return 0 if all(finding.holds for finding in findings) else 1

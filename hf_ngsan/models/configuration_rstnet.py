@@ -1,0 +1,266 @@
+"""Configuration of RSTNet."""
+
+from os import PathLike
+from typing import Any, Self
+
+from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
+
+from .configuration_captioning import CaptionerConfig
+from .configuration_hub import ConfigurationError, check_choice, check_positive, strict
+from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .configuration_vision import VisionConfig, lasting_name
+
+RELEASE = {
+    "geometry_fusion": "log",
+    "geometry_embedding": "sinusoidal",
+    "grid_size_offset": 1,
+    "grid_size": [7, 7],
+    "grid_position_embedding": True,
+    "double_residual": True,
+    "input_norm": True,
+    "position_embedding": "table",
+    "max_position_embeddings": 54,
+    "output_bias": False,
+    "finished_beams": "compete",
+    "language_attention": "bidirectional",
+    "language_tokenization": "caption_ids",
+    "language_signal_projection": "separate",
+    "pad_token_id": 1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "decoder_start_token_id": 2,
+}
+SHARED_WITH_LANGUAGE_MODEL = (
+    "vocab_size",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "dropout",
+    "attention_dropout",
+    "double_residual",
+    "position_embedding",
+    "max_position_embeddings",
+    "initializer_range",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+)
+OF_LANGUAGE_MODEL = ("language_attention", "language_tokenization")
+
+
+@strict
+class RSTNetConfig(CaptionerConfig):
+    r"""Configuration of RSTNet (Zhang et al. 2021). The defaults are the paper's; `from_release` is the authors' code.
+
+    | model (tables 1 and 2) | `geometry_fusion` | `adaptive_attention` |
+    | --- | --- | --- |
+    | base | `None` | `False` |
+    | + AA | `None` | `True` |
+    | + GA | `"additive"` | `False` |
+    | RSTNet | `"additive"` | `True` |
+
+    Args:
+        vocab_size (`int`, defaults to 10201): words and special tokens.
+        visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 2048.
+        hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
+        encoder_layers (`int`, defaults to 3): layers over the grid.
+        plain_decoder_layers (`int`, defaults to 3): plain layers over the words; the adaptive layer is one more.
+        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
+        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
+        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
+        attention_dropout (`float`, defaults to 0.1): on attention weights, but for those of adaptive attention.
+        geometry_fusion (`str`, *optional*, defaults to `"additive"`): how the geometric weights lambda of pairs of
+            cells enter the encoder's attention: `"additive"`: softmax(Q K^T / sqrt(d) + lambda), eq. 14; `"log"`:
+            log(max(lambda, 1e-6)) in place of lambda, as released; `None`: not at all (tables 1 and 2 without GA).
+        geometry_embedding (`str`, defaults to `"linear"`): what lambda = ReLU(w_g G) is made of, with one w_g a head:
+            `"linear"`: G = ReLU(FC(r)), eq. 5; `"sinusoidal"`: fixed sines and cosines of r, as released.
+        geometry_hidden_size (`int`, defaults to 64): channels d_g of G; a multiple of 8 if they are sinusoidal.
+        grid_size_offset (`int`, defaults to 1): what is added to width and height of a cell, eq. 2 and 3. With
+            coordinates within [0, 1] a cell of a 7 x 7 grid is then 8/7 wide; 0 is the plain size.
+        grid_size (`list[int]`, *optional*): rows and columns of the grid that visual tokens must be, row by row. By
+            default `visual_boxes` say where tokens are, and without boxes they must be a square grid.
+        grid_position_embedding (`bool`, defaults to `False`): add codes of row and column to the keys and queries of
+            the encoder and to the keys of the decoder's cross-attention, as released; for grids only.
+        double_residual (`bool`, defaults to `False`): layers with two residual connections and normalizations around
+            one attention, and zeros at padded words, as released.
+        input_norm (`bool`, defaults to `False`): layer normalization of the projected features, as released.
+        position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
+            those that the checkpoint brings along, as released (see [`positions.WordPositions`]).
+        max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
+        output_bias (`bool`, defaults to `True`): whether the classifier of words has a bias; the release has none.
+        finished_beams (`str`, defaults to `"aside"`): what beam search does with a caption that has ended: `"aside"`:
+            it searches on with as many beams as before, as transformers does; `"compete"`: the caption keeps its place
+            among the beams while it is one of the most probable, as released (`length_penalty` then changes nothing).
+        adaptive_attention (`bool`, defaults to `True`): whether there is the adaptive layer, with the language model.
+        language_signal_projection (`str`, defaults to `"shared"`): what makes key and value of the language signal in
+            adaptive attention: `"shared"`: the projections of the visual tokens, eq. 17; `"separate"`: one projection
+            of its own for both, as released.
+        language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): of the language model. Sizes, rates
+            and special tokens that it does not name are the captioner's.
+        pretrained_language_model (`str`, *optional*): folder or Hub name of a trained language model, whose
+            configuration and weights a new captioner takes. The language model is frozen, and in evaluation mode when
+            the captioner is trained.
+        language_attention, language_tokenization (`str`, *optional*): those of the language model, see
+            [`RSTNetLanguageModelConfig`]: `"causal"` and `"word_pieces"`, or `"bidirectional"` and `"caption_ids"` as
+            released. The release's attention lets each word see those after it in training, and gives other captions
+            with a cache than without: decoding feeds its BERT one token a step.
+        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
+        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
+        tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
+        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, such as a grid with `grid_size: [7,
+            7]`; `None` for a captioner that is given visual features.
+        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
+            with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
+
+    Raises:
+        ValueError: sizes that do not fit together, a switch with an unknown value, or a language model of another
+            vocabulary or size; the message names the field.
+    """
+
+    model_type = "rstnet"
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    attention_temperature = "head_dim"
+    sub_configs_defaults = {
+        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+        "language_model_config": SubConfigSpec(RSTNetLanguageModelConfig, optional=True),
+    }
+    remote_classes = {
+        "AutoConfig": "configuration_rstnet.RSTNetConfig",
+        "AutoModel": "modeling_rstnet.RSTNetModel",
+        "AutoModelForImageTextToText": "modeling_rstnet.RSTNetForConditionalGeneration",
+        "AutoProcessor": "processing_rstnet.RSTNetProcessor",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
+
+    vocab_size: int = 10201
+    encoder_layers: int = 3
+    plain_decoder_layers: int = 3
+    geometry_fusion: str | None = "additive"
+    geometry_embedding: str = "linear"
+    geometry_hidden_size: int = 64
+    grid_size_offset: int = 1
+    grid_size: list[int] | tuple[int, ...] | None = None
+    grid_position_embedding: bool = False
+    double_residual: bool = False
+    input_norm: bool = False
+    position_embedding: str = "sinusoidal"
+    output_bias: bool = True
+    finished_beams: str = "aside"
+    adaptive_attention: bool = True
+    language_signal_projection: str = "shared"
+    language_model_config: dict | PreTrainedConfig | None = None
+    pretrained_language_model: str | None = None
+    language_attention: str | None = None
+    language_tokenization: str | None = None
+
+    @classmethod
+    def from_release(cls, **fields: Any) -> Self:
+        """Returns the configuration of the authors' released code, with `fields` such as sizes changed."""
+        return cls(**{**RELEASE, **fields})
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Counts the layers of the decoder, the adaptive one included."""
+        return self.plain_decoder_layers + self.adaptive_attention
+
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, value: int) -> None:
+        self.plain_decoder_layers = value - self.adaptive_attention
+
+    @property
+    def order_of_tokens_counts(self) -> bool:
+        """Tells whether the order of the visual tokens says where they are."""
+        return self.grid_position_embedding or (self.geometry_fusion is not None and self.grid_size is not None)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.grid_size is not None:
+            self.grid_size = list(self.grid_size)
+        self.language_model_config = self.make_language_model_config() if self.adaptive_attention else None
+        super().__post_init__(**kwargs)
+
+    def make_language_model_config(self) -> Any:
+        """Returns the configuration of the language model; sets the fields that are its own."""
+        given: Any = self.language_model_config
+        if self.pretrained_language_model:
+            self.pretrained_language_model = lasting_name(self.pretrained_language_model)
+            if given is None:
+                given = read_language_model(self.pretrained_language_model)
+        if given is None or isinstance(given, dict):
+            asked = {name: getattr(self, name) for name in OF_LANGUAGE_MODEL if getattr(self, name) is not None}
+            inherited = {name: getattr(self, name) for name in SHARED_WITH_LANGUAGE_MODEL}
+            given = RSTNetLanguageModelConfig.from_dict({**inherited, **asked, **(given or {})})
+        for name in OF_LANGUAGE_MODEL:
+            if getattr(self, name) not in (None, getattr(given, name)):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, but that of the language model is {getattr(given, name)!r}."
+                )
+            setattr(self, name, getattr(given, name))
+        return given
+
+    def validate_architecture(self) -> None:
+        check_positive(
+            encoder_layers=self.encoder_layers,
+            plain_decoder_layers=self.plain_decoder_layers,
+            geometry_hidden_size=self.geometry_hidden_size,
+        )
+        super().validate_architecture()
+        check_choice("geometry_fusion", self.geometry_fusion, (None, "additive", "log"))
+        check_choice("geometry_embedding", self.geometry_embedding, ("linear", "sinusoidal"))
+        check_choice("grid_size_offset", self.grid_size_offset, (1, 0))
+        check_choice("position_embedding", self.position_embedding, ("sinusoidal", "table"))
+        check_choice("finished_beams", self.finished_beams, ("aside", "compete"))
+        check_choice("language_signal_projection", self.language_signal_projection, ("shared", "separate"))
+        if self.geometry_embedding == "sinusoidal" and self.geometry_hidden_size % 8:
+            raise ValueError(
+                "geometry_embedding 'sinusoidal' needs a geometry_hidden_size that is a multiple of 8, not "
+                f"{self.geometry_hidden_size}."
+            )
+        if self.grid_position_embedding and self.hidden_size % 4:
+            raise ValueError(
+                f"grid_position_embedding needs a hidden_size that is a multiple of 4, not {self.hidden_size}."
+            )
+        if self.grid_size is not None:
+            if len(self.grid_size) != 2:
+                raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid, or None.")
+            check_positive(grid_size=min(self.grid_size))
+        self.check_language_model()
+
+    def check_language_model(self) -> None:
+        language_model: Any = self.language_model_config
+        if language_model is None:
+            if self.pretrained_language_model:
+                raise ValueError("pretrained_language_model is of no use without adaptive_attention; leave it out.")
+            return
+        for name in ("vocab_size", "hidden_size", "pad_token_id"):
+            own, other = getattr(self, name), getattr(language_model, name)
+            if own != other:
+                raise ValueError(
+                    f"{name} is {own}, but that of the language model is {other}; a captioner and its language model "
+                    "have one vocabulary and one size."
+                )
+
+
+def read_language_model(name: str | PathLike) -> dict:
+    """Returns `config.json` of a trained language model in a folder or on the Hub.
+
+    Raises:
+        ConfigurationError: there is no such model.
+    """
+    fault = None
+    try:
+        fields, _ = PreTrainedConfig.get_config_dict(name)
+        if fields.get("model_type") != RSTNetLanguageModelConfig.model_type:
+            fault = f"it holds a model of type {fields.get('model_type')!r}"
+    except (OSError, ValueError) as error:
+        fault = str(error).strip().splitlines()[0].rstrip(".:")
+    if fault is not None:
+        raise ConfigurationError(
+            f"pretrained_language_model is {str(name)!r}, which cannot be used ({fault}); give the folder of an "
+            "RSTNetLanguageModel, or its name on the Hub."
+        )
+    return {**fields, "pretrained_text_encoder": None}
+
+
+__all__ = ["RSTNetConfig"]

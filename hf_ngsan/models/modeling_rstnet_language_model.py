@@ -1,0 +1,423 @@
+"""RSTNet's language model: what the words so far say of the next one (Zhang et al. 2021, section 3.2)."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import AutoModel
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import MultiHeadAttention
+from .configuration_hub import HubModelMixin
+from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .positions import WordPositions, current_mask
+from .transformer import FeedForward, TransformerLayer, TransformerPreTrainedModel, token_positions, with_attention
+
+
+@dataclass
+class RSTNetLanguageModelOutput(ModelOutput):
+    """Predictions of the next word, and the language signal.
+
+    Args:
+        loss (`torch.FloatTensor`, *optional*): cross-entropy per word, given labels.
+        logits (`torch.FloatTensor` of shape `(batch_size, length, vocab_size)`).
+        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): the language signal s_t.
+        past_key_values (`Cache`, *optional*).
+        hidden_states, attentions (`tuple`, *optional*): of the masked self-attention.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
+    past_key_values: Cache | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+class ResidualNorm(nn.Module):
+    """LayerNorm(x + sublayer), or in the authors' release LayerNorm(x + LayerNorm(x' + sublayer)).
+
+    The release's form has zeros where the tokens are padding.
+
+    Args:
+        config (`PreTrainedConfig`): gives `hidden_size`, `residual_dropout` and `double_residual`.
+    """
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.dropout = nn.Dropout(config.residual_dropout)
+        self.norm = nn.LayerNorm(config.hidden_size)
+        self.outer_norm = nn.LayerNorm(config.hidden_size) if config.double_residual else None
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attended: torch.Tensor,
+        token_mask: torch.Tensor | None = None,
+        inner: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): x.
+            attended (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): what the sublayer gave.
+            token_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real token.
+            inner (`torch.FloatTensor`, *optional*): x' where it is not x.
+        """
+        if self.outer_norm is None:
+            return self.norm(hidden_states + self.dropout(attended))
+        states = self.norm((hidden_states if inner is None else inner) + self.dropout(attended))
+        states = self.outer_norm(hidden_states + self.dropout(states))
+        return states if token_mask is None else states * token_mask[..., None].to(states.dtype)
+
+
+class MaskedFeedForward(nn.Module):
+    """Feed-forward block with residual connection and normalization; in the release's form, zeros at padding."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.feed_forward = FeedForward(config)
+        self.norm = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+        self.zeros_at_padding = config.double_residual
+
+    def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
+        states = self.norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+        if token_mask is None or not self.zeros_at_padding:
+            return states
+        return states * token_mask[..., None].to(states.dtype)
+
+
+class RSTNetLanguageLayer(TransformerLayer):
+    """The masked attention module: causal self-attention and feed-forward."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__()
+        self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
+        self.self_attn_norm = ResidualNorm(config)
+        self.feed_forward = MaskedFeedForward(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
+        )
+        return self.feed_forward(self.self_attn_norm(hidden_states, attended, token_mask), token_mask)
+
+
+class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
+    r"""Predicts the next word of a caption from the words before it, without an image.
+
+    Args:
+        config ([`RSTNetLanguageModelConfig`]).
+        first_layer (`int`): index of its first layer in a cache that it shares with a captioner.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import RSTNetLanguageModel, RSTNetLanguageModelConfig
+
+    >>> encoder = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> sizes = {"vocab_size": 100, "hidden_size": 32, "num_attention_heads": 4}
+    >>> model = RSTNetLanguageModel(RSTNetLanguageModelConfig(text_encoder_config=encoder, **sizes)).eval()
+    >>> model(input_ids=torch.tensor([[1, 5, 6]])).logits.shape
+    torch.Size([1, 3, 100])
+
+    ```
+    """
+
+    config: RSTNetLanguageModelConfig
+    word_pieces: torch.Tensor | None
+    main_input_name = "input_ids"
+    input_modalities = ["text"]
+    _no_split_modules = ["RSTNetLanguageLayer"]
+    _can_record_outputs = {
+        "hidden_states": RSTNetLanguageLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):
+        super().__init__(config)
+        encoder: Any = config.text_encoder_config
+        self.text_encoder = make_text_encoder(encoder)
+        for module in self.text_encoder.modules():  # it shares a cache
+            if isinstance(getattr(module, "layer_idx", None), int):
+                module.layer_idx += first_layer  # type: ignore[operator, assignment]
+        reads_pieces = config.language_tokenization == "word_pieces"
+        self.register_buffer("word_pieces", own_pieces(config) if reads_pieces else None)
+        self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
+        self.positions = WordPositions(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layer = RSTNetLanguageLayer(config, first_layer + config.cached_text_layers)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.last_layer = first_layer + config.cached_text_layers
+        self.gradient_checkpointing = False
+        self.post_init()
+        if config.pretrained_text_encoder and self.device.type != "meta":
+            self.load_pretrained_text_encoder()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, WordPositions):
+            module.initialize()
+        elif isinstance(module, RSTNetLanguageModel) and module.word_pieces is not None:
+            init.copy_(module.word_pieces, own_pieces(module.config))
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.text_encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.text_encoder.set_input_embeddings(value)
+
+    def load_pretrained_text_encoder(self) -> None:
+        """Loads the text encoder's weights from the folder or Hub repository that the configuration names.
+
+        Raises:
+            ValueError: weights are missing there, or have another shape.
+        """
+        source: Any = self.config.pretrained_text_encoder
+        encoder: Any = type(self.text_encoder)
+        found: Any = encoder.from_pretrained(
+            source,
+            config=self.text_encoder.config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **without_pooling(encoder),
+        )
+        loaded, report = found
+        faults = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+        if faults:
+            raise ValueError(
+                f"{source} lacks {len(faults)} weights of the text encoder, or has other shapes of them, {min(faults)} "
+                "among them; give the folder or the name of a model with this text_encoder_config."
+            )
+        self.text_encoder.load_state_dict(loaded.state_dict())
+
+    def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
+        """Sets which pieces of the text encoder's vocabulary each word of the captions consists of.
+
+        Args:
+            words: the captions' vocabulary in the order of its ids; special tokens as the text encoder writes them.
+            pieces_of: from a word to the ids of its pieces, at least one.
+
+        Raises:
+            ValueError: another number of words than the model's `vocab_size`, a word without pieces, a piece beyond
+                the text encoder's vocabulary, or a model that reads caption ids.
+        """
+        if self.word_pieces is None:
+            raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")
+        if len(words) != self.config.vocab_size:
+            raise ValueError(f"There are {len(words)} words, but the model's vocab_size is {self.config.vocab_size}.")
+        pieces = [list(pieces_of(word)) for word in words]
+        embeddings: Any = self.get_input_embeddings()
+        largest = embeddings.num_embeddings
+        for word, ids in zip(words, pieces, strict=True):
+            if not ids or not all(0 <= piece < largest for piece in ids):
+                raise ValueError(f"The word {word!r} has the pieces {ids}; it needs one or more below {largest}.")
+        self.config.max_word_pieces = max(map(len, pieces))
+        table = torch.full((len(words), self.config.max_word_pieces), -1)
+        for row, ids in zip(table, pieces, strict=True):
+            row[: len(ids)] = torch.tensor(ids)
+        self.word_pieces = table.to(self.device)
+
+    def resize_vocabulary(self, vocab_size: int) -> None:
+        """Makes room for another number of words; new ones are aligned as those of a new model are.
+
+        Raises:
+            ValueError: the text encoder, which reads caption ids, has fewer embeddings.
+        """
+        encoder: Any = self.config.text_encoder_config
+        if self.word_pieces is None and vocab_size > encoder.vocab_size:
+            raise ValueError(
+                f"The language model reads caption ids, and its text encoder has {encoder.vocab_size} embeddings: the "
+                f"vocabulary cannot grow to {vocab_size} words."
+            )
+        self.lm_head = self._get_resized_lm_head(self.lm_head, vocab_size)
+        self.config.vocab_size = vocab_size
+        if self.word_pieces is not None:
+            pieces = own_pieces(self.config).to(self.word_pieces.device)
+            kept = min(vocab_size, len(self.word_pieces))
+            pieces[:kept] = self.word_pieces[:kept]
+            self.word_pieces = pieces
+
+    def word_embeddings(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns what the text encoder is given for words `(batch_size, length)`."""
+        if self.word_pieces is None:
+            return {"input_ids": input_ids}
+        pieces = self.word_pieces[input_ids]
+        real = pieces >= 0
+        embeddings = self.get_input_embeddings()(pieces.clamp(min=0)) * real[..., None]
+        return {"inputs_embeds": embeddings.sum(-2) / real.sum(-1, keepdim=True).to(embeddings.dtype)}
+
+    @merge_with_config_defaults
+    @can_return_tuple
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        labels: torch.Tensor | None = None,
+        with_logits: bool = True,
+        **kwargs: Any,
+    ) -> RSTNetLanguageModelOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
+                token first; made from `labels` if absent.
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
+                either side.
+            position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
+            past_key_values (`Cache`, *optional*).
+            use_cache (`bool`, *optional*).
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token and
+                without a start token; -100 at padding.
+            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions, for a captioner, which takes
+                the language signal alone.
+
+        Raises:
+            ValueError: there are neither words nor labels.
+        """
+        if input_ids is None:
+            if labels is None:
+                raise ValueError("The language model needs input_ids or labels; neither was given.")
+            input_ids = shift_behind_start(labels, self.config.bos_token_id, self.config.pad_token_id)
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        length = input_ids.shape[1]
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache()
+        shared = past_key_values
+        if shared is not None and not isinstance(shared, EncoderDecoderCache):
+            shared = EncoderDecoderCache(shared, DynamicCache())
+        cache: Any = None if shared is None else shared.self_attention_cache
+        if cache is not None:
+            add_cache_layers(cache, self.last_layer + 1)
+        if position_ids is None:
+            if attention_mask is not None and attention_mask.ndim == 2:
+                position_ids = token_positions(attention_mask)[:, -length:]
+            else:
+                past_length = 0 if cache is None else cache.get_seq_length()
+                position_ids = torch.arange(length, device=input_ids.device)[None] + past_length
+        words = self.word_embeddings(input_ids)
+        # Before the text encoder fills the cache, whose length the mask depends on.
+        causal_mask = create_causal_mask(
+            config=with_attention(self.config, kwargs.get("attn_implementation")),
+            inputs_embeds=input_ids[..., None].expand(-1, -1, self.config.hidden_size).to(self.lm_head.weight.dtype),
+            attention_mask=attention_mask,
+            past_key_values=cache,
+        )
+        token_mask = current_mask(attention_mask, length)
+        encoded = self.encode(words, attention_mask, position_ids, cache)
+        hidden_states = self.projection(encoded)
+        hidden_states = hidden_states + self.positions(position_ids, attention_mask, hidden_states.dtype)
+        signal = self.layer(
+            self.dropout(hidden_states),
+            attention_mask=causal_mask,
+            token_mask=token_mask,
+            past_key_values=shared,
+            **kwargs,
+        )
+        logits = self.lm_head(signal) if with_logits or labels is not None else None
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits=logits,
+                labels=None,
+                shift_labels=labels.contiguous(),
+                vocab_size=self.config.vocab_size,
+                num_items_in_batch=num_items_in_batch,
+            )
+        return RSTNetLanguageModelOutput(
+            loss=loss,
+            logits=logits,
+            last_hidden_state=signal,
+            past_key_values=past_key_values if use_cache else None,
+        )
+
+    def encode(
+        self,
+        words: dict[str, torch.Tensor],
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        cache: Cache | None,
+    ) -> torch.Tensor:
+        """Runs the text encoder; returns its last states `(batch_size, length, size)`."""
+        if self.config.language_attention == "bidirectional":
+            return self.text_encoder(**words).last_hidden_state  # as the release: padding included, from position 0
+        embeddings: Any = getattr(self.text_encoder, "embeddings", None)
+        padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+        first = 0 if padding is None else padding + 1  # RoBERTa counts from there
+        length = next(iter(words.values())).shape[1]
+        return self.text_encoder(
+            **words,
+            attention_mask=attention_mask,
+            position_ids=(position_ids + first).expand(next(iter(words.values())).shape[0], length),
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+
+
+def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
+    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
+    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
+
+
+def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
+    """Returns the alignment `(vocab_size, max_word_pieces)` of a new model: each word is the piece of its id."""
+    encoder: Any = config.text_encoder_config
+    pieces = torch.full((config.vocab_size, config.max_word_pieces), -1)
+    pieces[:, 0] = torch.arange(config.vocab_size).clamp(max=encoder.vocab_size - 1)
+    return pieces
+
+
+def make_text_encoder(config: Any) -> PreTrainedModel:
+    """Builds the text encoder of a configuration, without the pooling layer that some have.
+
+    Raises:
+        ValueError: transformers has no such model, or it needs a package that is missing.
+    """
+    try:
+        model_class: Any = AutoModel._model_mapping[type(config)]
+        return AutoModel.from_config(config, **without_pooling(model_class))
+    except (ImportError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"text_encoder_config of type {config.model_type!r} cannot be used: {str(error).strip().splitlines()[0]}"
+        ) from error
+
+
+def without_pooling(model_class: type) -> dict[str, bool]:
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(model_class).parameters else {}
+
+
+def add_cache_layers(cache: Cache, number: int) -> None:
+    """Gives a cache, made for the layers of a captioner's decoder, as many layers as the language model needs too."""
+    if cache.layer_class_to_replicate is not None:
+        return
+    while len(cache.layers) < number:
+        first: Any = cache.layers[0]
+        options = {"max_cache_len": first.max_cache_len} if hasattr(first, "max_cache_len") else {}
+        cache.layers.append(type(first)(**options))
+
+
+__all__ = ["RSTNetLanguageModel", "RSTNetLanguageModelOutput"]

@@ -1,0 +1,93 @@
+"""Visualness of generated words: how much each looked at the image rather than at the words before it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.modeling_utils import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from .attention_maps import NOT_FOR_THE_ENCODER, evaluation_mode
+
+if TYPE_CHECKING:
+    Model = PreTrainedModel
+else:
+    Model = object
+
+
+class VisualnessMixin(Model):
+    """Gives the visualness of finished captions to a captioner with adaptive attention."""
+
+    model: Any
+
+    def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
+        """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24 of Zhang et al. 2021).
+
+        The decoder runs over the finished captions: at once where the language model is causal, else word by word as
+        when it generated them, so that these are the values of the decoding steps themselves, whether greedy, sampled
+        or of beams.
+
+        Args:
+            inputs: what the processor made of B images; its prefixes and labels are ignored.
+            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
+                C captions an image, those of one image next to each other.
+
+        Returns:
+            `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` that of the word `sequences[i, t]`, in [0, 1];
+            0 at the start token, and where there is no word.
+
+        Raises:
+            ValueError: the captioner has no adaptive attention.
+        """
+        if not self.config.adaptive_attention:
+            raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
+        visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
+        sequences = sequences.to(self.device)
+        words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
+        mask = (words != self.config.pad_token_id).long()
+        with evaluation_mode(self), torch.inference_mode():
+            if visual.get("pixel_values") is not None:
+                visual = self.model.get_image_features(**visual)
+            encoded = self.model.encoder(**visual).last_hidden_state
+            found, cache = [], None
+            for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
+                end = words.shape[1] if at_once else start + 1
+                outputs = self.model.decoder(
+                    input_ids=words[:, start:end],
+                    attention_mask=mask[:, :end],
+                    encoder_hidden_states=encoded,
+                    encoder_attention_mask=visual.get("attention_mask"),
+                    past_key_values=cache,
+                    use_cache=not at_once,
+                    output_visualness=True,
+                )
+                cache = outputs.past_key_values
+                found.append(outputs.visualness[-1])
+        visualness = torch.cat([torch.zeros_like(found[0][:, :1]), *found], dim=1)
+        return visualness * self.is_word(sequences)
+
+    def word_visualness_pairs(
+        self, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor
+    ) -> list[list[tuple[str, float]]]:
+        """Returns for each sequence its words, without special tokens, with their visualness; see `word_visualness`."""
+        silent = set(tokenizer.all_special_ids)
+        visualness = self.word_visualness(inputs, sequences)
+        return [
+            [
+                (str(tokenizer.convert_ids_to_tokens(token)), value)
+                for token, value in zip(ids, values, strict=True)
+                if token not in silent
+            ]
+            for ids, values in zip(sequences.tolist(), visualness.tolist(), strict=True)
+        ]
+
+    def is_word(self, sequences: torch.Tensor) -> torch.Tensor:
+        """Returns which tokens of sequences are words, or the end of a caption."""
+        ends = torch.tensor(self.config.eos_token_id, device=sequences.device).reshape(-1)
+        after_end = (torch.isin(sequences, ends)[:, 1:].cumsum(-1) > 0)[:, :-1]
+        real = sequences != self.config.pad_token_id
+        real[:, 2:] &= ~after_end
+        return real
+
+
+__all__ = ["VisualnessMixin"]

@@ -1,0 +1,159 @@
+"""Decoding: with a cache and without, the language signal once a token, visualness, beams as released."""
+
+import pytest
+import torch
+
+from hf_ngsan.models.finished_beams import CompetingFinishedBeams
+from tests.models.rstnet.tiny import random_grids, tiny_captioner
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+WORDS = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 5, 11, 12], [1, 10, 4, 9, 6]])
+WAYS = {
+    "greedy": {},
+    "sampling": {"do_sample": True, "num_return_sequences": 2},
+    "beams": {"num_beams": 3},
+    "several of a beam search": {"num_beams": 4, "num_return_sequences": 3},
+    "static cache": {"cache_implementation": "static"},
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("steps", [[1] * 5, [2, 3]], ids=str)
+def test_cached_decoding_is_the_uncached_forward(steps):
+    model, grids = tiny_captioner(), random_grids(3)
+    cache, logits = None, []
+    for words in WORDS.split(steps, dim=1):
+        outputs = model(**grids, decoder_input_ids=words, past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        logits.append(outputs.logits)
+    expected = model(**grids, decoder_input_ids=WORDS, use_cache=False).logits
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_the_language_signal_is_computed_once_a_token(options):
+    model, grids = tiny_captioner(), random_grids(2)
+    lengths = []
+    encoder = model.model.decoder.language_model.text_encoder
+    hook = encoder.register_forward_pre_hook(
+        lambda module, args, kwargs: lengths.append(kwargs["inputs_embeds"].shape[1]), with_kwargs=True
+    )
+    sequences = model.generate(**grids, **options, min_new_tokens=6, max_new_tokens=6)
+    hook.remove()
+    assert sequences.shape[1] == 7
+    assert lengths == [1] * 6
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("options", [{"use_cache": False}, {"cache_implementation": "static"}], ids=str)
+def test_captions_do_not_depend_on_the_cache(num_beams, options):
+    model, grids = tiny_captioner(), random_grids(3)
+    expected = model.generate(**grids, num_beams=num_beams)
+    assert len({tuple(row) for row in expected.tolist()}) > 1, "otherwise the test would see little"
+    assert torch.equal(model.generate(**grids, num_beams=num_beams, **options), expected)
+
+
+def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list[float]:
+    """Of one caption, token by token, from the weights of adaptive attention."""
+    cache, values = None, []
+    for word in words:
+        outputs = model(
+            visual_features=features[None],
+            decoder_input_ids=torch.tensor([[word]]),
+            past_key_values=cache,
+            use_cache=True,
+            output_attentions=True,
+        )
+        cache = outputs.past_key_values
+        weights = outputs.cross_attentions[-1][0, :, 0]
+        assert weights.shape == (4, features.shape[0] + 1)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(4))
+        values.append(1 - weights[:, -1].mean().item())
+    return values
+
+
+@pytest.mark.parametrize("release", [False, True], ids=["paper", "release"])
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_visualness_belongs_to_the_words_that_are_returned(options, release):
+    model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(3)
+    options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to leave out here
+    output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
+    assert output.visualness.shape == output.sequences.shape
+    each = len(output.sequences) // 3
+    for row, (sequence, found) in enumerate(zip(output.sequences.tolist(), output.visualness.tolist(), strict=True)):
+        words = sequence[1:]
+        words = words[: words.index(2) + 1] if 2 in words else words
+        with torch.no_grad():
+            expected = visualness_by_steps(model, grids["visual_features"][row // each], [1, *words[:-1]])
+        assert found[1 : len(words) + 1] == pytest.approx(expected, abs=1e-5)
+        assert found[0] == 0 and not any(found[len(words) + 1 :])
+    assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
+
+
+def test_visualness_in_sdpa_is_that_in_eager_attention():
+    grids, found = random_grids(2), []
+    for implementation in ("sdpa", "eager"):
+        model = tiny_captioner(attn_implementation=implementation)
+        found.append(model.word_visualness(grids, WORDS[:2]))
+    torch.testing.assert_close(found[0], found[1], **CLOSE)
+
+
+def test_visualness_that_cannot_be_is_refused():
+    model, grids = tiny_captioner(), random_grids(1)
+    with pytest.raises(ValueError, match="return_dict_in_generate"):
+        model.generate(**grids, return_visualness=True)
+    plain = tiny_captioner(adaptive_attention=False)
+    with pytest.raises(ValueError, match="adaptive_attention"):
+        plain.generate(**grids, return_visualness=True, return_dict_in_generate=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [3, 7])
+def test_beams_compete_as_released(length):
+    """Against a search in loops: a finished caption is one candidate, of its own probability, at every step."""
+    model, grids = tiny_captioner(release=True, seed=5, output_bias=True), random_grids(3)
+    beams = 4
+    output = model.generate(
+        **grids, num_beams=beams, num_return_sequences=beams, max_new_tokens=length, length_penalty=0.0,
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    finished_early = 0
+    for row in range(3):
+        found = [(0.0, [1])]
+        for _ in range(length):
+            candidates = []
+            for score, words in found:
+                if 2 in words:
+                    candidates.append((score, words))
+                    continue
+                scores = next_word(model, grids["visual_features"][row], words)
+                candidates += [(score + own, [*words, word]) for word, own in enumerate(scores)]
+            found = sorted(candidates, reverse=True)[:beams]
+        own = slice(row * beams, (row + 1) * beams)
+        sequences = [[word for word in words if word != 0] for words in output.sequences[own].tolist()]
+        assert sequences == [words for _, words in found]
+        assert output.sequences_scores[own].tolist() == pytest.approx([score for score, _ in found], abs=1e-4)
+        finished_early += sum(len(words) < 1 + length for _, words in found)
+    assert finished_early, "otherwise the test would see little"
+
+
+def next_word(model, features: torch.Tensor, words: list[int]) -> list[float]:
+    cache = None
+    for word in words:
+        outputs = model(
+            visual_features=features[None],
+            decoder_input_ids=torch.tensor([[word]]),
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = outputs.past_key_values
+    return outputs.logits[0, -1].log_softmax(-1).tolist()
+
+
+def test_only_padding_follows_a_finished_caption():
+    scores = torch.randn(3, 6)
+    rows = torch.tensor([[2, 4, 5], [1, 2, 5], [1, 4, 3]])
+    changed = CompetingFinishedBeams([2, 3], 0)(rows, scores)
+    assert torch.equal(changed[0], scores[0]), "the start token may be the end token"
+    for row in (1, 2):
+        assert changed[row].tolist() == [0.0, *[-float("inf")] * 5]

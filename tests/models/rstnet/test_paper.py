@@ -1,0 +1,185 @@
+"""The equations of Zhang et al. 2021, and the captioner made of them, against loops."""
+
+import math
+
+import pytest
+import torch
+
+from hf_ngsan.models.attention import AdaptiveAttention
+from hf_ngsan.models.geometry import grid_boxes, sinusoidal_geometry
+from hf_ngsan.models.modeling_rstnet import GridGeometry
+from hf_ngsan.models.positions import grid_positions
+from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def relative(first: list[float], second: list[float], offset: float) -> list[float]:
+    """Eq. 1-4 for two cells `x_min, y_min, x_max, y_max`; log 0 is cut at the log of 1e-3."""
+
+    def parts(cell):
+        return (
+            (cell[0] + cell[2]) / 2,
+            (cell[1] + cell[3]) / 2,
+            cell[2] - cell[0] + offset,
+            cell[3] - cell[1] + offset,
+        )
+
+    (cx_i, cy_i, w_i, h_i), (cx_j, cy_j, w_j, h_j) = parts(first), parts(second)
+    return [
+        math.log(max(abs(cx_i - cx_j) / w_i, 1e-3)),
+        math.log(max(abs(cy_i - cy_j) / h_i, 1e-3)),
+        math.log(w_i / w_j),
+        math.log(h_i / h_j),
+    ]
+
+
+def cells(rows: int, columns: int) -> list[list[float]]:
+    return [
+        [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("offset", [1, 0])
+@pytest.mark.parametrize("fusion", ["additive", "log"])
+@pytest.mark.parametrize("embedding", ["linear", "sinusoidal"])
+def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
+    config = tiny_config(grid_size_offset=offset, geometry_fusion=fusion, geometry_embedding=embedding)
+    geometry, grid = GridGeometry(config), cells(2, 3)
+    assert torch.allclose(grid_boxes(2, 3), torch.tensor(grid))
+    found = geometry(grid_boxes(2, 3)[None], torch.zeros(1, 6, 32))[0]
+    weights, bias = geometry.weights.content_proj.weight, geometry.weights.content_proj.bias
+    for i, first in enumerate(grid):
+        for j, second in enumerate(grid):
+            features = torch.tensor(relative(first, second, float(offset)))
+            if embedding == "linear":
+                embedded = geometry.embedding.projection(features).relu()
+            else:
+                embedded = torch.cat([(100 * features).sin(), (100 * features).cos()])
+            for head in range(4):
+                weight = max(float(weights[head] @ embedded + bias[head]), 0.0)
+                if fusion == "log":
+                    assert math.exp(found[head, i, j].item()) == pytest.approx(max(weight, 1e-6), abs=1e-4)
+                else:
+                    assert found[head, i, j].item() == pytest.approx(weight, abs=1e-4)
+
+
+def test_sinusoids_of_geometry_have_wavelengths_up_to_1000():
+    found = sinusoidal_geometry(grid_boxes(1, 2)[None], 16, 1.0)[0, 0, 1]
+    features = relative(*cells(1, 2), 1.0)
+    angles = [100 * feature / 1000 ** (step / 2) for feature in features for step in range(2)]
+    expected = [*map(math.sin, angles), *map(math.cos, angles)]
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_codes_of_a_grid_tell_rows_then_columns():
+    found, half = grid_positions(2, 3, 16), 8
+    for cell in range(6):
+        places = [(cell // 3 + 1) / 2, (cell % 3 + 1) / 3]
+        expected = []
+        for place in places:
+            for channel in range(half):
+                angle = 2 * math.pi * place / 10000 ** (2 * (channel // 2) / half)
+                expected.append(math.cos(angle) if channel % 2 else math.sin(angle))
+        assert found[cell].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal: torch.Tensor):
+    """Eq. 17-24 for one word: output, weights `(heads, tokens + 1)` and visualness."""
+    size, outputs, maps = module.head_dim, [], []
+    keys, values = [module.k_proj(token) for token in tokens], [module.v_proj(token) for token in tokens]
+    if module.signal_proj is None:
+        keys.append(module.k_proj(signal))
+        values.append(module.v_proj(signal))
+    else:
+        keys.append(module.signal_proj(signal))
+        values.append(module.signal_proj(signal))
+    for head in range(module.config.num_attention_heads):
+        own = slice(head * size, (head + 1) * size)
+        scores = [math.exp((module.q_proj(query)[own] @ key[own]).item() / math.sqrt(size)) for key in keys]
+        weights = [score / sum(scores) for score in scores]
+        outputs.append(sum(weight * value[own] for weight, value in zip(weights, values, strict=True)))
+        maps.append(weights)
+    visualness = 1 - sum(weights[-1] for weights in maps) / len(maps)
+    return module.out_proj(torch.cat(outputs)), maps, visualness
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("projection", ["shared", "separate"])
+@pytest.mark.parametrize("captions", [1, 2])
+def test_adaptive_attention_is_eq_17_to_24(projection, captions):
+    config = tiny_config(language_signal_projection=projection)
+    config._attn_implementation = "eager"
+    module = AdaptiveAttention(config, 0).eval()
+    query, signal = torch.randn(2 * captions, 3, 32), torch.randn(2 * captions, 3, 32)
+    tokens, mask = torch.randn(2, 4, 32), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    output, weights, visualness = module(query, tokens, signal, token_mask=mask)
+    for row in range(2 * captions):
+        real = int(mask[row // captions].sum())
+        for t in range(3):
+            expected = adaptive_by_loops(module, query[row, t], tokens[row // captions, :real], signal[row, t])
+            torch.testing.assert_close(output[row, t], expected[0], **CLOSE)
+            kept = torch.cat([weights[row, :, t, :real], weights[row, :, t, -1:]], dim=-1)
+            torch.testing.assert_close(kept, torch.tensor(expected[1]), **CLOSE)
+            assert weights[row, :, t, real:-1].abs().sum() == 0
+            assert visualness[row, t].item() == pytest.approx(expected[2], abs=1e-5)
+
+
+def attend(module, query, keys, values, bias=None):
+    """One query over its keys; `bias` is `(heads, keys)`."""
+    size, outputs = module.head_dim, []
+    for head in range(module.config.num_attention_heads):
+        own = slice(head * size, (head + 1) * size)
+        scores = torch.stack([module.q_proj(query)[own] @ module.k_proj(key)[own] for key in keys]) / math.sqrt(size)
+        weights = (scores if bias is None else scores + bias[head]).softmax(0)
+        outputs.append(sum(weight * module.v_proj(value)[own] for weight, value in zip(weights, values, strict=True)))
+    return module.out_proj(torch.cat(outputs))
+
+
+def feed(block, states):
+    inner = block.feed_forward
+    return block.norm(states + inner.down(inner.up(states).relu()))
+
+
+def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.Tensor:
+    """Logits `(length, vocab_size)` of the paper's model, one layer, cell and word at a time."""
+    encoder, decoder = model.model.encoder, model.model.decoder
+    states = [encoder.input_proj(cell).relu() for cell in features]
+    side = math.isqrt(len(states))
+    bias = encoder.geometry(grid_boxes(side, side)[None], features[None])[0]
+    for layer in encoder.layers:
+        attended = [attend(layer.self_attn, state, states, states, bias[:, i]) for i, state in enumerate(states)]
+        normed = [layer.self_attn_norm.norm(state + new) for state, new in zip(states, attended, strict=True)]
+        states = [feed(layer.feed_forward, state) for state in normed]
+    signals = decoder.language_model(torch.tensor([words])).last_hidden_state[0]
+    steps = 10000 ** (torch.arange(0, 32, 2) / 32)
+    hidden = [
+        decoder.embed_tokens.weight[word] + torch.cat([(t / steps).sin(), (t / steps).cos()])
+        for t, word in enumerate(words)
+    ]
+    for layer in decoder.layers:
+        new = []
+        for t, state in enumerate(hidden):
+            attended = attend(layer.self_attn, state, hidden[: t + 1], hidden[: t + 1])
+            state = layer.self_attn_norm.norm(state + attended)
+            if layer.is_adaptive:
+                attended = adaptive_by_loops(layer.encoder_attn, state, torch.stack(states), signals[t])[0]
+            else:
+                attended = attend(layer.encoder_attn, state, states, states)
+            new.append(feed(layer.feed_forward, layer.encoder_attn_norm.norm(state + attended)))
+        hidden = new
+    return torch.stack([model.lm_head(state) for state in hidden])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_captioner_is_its_equations(implementation):
+    model, grids = tiny_captioner(attn_implementation=implementation), random_grids(2)
+    words = torch.tensor([[1, 5, 6, 7], [1, 8, 5, 11]])
+    found = model(**grids, decoder_input_ids=words).logits
+    for row in range(2):
+        expected = caption_by_loops(model, grids["visual_features"][row], words[row].tolist())
+        torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,105 @@
+"""The audit holds of every captioner, tells the leak of RSTNet as released, and finds leaks that are put in."""
+
+import pytest
+import torch
+
+from hf_ngsan.cli import main
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from hf_ngsan.tasks.leak_audit import audit_captioner
+from tests.models import tiny
+from tests.models.ngsan.variants import REPRESENTATIVES
+from tests.models.rstnet import tiny as rstnet
+from tests.models.spatial_captioner import tiny as spatial_captioner
+
+CONTRACTS = {
+    "later words",
+    "padded words",
+    "padded visual tokens",
+    "other images of the batch",
+    "order of regions",
+    "step by step",
+}
+CAPTIONERS = {
+    **{f"ngsan {name}": (tiny.tiny_captioner, fields) for name, fields in REPRESENTATIVES.items()},
+    "spatial_captioner": (spatial_captioner.tiny_captioner, {}),
+    "spatial_captioner by boxes": (
+        spatial_captioner.tiny_captioner,
+        {"position_embedding": "boxes", "attention_temperature": "head_dim"},
+    ),
+    "rstnet": (rstnet.tiny_captioner, {}),
+    "rstnet base": (rstnet.tiny_captioner, {"geometry_fusion": None, "adaptive_attention": False}),
+    "rstnet on a grid": (rstnet.tiny_captioner, {"grid_size": [2, 4], "grid_position_embedding": True}),
+    "rstnet as released, but causal": (
+        rstnet.tiny_captioner,
+        {"release": True, "language_attention": "causal", "language_tokenization": "word_pieces"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_no_captioner_leaks(name):
+    make, fields = CAPTIONERS[name]
+    found = {finding.name: finding for finding in audit_captioner(make(**fields))}
+    assert found.keys() == CONTRACTS
+    for finding in found.values():
+        assert finding.holds, str(finding)
+    a_grid = name in ("spatial_captioner", "rstnet on a grid", "rstnet as released, but causal")
+    assert (found["order of regions"].change is None) == a_grid
+
+
+def test_the_release_leaks_in_words_and_numbers():
+    found = {finding.name: finding for finding in audit_captioner(rstnet.tiny_captioner(release=True))}
+    leaks = {name for name, finding in found.items() if not finding.holds}
+    assert leaks == {"later words", "padded words", "step by step"}
+    for name in leaks:
+        assert found[name].change > 1e-3
+        assert "bidirectional" in str(found[name]) and f"{found[name].change:.1e}" in str(found[name])
+
+
+def spoil_words(model):
+    """Adds the embedding of the last word to every word."""
+    decoder = model.model.decoder
+    decoder.embed_tokens.register_forward_hook(lambda module, inputs, output: output + 0.1 * output[:, -1:])
+
+
+def spoil_batch(model):
+    model.model.encoder.register_forward_hook(lambda module, inputs, output: add(output, output[0].mean((0, 1))))
+
+
+def spoil_order(model):
+    model.model.encoder.register_forward_hook(
+        lambda module, inputs, output: add(output, 0.1 * torch.arange(output[0].shape[1])[:, None])
+    )
+
+
+def add(output, more):
+    output["last_hidden_state"] = output.last_hidden_state + more
+    return output
+
+
+@pytest.mark.parametrize(
+    ("spoil", "contract"),
+    [(spoil_words, "later words"), (spoil_batch, "other images of the batch"), (spoil_order, "order of regions")],
+)
+def test_leaks_are_found(spoil, contract):
+    model = tiny.tiny_captioner()
+    spoil(model)
+    found = {finding.name: finding for finding in audit_captioner(model)}
+    assert not found[contract].holds
+
+
+def test_a_model_in_training_is_audited_as_it_decodes_and_trains_on():
+    model = rstnet.tiny_captioner().train()
+    assert all(finding.holds for finding in audit_captioner(model))
+    assert model.training
+
+
+@pytest.mark.parametrize(("release", "code"), [(False, 0), (True, 1)])
+def test_the_command(release, code, tmp_path, capsys):
+    rstnet.tiny_captioner(release=release).save_pretrained(tmp_path)
+    RSTNetProcessor(tokenizer=tiny.tiny_tokenizer()).save_pretrained(tmp_path)
+    capsys.readouterr()
+    assert main(["audit", "--model", str(tmp_path)]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(CONTRACTS)
+    assert sum(line.startswith("LEAKS") for line in lines) == 3 * code
