@@ -24,6 +24,7 @@ COMMANDS = {
     "audit": "commands.audit",
     "extract": "commands.extract",
     "convert": "commands.convert",
+    "inspect": "commands.inspect",
     "attach-vision": "commands.attach_vision",
     "references": "commands.references",
     "score": "commands.score",

@@ -22,6 +22,11 @@ NORMALIZER = normalizers.Sequence(
 )
 
 
+def words_of(caption: str) -> list[str]:
+    """Returns the words of a caption, lower-cased and without punctuation."""
+    return NORMALIZER.normalize_str(caption).split()
+
+
 def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: int = 64) -> PreTrainedTokenizerFast:
     """Builds a tokenizer whose words are those of the training captions.
 
@@ -46,7 +51,7 @@ def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: 
     for index, caption in enumerate(captions):
         if not isinstance(caption, str):
             raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")
-        counts.update(NORMALIZER.normalize_str(caption).split())
+        counts.update(words_of(caption))
     words = sorted(
         (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
     )

@@ -9,7 +9,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention
-    from .figures import plot_caption, plot_words
+    from .figures import plot_caption, plot_regions, plot_words
     from .geometry import geometric_weights, plot_geometric_weights
     from .heatmaps import plot_word_maps
     from .plots import MissingPlotsError, check_matplotlib, save_figure
@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "attention": ["WordAttention", "word_attention"],
-        "figures": ["plot_caption", "plot_words"],
+        "figures": ["plot_caption", "plot_regions", "plot_words"],
         "geometry": ["geometric_weights", "plot_geometric_weights"],
         "heatmaps": ["plot_word_maps"],
         "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],

@@ -98,6 +98,34 @@ def plot_words(image: Image | np.ndarray, boxes: ArrayLike, attention: WordAtten
     return figure
 
 
+def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
+    """Draws an image with its numbered boxes, and its captions below.
+
+    Args:
+        image: a `PIL.Image.Image` or an array `(H, W, 3)`.
+        boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
+        captions: any number.
+
+    Raises:
+        ValueError: boxes of another shape.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    boxes = np.asarray(boxes, dtype=np.float64)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    height, width = np.asarray(image).shape[:2]
+    figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
+    picture = figure.subplots()
+    show_image(picture, image)
+    pixels = to_pixels(boxes, image)
+    for box in pixels:
+        draw_box(picture, box, ACCENT)
+    draw_labels(picture, pixels, [str(number) for number in range(len(boxes))])
+    # the text of a file, in which $ is no formula
+    picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
+    return figure
+
+
 def check_boxes(boxes: ArrayLike, attention: WordAttention, names: Sequence[str] | None = None) -> np.ndarray:
     """Returns the boxes as an array; a ValueError says if there are not as many weights and names."""
     boxes = np.asarray(boxes, dtype=np.float64)

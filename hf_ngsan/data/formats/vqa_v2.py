@@ -25,6 +25,7 @@ class Questions:
     Args:
         paths: of the files, of questions or of answers.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
+        alone: whether a file of answers is looked at without its questions.
 
     Attributes:
         rows: `question_id`, `image_id`, `question` and, where there are files of answers, `answers` and
@@ -35,7 +36,7 @@ class Questions:
             answer no question.
     """
 
-    def __init__(self, paths: Sequence[Path], skipped: list[dict] | None) -> None:
+    def __init__(self, paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> None:
         self.skipped = skipped
         documents = [(path, read_document(path)) for path in paths]
         for path, document in documents:
@@ -44,6 +45,8 @@ class Questions:
         of_answers = [(path, document) for path, document in documents if not is_questions(document)]
         questions = dict(self.read_all(documents, "questions", read_question))
         answers = dict(self.read_all(of_answers, "annotations", read_answers))
+        if alone and not questions:
+            questions = {number: dict(one) for number, one in answers.items()}
         if not questions:
             raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
         self.has_answers = bool(of_answers)

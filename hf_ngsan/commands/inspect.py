@@ -1,0 +1,167 @@
+"""The command `hf-ngsan inspect`: what a file or folder is, and the first thing that is wrong with it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.formats.registry import FORMATS
+from .arguments import check_output_file, user_path, whole_number
+
+if TYPE_CHECKING:
+    from ..data.inspection import Findings
+
+SUMMARY = "Say what a file or folder is: data, features, annotations, a model or a training run."
+EPILOG = """examples:
+  hf-ngsan inspect trainval_36.tsv
+  hf-ngsan inspect features --figure regions.png --images photos
+  hf-ngsan inspect runs/scenes
+
+All of the data are read, so that the first problem is found."""
+BLANK_SIDE = 400
+"""Of the image that is drawn where there is none, in pixels."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder")
+    parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
+    parser.add_argument(
+        "--figure", type=user_path, metavar="FILE", help="draw the boxes of an image, with its captions"
+    )
+    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="of the image to draw (the first)")
+    parser.add_argument(
+        "--images", type=user_path, metavar="DIR", help="folder of the images, for --figure, where the data have none"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    path = Path(options.path)
+    if options.figure:
+        from ..visualization import check_matplotlib
+
+        check_matplotlib()
+        check_output_file(options.figure, "--figure")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; name a file or folder.")
+    if (path / "history.jsonl").is_file() or (path / "recipe.yaml").is_file():
+        tell(path, "training run", lines_of_run(path))
+        return
+    if (path / "config.json").is_file():
+        tell(path, "model", lines_of_model(path))
+        return
+    from ..data.inspection import inspect_data
+
+    findings = inspect_data(path, options.source_format, options.image_id)
+    tell(path, findings.kind + made_by(path), findings.lines())
+    if options.figure:
+        draw(findings, options)
+
+
+def tell(path: Path, kind: str, lines: list[str]) -> None:
+    print(f"{path}: {kind}")
+    for line in lines:
+        print(f"  {line}")
+
+
+def made_by(path: Path) -> str:
+    """Returns how the features of a folder were made, as far as it says so."""
+    for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
+        try:
+            value = json.loads((path / name).read_text(encoding="utf-8"))[key]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            continue
+        return f", {words} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+    return ""
+
+
+def lines_of_model(path: Path) -> list[str]:
+    """Returns what a model is; its weights are counted, not loaded."""
+    from ..loading import ModelFolderError, read_config_file
+
+    config = read_config_file(str(path))
+    lines = [f"type: {config.get('model_type')} ({', '.join(config.get('architectures') or ['no architecture'])})"]
+    for field, words in (("visual_feature_size", "feature dimension"), ("vocab_size", "vocabulary")):
+        if config.get(field) is not None:
+            lines.append(f"{words}: {config[field]}")
+    if config.get("vision_config"):
+        lines.append("it has a vision encoder, so it reads images")
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
+    return [*lines, f"weights: {sum(map(count_weights, files)):,} numbers in {len(files)} file{'s'[: len(files) > 1]}"]
+
+
+def count_weights(file: Path) -> int:
+    """Returns the numbers in a file of weights, by its header alone."""
+    import math
+
+    from safetensors import SafetensorError, safe_open
+
+    from ..loading import ModelFolderError
+
+    try:
+        with safe_open(file, framework="np") as weights:
+            return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelFolderError(f"{file} cannot be read ({error}); it may be cut, get it again.") from None
+
+
+def lines_of_run(path: Path) -> list[str]:
+    """Returns how far a training run is, and what its best model is."""
+    lines = []
+    history = read_history(path / "history.jsonl")
+    if history:
+        last = history[-1]
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
+        lines.append(f"{len(history)} epoch{'s'[: len(history) > 1]}; the last: {scores}")
+    else:
+        lines.append("no epoch is finished")
+    for name in ("best", "last"):
+        if (path / name / "config.json").is_file():
+            lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
+    return lines
+
+
+def read_history(file: Path) -> list[dict[str, Any]]:
+    try:
+        entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
+    except (ValueError, RecursionError):
+        entries = [None]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{file} is damaged: a line is no JSON object.")
+    return entries
+
+
+def draw(findings: "Findings", options: argparse.Namespace) -> None:
+    """Writes the figure of the sample."""
+    import numpy as np
+
+    from ..visualization import save_figure
+    from ..visualization.figures import plot_regions
+
+    row = findings.sample
+    if row is None or "visual_boxes" not in row:
+        which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
+        raise ValueError(f"{options.path} has no {which}, so there is nothing to draw.")
+    image = image_of(row, options.images)
+    if image is None:
+        width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
+        image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
+    save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), options.figure)
+    print(f"{options.figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes")
+
+
+def image_of(row: dict[str, Any], folder: str | None) -> Any:
+    """Returns the image of a row, from the row or from the file whose name ends in its id; None without."""
+    from ..data.inspection import sample_image
+    from ..extraction.image_list import image_files, number_at_the_end
+    from ..models.images import load_image
+
+    if folder is None:
+        return sample_image(row)
+    for name in image_files(Path(folder)):
+        if number_at_the_end(name) == row["image_id"]:
+            return load_image(Path(folder) / name)
+    raise FileNotFoundError(f"{folder} has no image whose name ends in {row['image_id']}.")

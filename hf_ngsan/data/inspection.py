@@ -1,0 +1,244 @@
+"""What a file or folder of data holds, counted row by row, and the first thing that is wrong with it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, DatasetDict, Image
+
+from .contract import check_row, with_arrays
+from .errors import DataError, as_data_error
+from .formats.annotations import Annotations, annotation_format, read_document
+from .formats.record import Entry, Source, number_of
+from .formats.registry import open_sources, recognise
+from .formats.rows import Plan, RowMaker
+from .formats.vqa_v2 import Questions, is_answers, is_questions
+from .images.decoding import with_raster_images
+from .saved import open_saved, refuse_changed_shards
+from .vocabulary import words_of
+
+MIN_COUNT = 5
+SAVED = ("dataset_dict.json", "state.json")
+
+
+@dataclass
+class Spread:
+    """The smallest, mean and largest of some numbers."""
+
+    number: int = 0
+    total: int = 0
+    smallest: int = 0
+    largest: int = 0
+
+    def add(self, value: int) -> None:
+        self.smallest = min(self.smallest, value) if self.number else value
+        self.largest = max(self.largest, value)
+        self.number, self.total = self.number + 1, self.total + value
+
+    def __str__(self) -> str:
+        if self.smallest == self.largest:
+            return str(self.smallest)
+        return f"{self.smallest} to {self.largest}, {self.total / self.number:.1f} on average"
+
+
+@dataclass
+class Findings:
+    """What was found in data.
+
+    Attributes:
+        kind: what the data are.
+        wanted: id of the image to keep in `sample`; the first one with boxes if None.
+        num_images: rows, or images of annotations.
+        sample: a row with `image_id` and, as far as it has them, `image`, `visual_boxes`, `captions`, `width`,
+            `height`.
+        num_problems, problem: records that are wrong, and the first of them.
+    """
+
+    kind: str
+    wanted: int | None = None
+    num_images: int = 0
+    columns: list[str] = field(default_factory=list)
+    feature_sizes: Counter = field(default_factory=Counter)
+    regions: Spread = field(default_factory=Spread)
+    boxes: Spread = field(default_factory=Spread)
+    captions: Spread = field(default_factory=Spread)
+    words: Spread = field(default_factory=Spread)
+    counts: dict[str, Counter] = field(default_factory=dict)
+    splits: Counter = field(default_factory=Counter)
+    sample: dict[str, Any] | None = None
+    num_problems: int = 0
+    problem: str = ""
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Counts a row of the contract."""
+        self.num_images += 1
+        split = row.get("split")
+        if split is not None:
+            self.splits[split] += 1
+        if row.get("visual_features") is not None:
+            features = row["visual_features"]
+            self.feature_sizes[features.shape[1]] += 1
+            self.regions.add(len(features))
+        if row.get("visual_boxes") is not None:
+            self.boxes.add(len(row["visual_boxes"]))
+        captions = row.get("captions")
+        if captions is not None:
+            self.captions.add(len(captions))
+            counts = self.counts.setdefault(split or "", Counter())
+            for caption in captions:
+                words = words_of(caption)
+                self.words.add(len(words))
+                counts.update(words)
+        if self.sample is None and self.is_wanted(row):
+            names = ("image_id", "image", "visual_boxes", "captions", "width", "height")
+            self.sample = {name: row[name] for name in names if row.get(name) is not None}
+
+    def is_wanted(self, row: Mapping[str, Any]) -> bool:
+        if self.wanted is not None:
+            return row.get("image_id") == self.wanted
+        return row.get("visual_boxes") is not None or row.get("image") is not None
+
+    def add_problem(self, error: Exception | str) -> None:
+        """Counts a record that is wrong."""
+        self.problem = self.problem or str(error)
+        self.num_problems += 1
+
+    def vocabulary(self) -> tuple[int, str]:
+        """Returns how many words are seen `MIN_COUNT` times in training captions, or in all, and in which."""
+        split = "train" if "train" in self.counts else None
+        counts = self.counts["train"] if split else sum(self.counts.values(), Counter())
+        return sum(count >= MIN_COUNT for count in counts.values()), "training captions" if split else "captions"
+
+    def lines(self) -> list[str]:
+        """Returns what was found, for people."""
+        lines = [f"{self.num_images} images" if "question" not in self.columns else f"{self.num_images} questions"]
+        if self.columns:
+            lines.append(f"columns: {', '.join(self.columns)}")
+        if self.splits:
+            lines.append("splits: " + ", ".join(f"{name} {number}" for name, number in self.splits.items()))
+        if self.feature_sizes:
+            lines.append(f"feature dimension: {', '.join(map(str, self.feature_sizes))}")
+            lines.append(f"regions, cells or frames an image: {self.regions}")
+        if self.boxes.number:
+            lines.append(f"boxes an image: {self.boxes}")
+        if self.captions.number:
+            number, where = self.vocabulary()
+            lines += [f"captions an image: {self.captions}", f"words a caption: {self.words}"]
+            lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
+        if self.num_problems:
+            more = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
+            lines.append(f"first problem{more}: {self.problem}")
+        else:
+            lines.append("no problem found")
+        return lines
+
+
+def is_saved(path: Path) -> bool:
+    """Returns whether a folder is one that `save_to_disk` of the datasets library wrote."""
+    return any((path / name).is_file() for name in SAVED)
+
+
+def inspect_data(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
+    """Reads all of a saved dataset, of feature files or of an annotation file, and counts what is there.
+
+    Args:
+        path: a file or folder.
+        source_format: of features; recognised if None.
+        wanted: id of the image that is to be the sample.
+
+    Raises:
+        DataError: it is none of these, or cannot be opened.
+    """
+    if source_format is None and path.is_dir() and is_saved(path):
+        return inspect_saved(path, wanted)
+    if path.suffix.lower() == ".json" and path.is_file():
+        with as_data_error():
+            return inspect_annotations(path)
+    return inspect_features(path, source_format, wanted)
+
+
+def inspect_saved(path: Path, wanted: int | None = None) -> Findings:
+    """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
+    saved = open_saved(path)
+    parts = dict(saved) if isinstance(saved, DatasetDict) else {None: saved}
+    findings = Findings("saved dataset", wanted)
+    try:
+        refuse_changed_shards(path)
+    except DataError as error:
+        findings.add_problem(error)
+    for split, part in parts.items():
+        findings.columns = part.column_names
+        for place, row in enumerate(saved_rows(part)):
+            where = f"{path}{f', split {split}' if split else ''}, row {place}"
+            try:
+                checked = check_row(row, where=where) if "visual_features" in row else dict(row)
+                findings.add_row({"split": split, **checked})
+            except DataError as error:
+                findings.add_problem(error)
+    return findings
+
+
+def saved_rows(part: Dataset) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a dataset, images undecoded."""
+    for name, kind in part.features.items():
+        if isinstance(kind, Image):
+            part = part.cast_column(name, Image(decode=False))
+    for batch in with_arrays(part).iter(batch_size=64):
+        for place in range(len(next(iter(batch.values())))):
+            yield {name: values[place] for name, values in batch.items()}
+
+
+def inspect_annotations(path: Path) -> Findings:
+    """Reads an annotation file; broken records are problems."""
+    document = read_document(path)
+    skipped: list[dict] = []
+    if is_questions(document) or is_answers(document):
+        findings = Findings("questions or answers of VQA v2", columns=["question"])
+        findings.num_images = len(Questions([path], skipped, alone=True).rows)
+    else:
+        findings = Findings(f"annotations in the format {annotation_format(document, path).name}")
+        for image in Annotations([path], skipped).images:
+            findings.add_row({"captions": image.captions, "split": image.split})
+    for entry in skipped:
+        findings.add_problem(entry["reason"])
+    return findings
+
+
+def inspect_features(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
+    """Reads feature files as a conversion would; broken records are problems."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist.")
+    name = source_format or recognise(path).name
+    findings = Findings(f"features in the format {name}", wanted)
+    maker = RowMaker(Plan("", [], "float32"), Annotations([], None), None, None, None)
+    seen: set[int | str] = set()
+    for source in open_sources(path, name):
+        for entry in source.entries():
+            try:
+                findings.add_row(row_of(source, entry, maker, seen))
+            except DataError as error:
+                findings.add_problem(error)
+        source.close()
+    return findings
+
+
+def row_of(source: Source, entry: Entry, maker: RowMaker, seen: set[int | str]) -> dict[str, Any]:
+    name, record = entry.read()
+    number = number_of(name) if source.is_numbered else None
+    key = name if number is None else number
+    if key in seen:
+        raise DataError(f"{entry.where}: image {key} is there twice; image ids must be unique.")
+    row = maker.make_row(number or 0, name, source.is_numbered, record, entry.where)
+    seen.add(key)
+    del row["captions"], row["split"]
+    return {**row, "visual_features": np.asarray(row["visual_features"])}
+
+
+def sample_image(row: dict[str, Any]) -> Any:
+    """Returns the image of a sample row, decoded, or None."""
+    if "image" not in row:
+        return None
+    return with_raster_images(Dataset.from_dict({"image": [row["image"]]}).cast_column("image", Image()))[0]["image"]

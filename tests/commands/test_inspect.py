@@ -1,0 +1,115 @@
+"""`hf-ngsan inspect` says what files and folders hold."""
+
+import json
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict
+from PIL import Image
+
+from hf_ngsan.data import caption_features
+from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.inspection import inspect_data
+from tests.commands.running import fails, prints
+from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
+from tests.data.formats.test_annotations import image_of, write_karpathy
+from tests.data.test_annotation_tables import answer, question, write_vqa
+
+
+def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
+    lines = [tsv_line(7), tsv_line(12, image_w=0), tsv_line(391895), tsv_line(7)]
+    path = write_tsv(tmp_path / "regions.tsv", lines)
+    findings = inspect_data(path)
+    assert (findings.num_images, findings.num_problems, dict(findings.feature_sizes)) == (2, 2, {6: 2})
+    assert (findings.regions.smallest, findings.regions.largest) == (REGIONS[391895], REGIONS[7])
+    assert findings.boxes == findings.regions and findings.captions.number == 0
+    assert "line 2" in findings.problem and "image_w" in findings.problem
+    text = prints(capsys, "inspect", path)
+    assert "bottom-up-tsv" in text and findings.problem in text and "2 in all" in text
+
+
+@pytest.mark.parametrize(("make", "name"), [(write_pth, "grid-pth"), (write_vatex, "vatex")])
+def test_folders_of_features(make, name, tmp_path, capsys):
+    text = prints(capsys, "inspect", make(tmp_path / "folder"))
+    assert name in text and "feature dimension: 6" in text and "no problem" in text
+
+
+def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
+    sentences = [{"tokens": ["x"], "raw": "A red bus."}] * 5
+    images = [image_of(7, sentences=sentences), image_of(12), image_of(391895, split="dev")]
+    findings = inspect_data(write_karpathy(tmp_path / "split.json", images))
+    assert (findings.num_images, dict(findings.splits), findings.num_problems) == (2, {"train": 2}, 1)
+    assert (findings.captions.smallest, findings.captions.largest) == (2, 5)
+    assert (findings.words.smallest, findings.words.largest) == (1, 4)
+    assert findings.vocabulary() == (3, "training captions")  # a, red, bus
+    assert "dev" in findings.problem
+
+
+def test_answers_alone(tmp_path):
+    answers = write_vqa(tmp_path, [], [answer(10), answer(11, answers=[])])[1]
+    findings = inspect_data(answers)
+    assert (findings.num_images, findings.num_problems) == (1, 1) and "annotations[1]" in findings.problem
+    questions = write_vqa(tmp_path, [question(10)], [])[0]
+    assert inspect_data(questions).num_images == 1
+
+
+def test_a_converted_folder_says_of_what_it_was_made_and_whether_it_has_changed(tmp_path, capsys):
+    path = write_tsv(tmp_path / "regions.tsv")
+    convert_features([path], tmp_path / "out")
+    text = prints(capsys, "inspect", tmp_path / "out")
+    assert "regions.tsv" in text and "3 images" in text and "no problem" in text
+    [shard] = (tmp_path / "out").glob("*.arrow")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-8] + bytes(8))
+    assert shard.name in inspect_data(tmp_path / "out").problem
+
+
+def test_a_row_of_a_saved_dataset_that_breaks_the_contract_is_named(tmp_path):
+    features = np.zeros((2, 4), np.float16)
+    rows = {
+        "image_id": [1, 2],
+        "visual_features": [features, features + np.float16([0, np.nan, 0, 0])],
+        "visual_boxes": [np.array([[0, 0, 1, 1]] * 2, np.float32)] * 2,
+        "captions": [["a dog"], ["a cat", "a big cat"]],
+    }
+    part = Dataset.from_dict(rows, features=caption_features(4))
+    DatasetDict({"train": part.select([0]), "test": part}).save_to_disk(str(tmp_path / "saved"))
+    findings = inspect_data(tmp_path / "saved")
+    assert (findings.num_images, findings.num_problems) == (2, 1)
+    assert "split test, row 1" in findings.problem and "nan" in findings.problem
+    assert dict(findings.splits) == {"train": 1, "test": 1}
+
+
+@pytest.mark.parametrize("has_images", [True, False])
+def test_a_figure_has_the_boxes_and_captions_of_an_image(has_images, tmp_path, capsys):
+    inputs = [write_tsv(tmp_path / "regions.tsv"), write_karpathy(tmp_path / "split.json")]
+    convert_features(inputs, tmp_path / "out")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.new("RGB", SIZES[12], "red").save(photos / "COCO_val2014_000000000012.png")
+    options = ["--figure", tmp_path / "figure.png", "--image-id", 12]
+    options += ["--images", photos] if has_images else []
+    assert "5 boxes" in prints(capsys, "inspect", tmp_path / "out", *options)
+    pixels = np.asarray(Image.open(tmp_path / "figure.png").convert("RGB"))
+    assert (pixels == [255, 0, 0]).all(-1).any() == has_images
+    message = fails(capsys, "inspect", tmp_path / "out", "--figure", tmp_path / "other.png", "--image-id", 13)
+    assert "13" in message and not (tmp_path / "other.png").exists()
+    assert "nothing to draw" in fails(capsys, "inspect", inputs[1], "--figure", tmp_path / "other.png")
+
+
+def test_models_and_runs(run, tmp_path, capsys):
+    text = prints(capsys, "inspect", run)
+    assert "training run" in text and "1 epoch;" in text and "best model" in text
+    text = prints(capsys, "inspect", run / "best")
+    assert "ngsan" in text and "feature dimension" in text and "weights" in text
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "ngsan"}))
+    assert "no weights" in fails(capsys, "inspect", tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
+    assert "model.safetensors" in fails(capsys, "inspect", tmp_path)
+
+
+def test_what_is_nothing_known(tmp_path, capsys):
+    (tmp_path / "note.txt").write_text("a note")
+    (tmp_path / "note.json").write_text('{"a": "note"}')
+    for name in ("note.txt", "note.json", "absent"):
+        assert name in fails(capsys, "inspect", tmp_path / name)
