@@ -237,6 +237,11 @@ def stamp_of(file: Path) -> FileStamp:
     return FileStamp(status.st_size, status.st_mtime_ns, sha256(file))
 
 
+def stamp_of_content(content: bytes, mtime_ns: int) -> FileStamp:
+    """Returns the stamp of what has been read already; `mtime_ns` is of before."""
+    return FileStamp(len(content), mtime_ns, hashlib.sha256(content).hexdigest())
+
+
 def is_unchanged(file: Path, stamp: FileStamp) -> bool:
     """Returns whether a file is as it was; its content is read only where its size is that and its time is not."""
     status = file.stat()

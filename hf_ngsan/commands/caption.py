@@ -73,12 +73,17 @@ def run(options: argparse.Namespace) -> None:
         **text,
         **generation_options(options),
     )
+    number = skipped = 0
     for name, caption, error in results:
         if error is not None and not options.skip_errors:
             raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
         print(f"{printable(name)}\t{caption or ''}", flush=True)
+        number += 1
         if error is not None:
+            skipped += 1
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+    if skipped:
+        print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
 
 
 def image_files(places: Iterable[str]) -> Iterator[str]:

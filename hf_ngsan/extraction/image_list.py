@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from ..data import load_data
+from ..data.images.decoding import decode_image
 from ..data.readers import READERS
-from ..files import FileStamp, is_unchanged, stamp_of
-from ..models.images import load_image
+from ..files import FileStamp, is_unchanged, stamp_of_content
+from ..models.images import content_of_file, load_image, with_place
 from .errors import ExtractionError
 
 if TYPE_CHECKING:
@@ -59,17 +60,16 @@ class ImageList:
     def path_of(self, index: int) -> Path:
         return self.folder / self.images[index].file_name
 
-    def load(self, index: int) -> "Image":
-        """Returns an image, upright and in RGB.
+    def read(self, index: int) -> tuple["Image", FileStamp | None]:
+        """Returns an image, upright and in RGB, and the stamp that tells it from others of its name, if any.
 
         Raises:
             ValueError, OSError: it cannot be read.
         """
-        return load_image(self.path_of(index))
-
-    def stamp(self, index: int) -> FileStamp | None:
-        """Returns what tells an image from another one of its name; None if there is no such thing."""
-        return stamp_of(self.path_of(index))
+        path = self.path_of(index)
+        modified = path.stat().st_mtime_ns if path.is_file() else 0
+        content = content_of_file(str(path), with_place("the image", path))
+        return load_image({"bytes": content, "path": path}), stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         """Returns whether an image is the one that had this stamp, or no longer there."""
@@ -92,14 +92,19 @@ class DatasetImages(ImageList):
 
     rows: "Dataset" = field(kw_only=True)
 
-    def load(self, index: int) -> "Image":
-        return load_image(self.rows[index]["image"])
-
-    def stamp(self, index: int) -> FileStamp | None:
+    def read(self, index: int) -> tuple["Image", FileStamp | None]:
         content, path = self.stored(index)
+        modified = self.mtime_ns
+        if content is None and path.is_file():
+            modified, content = path.stat().st_mtime_ns, path.read_bytes()
         if content is None:
-            return stamp_of(path) if path.is_file() else None
-        return FileStamp(len(content), self.mtime_ns, hashlib.sha256(content).hexdigest())
+            return load_image(self.rows[index]["image"]), None
+        stored, mode = {"bytes": content, "path": path}, self.rows.features["image"].mode
+        try:
+            image = load_image(stored if mode is None else decode_image(stored, self.rows.features["image"]))
+        except Exception:
+            image = load_image(self.rows[index]["image"])  # whose errors name the row
+        return image, stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         content, path = self.stored(index)

@@ -61,7 +61,7 @@ class PreparedBatches(Dataset):
         unreadable = []
         for position in self.batches[index]:
             try:
-                picture, stamp = self.images.load(position), self.images.stamp(position)
+                picture, stamp = self.images.read(position)
             except MemoryError:
                 raise
             except Exception as error:

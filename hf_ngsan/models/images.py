@@ -289,7 +289,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode in ALPHA_MODES or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def array_of_deep_image(image: Image.Image, name: str) -> np.ndarray:

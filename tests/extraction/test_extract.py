@@ -155,7 +155,7 @@ def raising_for(name, error):
     """`load_image` that fails as a library may for one file."""
 
     def load(source, *arguments):
-        if str(source).endswith(name):
+        if str(source["path"]).endswith(name):
             raise error
         return load_image(source, *arguments)
 
@@ -227,6 +227,16 @@ def swap(first, second):
     contents = first.read_bytes(), second.read_bytes()
     rewrite(first, contents[1])
     rewrite(second, contents[0])
+
+
+def test_the_stamp_of_an_image_is_of_what_was_decoded(tmp_path):
+    photos = write_photos(tmp_path / "photos", 3)
+    extract(photos, tmp_path / "out")
+    records = [json.loads(file.read_text()) for file in (tmp_path / "out" / "records").iterdir()]
+    stamps = {key: files.FileStamp(*stamp) for record in records for key, stamp in record["images"].items()}
+    assert stamps == {str(number): files.stamp_of(photos / f"00000{number}.png") for number in (1, 2, 3)}
+    picture, stamp = list_images(photos).read(1)
+    assert (picture.size, stamp) == ((32, 22), stamps["2"])
 
 
 def test_an_image_that_changed_under_its_name_is_noticed(tmp_path):

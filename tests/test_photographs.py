@@ -1,0 +1,207 @@
+"""Photographs of every mode, and bad ones, on every road that the README names: extract, train, evaluate, caption."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datasets import Dataset, Features, List, Value
+from datasets import Image as ImageFeature
+from PIL import ExifTags, Image
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
+from hf_ngsan.loading import save_model
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.modeling_vision import VisionModel
+from tests.commands.running import fails, prints
+from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.tasks.tiny import tiny_sections
+
+FLICKR8K = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
+PHOTO = photo((40, 28), seed=3)
+COLUMNS = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": List(Value("string"))})
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def turned() -> bytes:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    return encoded(PHOTO.transpose(Image.Transpose.ROTATE_90), exif=exif)
+
+
+def of_16_bits() -> bytes:
+    return encoded(Image.fromarray(np.asarray(PHOTO.convert("L")).astype(np.uint16) * 257))
+
+
+GOOD = {
+    1: encoded(PHOTO),
+    2: encoded(PHOTO.convert("L")),
+    3: of_16_bits(),
+    4: encoded(PHOTO.quantize(32)),
+    5: encoded(PHOTO.convert("RGBA")),
+    6: turned(),
+    7: encoded(PHOTO.convert("CMYK"), "TIFF"),
+}
+SAME_AS = {3: 2, 4: 1, 5: 1, 6: 1, 7: 1}
+"""The photographs whose pixels are those of another one."""
+
+NAMES = {1: "rgb.png", 2: "grey.png", 3: "deep.png", 4: "palette.png", 5: "alpha.png", 6: "turned.png", 7: "cmyk.tiff"}
+BAD = {21: b"", 22: GOOD[1][: len(GOOD[1]) // 2], 23: b"no picture"}
+
+
+def write_data(folder: Path, images: dict[int, bytes], without_captions: tuple[int, ...] = ()) -> str:
+    """Writes the same Parquet file of photographs for training and validation; returns the dataset's name."""
+    folder.mkdir()
+    rows = [
+        {
+            "image_id": key,
+            "image": {"bytes": content, "path": None},
+            "captions": [] if key in without_captions else ["a red circle", "a blue square"],
+        }
+        for key, content in images.items()
+    ]
+    for split in ("train", "validation"):
+        Dataset.from_list(rows, features=COLUMNS).to_parquet(str(folder / f"{split}.parquet"))
+    return f"images:{folder}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captioner")
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The vision encoder of that captioner."""
+    folder = tmp_path_factory.mktemp("vision")
+    encoder = pixel_captioner().model.vision
+    assert isinstance(encoder, VisionModel)
+    encoder.save_pretrained(folder)
+    CaptioningImageProcessor(size={"height": 24, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def extraction(data: str, vision: Path, output: Path) -> list:
+    options = ["--split", "train", "--output", output, "--num-workers", "0"]
+    return ["extract", "--images", data, "--backbone", vision, *options]
+
+
+def training(data: str, folder: Path) -> list:
+    """The training of a tiny captioner with a vision encoder of its own, from pixels."""
+    sections = tiny_sections(
+        folder / "run",
+        data={"spec": data, "image_size": 24},
+        training={"epochs": 1, "batch_size": 4},
+        model={"vision_config": pixel_captioner().config.vision_config.to_dict()},
+    )
+    (folder / "photographs.yaml").write_text(yaml.safe_dump(sections))
+    return ["train", "--config", folder / "photographs.yaml", "augmentation.flip=0.5", "augmentation.smallest_crop=0.5"]
+
+
+def captions_of(capsys: pytest.CaptureFixture, *arguments: object) -> list[list[str]]:
+    return [line.split("\t") for line in prints(capsys, "caption", *arguments).splitlines()]
+
+
+def test_photographs_of_every_mode_are_read_on_every_road(capsys, model, vision, tmp_path):
+    data, places = write_data(tmp_path / "data", GOOD), []
+    for key, content in GOOD.items():
+        places.append(tmp_path / NAMES[key])
+        places[-1].write_bytes(content)
+    assert f"features of {len(GOOD)} images" in prints(capsys, *extraction(data, vision, tmp_path / "features"))
+    rows = {row["image_id"]: row for row in load_data(f"features:{tmp_path / 'features'}", "train")}
+    for key, other in SAME_AS.items():
+        assert (rows[key]["width"], rows[key]["height"]) == PHOTO.size
+        close = {"atol": 0.05} if key == 4 else {"atol": 2e-3}  # a palette has fewer colours
+        np.testing.assert_allclose(rows[key]["visual_features"], rows[other]["visual_features"], **close)
+    of_files = [caption for _, caption in captions_of(capsys, "--model", model, *places)]
+    of_rows = captions_of(capsys, "--model", model, "--data", data, "--split", "train")
+    assert of_rows == [[str(key), caption] for key, caption in zip(GOOD, of_files, strict=True)]
+    results = tmp_path / "captions.json"
+    prints(capsys, "evaluate", "--model", model, "--data", data, "--split", "train", "--output", results)
+    assert [entry["caption"] for entry in json.loads(results.read_text())] == of_files
+    prints(capsys, *training(data, tmp_path))
+
+
+def test_photographs_that_cannot_be_read_are_skipped_or_refused_by_name(capsys, model, vision, tmp_path):
+    data = write_data(tmp_path / "data", {1: GOOD[1], **BAD, 2: GOOD[2]})
+    printed = prints(capsys, *extraction(data, vision, tmp_path / "features")).splitlines()
+    assert "features of 2 images" in printed[-2] and "3 skipped" in printed[-2]
+    skipped = [line for line in printed if line.startswith("skipped: ")]
+    assert [f"image_id {key}" in line for key, line in zip(BAD, skipped, strict=True)] == [True] * 3
+    message = fails(capsys, *training(data, tmp_path))
+    assert any(f"image_id {key}" in message for key in BAD)
+    assert not (tmp_path / "run" / "best").exists()
+    message = fails(capsys, "evaluate", "--model", model, "--data", data, "--split", "train")
+    assert any(f"image_id {key}" in message for key in BAD)
+    places = []
+    for key, content in {1: GOOD[1], **BAD}.items():
+        places.append(str(tmp_path / f"{key}.jpg"))
+        Path(places[-1]).write_bytes(content)
+    assert "21.jpg" in fails(capsys, "caption", "--model", model, *places)
+    assert main(["caption", "--model", str(model), "--skip-errors", *places]) == 0
+    output, errors = capsys.readouterr()
+    assert [bool(line.split("\t")[1]) for line in output.splitlines()] == [True, False, False, False]
+    assert [f"{key}.jpg" in line for key, line in zip(BAD, errors.splitlines()[-4:], strict=False)] == [True] * 3
+    assert "3 of 4" in errors.splitlines()[-1]
+
+
+def test_photographs_without_captions_are_left_out_and_counted(vision, tmp_path, capsys):
+    data = write_data(tmp_path / "data", GOOD, without_captions=(2, 5))
+    with pytest.warns(UserWarning, match="2 of 7"):
+        assert "features of 5 images" in prints(capsys, *extraction(data, vision, tmp_path / "features"))
+
+
+def test_a_parquet_file_with_corrupt_rows_is_refused_by_every_command(capsys, model, vision, tmp_path):
+    data = write_data(tmp_path / "data", GOOD)
+    for file in (tmp_path / "data").iterdir():
+        content = bytearray(file.read_bytes())
+        content[4:400] = bytes(396)
+        file.write_bytes(content)
+    folder = str(tmp_path / "data")
+    assert folder in fails(capsys, *extraction(data, vision, tmp_path / "features"))
+    assert folder in fails(capsys, *training(data, tmp_path))
+    for command in ("evaluate", "caption"):
+        assert folder in fails(capsys, command, "--model", model, "--data", data, "--split", "train")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
+def test_pixels_and_features_give_the_same_captions(capsys, tmp_path):
+    table = pq.read_table(FLICKR8K / "validation-00000-of-00001.parquet")
+    photographs = table.slice(0, 20)
+    (tmp_path / "flickr8k").mkdir()
+    pq.write_table(photographs, tmp_path / "flickr8k" / "validation.parquet")
+    pq.write_table(table.slice(20, 8), tmp_path / "flickr8k" / "train.parquet")
+    data, features = f"images:{tmp_path / 'flickr8k'}", f"features:{tmp_path / 'features'}"
+    for split in ("train", "validation"):
+        options = ["--split", split, "--output", tmp_path / "features", "--batch-size", "7", "--num-workers", "0"]
+        prints(capsys, "extract", "--images", data, "--backbone", "efficientnet-lite0", *options)
+    model = {"initializer_range": 0.3, "hidden_size": 32, "num_attention_heads": 4}
+    training = {"epochs": 1, "learning_rate": 0.0}  # random weights, which give every photograph another caption
+    sections = tiny_sections(tmp_path / "run", model=model, data={"spec": features}, training=training)
+    (tmp_path / "random.yaml").write_text(yaml.safe_dump(sections))
+    prints(capsys, "train", "--config", tmp_path / "random.yaml")
+    attach = ["--backbone", "efficientnet-lite0", "--output", tmp_path / "captioner"]
+    prints(capsys, "attach-vision", "--model", tmp_path / "run", *attach)
+    of_features = captions_of(capsys, "--model", tmp_path / "run", "--data", features, "--split", "validation")
+    of_pixels = captions_of(capsys, "--model", tmp_path / "captioner", "--data", data, "--split", "validation")
+    assert of_pixels == of_features
+    assert len({caption for _, caption in of_features}) > 5
+    images = photographs["image"].to_pylist()
+    for key, image in zip(photographs["image_id"].to_pylist(), images, strict=True):
+        (tmp_path / f"{key}.jpg").write_bytes(image["bytes"])
+    places = [tmp_path / f"{key}.jpg" for key in photographs["image_id"].to_pylist()]
+    of_files = captions_of(capsys, "--model", tmp_path / "captioner", *places, "--batch-size", "3")
+    assert [caption for _, caption in of_files] == [caption for _, caption in of_features]
