@@ -11,7 +11,7 @@ from .arguments import at_most, positive_int, user_path
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult
 
-SUMMARY = "Convert feature files of others into a folder that training and evaluation read as features:DIR."
+SUMMARY = "Convert files of features or images into a folder that training reads as features:DIR or images:DIR."
 LISTED_AT_MOST = 20
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
@@ -97,10 +97,8 @@ def print_summary(result: "ConversionResult", output: str) -> None:
     fewest, most = result.num_regions
     regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
-    print(
-        f"{output}: {result.num_rows} images{new} with features of dimension {result.feature_size}, {regions} each,"
-        f" {len(result.skipped)} skipped."
-    )
+    features = f" with features of dimension {result.feature_size}, {regions} each" if result.feature_size else ""
+    print(f"{output}: {result.num_rows} images{new}{features}, {len(result.skipped)} skipped.")
 
 
 def print_skipped(skipped: list[dict], output: str) -> None:

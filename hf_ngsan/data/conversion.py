@@ -37,9 +37,9 @@ class ConversionFolder(ShardFolder):
         return (value for shard in self.shards(column) for value in shard[column])
 
     def num_regions(self) -> tuple[int, int]:
-        """Returns the fewest and the most regions that an image has."""
+        """Returns the fewest and the most regions that an image has; 0 of images without features."""
         parts = (part for shard in self.shards("visual_features") for part in shard.data.column(0).chunks)
-        lengths = [pc.list_value_length(part) for part in parts]
+        lengths = [pc.list_value_length(part) for part in parts if len(part)]
         return min(pc.min(one).as_py() for one in lengths), max(pc.max(one).as_py() for one in lengths)
 
     def shards(self, column: str) -> Iterator[Dataset]:
@@ -54,7 +54,7 @@ class ConversionResult(NamedTuple):
     Attributes:
         num_rows: rows of the folder.
         num_new: those that this run has added; the others are of a run that was interrupted.
-        feature_size: D.
+        feature_size: D; 0 of images without features.
         num_regions: the fewest and the most regions that an image has.
         skipped: `{"image_id", "file_name", "reason"}` of what could not be read.
         notes: sentences on what was assumed.
@@ -313,7 +313,7 @@ class Conversion:
                 count, end = count + 1, entry.end
                 row = self.read_or_skip(number, entry, skipped)
                 if row is not None:
-                    shard = shard or ShardWriter(self.folder, self.plan.columns, 0, chunk, self.plan.key)
+                    shard = shard or self.begin_shard(chunk)
                     rows.append(row)
                 if shard and len(rows) == ROWS_PER_RECORD_BATCH:
                     shard.write_table(table_of(rows, self.plan.columns))
@@ -332,6 +332,13 @@ class Conversion:
             if shard:
                 shard.discard()
 
+    def begin_shard(self, chunk: int) -> ShardWriter:
+        """Returns the writer of a shard, in a folder that says what it holds."""
+        metadata = self.folder.path / METADATA
+        if not metadata.exists():
+            write_text_atomically(metadata, json.dumps(asdict(self.plan), indent=2))
+        return ShardWriter(self.folder, self.plan.columns, 0, chunk, self.plan.key)
+
     def read_or_skip(self, number: int, entry: Entry, skipped: list[dict]) -> dict | None:
         """Returns the row of an entry, or None for one that was skipped."""
         name = entry.name
@@ -339,7 +346,6 @@ class Conversion:
             name, record = entry.read()
             where = entry.where if entry.name else f"{entry.where} (image {name})"
             image_id, is_numbered = self.image_id(number, entry, name, where), self.sources[number].is_numbered
-            is_first = not self.plan.feature_size
             row = self.maker.make_row(image_id, name, is_numbered, record, where)
         except DataError as error:
             if not (self.skip_broken or isinstance(error, LeftOutError)):
@@ -347,8 +353,6 @@ class Conversion:
                 raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out{kept}).") from error
             skipped.append(skipped_entry(name, entry.where, error))
             return None
-        if is_first:
-            write_text_atomically(self.folder.path / METADATA, json.dumps(asdict(self.plan), indent=2))
         self.seen.add(image_id)
         if not is_numbered:
             self.names.add(name)
@@ -367,6 +371,5 @@ class Conversion:
         return image_id
 
     def result(self, num_rows: int, skipped: list[dict]) -> ConversionResult:
-        return ConversionResult(
-            num_rows, self.num_new, self.plan.feature_size, self.folder.num_regions(), skipped, self.plan.notes
-        )
+        regions = self.folder.num_regions() if self.plan.feature_size else (0, 0)
+        return ConversionResult(num_rows, self.num_new, self.plan.feature_size, regions, skipped, self.plan.notes)

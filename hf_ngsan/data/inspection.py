@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset, DatasetDict, Image
 
 from .contract import check_row, with_arrays
@@ -233,8 +232,7 @@ def row_of(source: Source, entry: Entry, maker: RowMaker, seen: set[int | str]) 
         raise DataError(f"{entry.where}: image {key} is there twice; image ids must be unique.")
     row = maker.make_row(number or 0, name, source.is_numbered, record, entry.where)
     seen.add(key)
-    del row["captions"], row["split"]
-    return {**row, "visual_features": np.asarray(row["visual_features"])}
+    return {name: value for name, value in row.items() if maker.plan.has_captions or name != "captions"}
 
 
 def sample_image(row: dict[str, Any]) -> Any:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import DataError, reason_of
+
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
 
 
@@ -29,6 +31,41 @@ class FeatureRecord:
     grid: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True)
+class ImageRecord:
+    """An image, as the file has it.
+
+    Attributes:
+        content: the bytes of an image file.
+        file_name: what to call it.
+        captions: None where the file has none at all.
+        size: width and height in pixels.
+        split: None where the file does not say.
+    """
+
+    content: bytes
+    file_name: str
+    captions: tuple[str, ...] | None
+    size: tuple[int, int]
+    split: str | None = None
+
+
+def image_size(content: bytes, where: str) -> tuple[int, int]:
+    """Returns the width and height of an image, upright; a DataError says if it cannot be decoded."""
+    from datasets import Image
+
+    from ..images.decoding import decode_image
+
+    try:
+        image = decode_image({"bytes": content, "path": None}, Image())
+        if image is None:
+            raise ValueError("there is none")
+        image.load()
+        return image.size
+    except Exception as error:  # Pillow says in many ways that a file is damaged
+        raise DataError(f"{where}: the image cannot be read ({reason_of(error)}); leave it out.") from error
+
+
 class Entry(NamedTuple):
     """A record that has not been read yet.
 
@@ -42,7 +79,7 @@ class Entry(NamedTuple):
     name: str | None
     where: str
     end: int
-    read: Callable[[], tuple[str, FeatureRecord]]
+    read: Callable[[], tuple[str, "FeatureRecord | ImageRecord"]]
 
 
 class Source:
@@ -87,14 +124,14 @@ class ListedSource(Source):
         for place, (name, key) in enumerate(self.names[start:], start):
             yield Entry(name, self.where(key), place + 1, partial(self.read_named, name, key))
 
-    def read_named(self, name: str, key: str) -> tuple[str, FeatureRecord]:
+    def read_named(self, name: str, key: str) -> tuple[str, FeatureRecord | ImageRecord]:
         return name, self.read_record(key)
 
     def where(self, key: str) -> str:
         """Returns what to call a record in messages."""
         return f"{self.path / key if self.path.is_dir() else self.path}"
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> FeatureRecord | ImageRecord:
         """Reads a record; a [`~hf_ngsan.data.DataError`] says what is wrong with it."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The registry of feature formats and conventions of boxes, and which format a file or folder is of."""
+"""The registry of formats of features and images, and conventions of boxes, and which format a file or folder is of."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -102,6 +102,16 @@ FORMATS = {
         FeatureFormat(
             "vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "vatex:VatexSource", "vatex:is_vatex"
         ),
+        FeatureFormat(
+            "webdataset",
+            "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files",
+            (".tar",),
+            "webdataset:TarSource",
+            is_file=True,
+        ),
+        FeatureFormat(
+            "parquet", "images with captions in Parquet files", (".parquet",), "parquet:ParquetSource", is_file=True
+        ),
     )
 }
 ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
@@ -121,7 +131,7 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
         DataError: there is no such path, it is of no format or of several, or it cannot be read.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist; give a file or folder of features.")
+        raise DataError(f"{path} does not exist; give a file or folder of features or images.")
     found = FORMATS[name] if name else recognise(path)
     files = list(feature_files(path, found.suffixes)) if found.is_file else [path]
     sources = [found.open(file) for file in files]
@@ -152,7 +162,7 @@ def recognise(path: Path) -> FeatureFormat:
     if found:
         return FORMATS[next(iter(found))]
     raise problem or DataError(
-        f"{path} is of no known format of features; the files of those end in {', '.join(sorted(SUFFIXES))}. Name"
+        f"{path} is of no known format; the files of those end in {', '.join(sorted(SUFFIXES))}. Name"
         f" one with --from: {', '.join(FORMATS)}."
     )
 

@@ -1,7 +1,8 @@
 """Rows of the contract from records of feature files, and their tables, without a Python object for each number."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from ..contract import caption_features, check_row
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations
 from .conventions import contract_boxes
-from .record import FeatureRecord
+from .record import FeatureRecord, ImageRecord
 
 FORMAT = 1
 
@@ -29,16 +30,20 @@ class Plan:
         key: of the inputs and options: a run with others does not resume this one.
         inputs: their paths.
         dtype: of the stored features.
-        feature_size: D, known with the first row, as the rest.
-        has_boxes, has_sizes, has_names: whether rows have `visual_boxes`; `width` and `height`; `file_name`.
-        has_captions, has_split: whether rows have them, which is known before.
+        is_known: whether there was a row, with which the rest is known.
+        feature_size: D; 0 of images.
+        has_boxes, has_sizes, has_names, has_images: whether rows have `visual_boxes`; `width` and `height`;
+            `file_name`; `image`.
+        has_captions, has_split: whether rows have them; known before where there are annotations.
         guesses_sizes: whether boxes in pixels are of images whose sizes are not known.
     """
 
     key: str
     inputs: list[str]
     dtype: str
+    is_known: bool = False
     feature_size: int = 0
+    has_images: bool = False
     has_boxes: bool = False
     has_sizes: bool = False
     has_names: bool = False
@@ -50,10 +55,17 @@ class Plan:
     @property
     def columns(self) -> Features:
         columns = caption_features(
-            self.feature_size, dtype=self.dtype, boxes=self.has_boxes, size=self.has_sizes, split=self.has_split
+            max(self.feature_size, 1),
+            dtype=self.dtype,
+            boxes=self.has_boxes,
+            image=self.has_images,
+            size=self.has_sizes,
+            split=self.has_split,
         )
         if not self.has_captions:
             del columns["captions"]
+        if self.has_images:
+            del columns["visual_features"]
         return Features({**columns, **({"file_name": Value("string")} if self.has_names else {})})
 
     @property
@@ -88,7 +100,9 @@ class RowMaker:
         self.plan, self.annotations, self.split = plan, annotations, split
         self.convention, self.grid_size = convention, grid_size
 
-    def make_row(self, image_id: int, name: str, is_numbered: bool, record: FeatureRecord, where: str) -> dict:
+    def make_row(
+        self, image_id: int, name: str, is_numbered: bool, record: FeatureRecord | ImageRecord, where: str
+    ) -> dict[str, Any]:
         """Returns a row of the contract, and completes the plan with the first.
 
         Args:
@@ -104,34 +118,50 @@ class RowMaker:
         """
         annotated = self.annotated(image_id, name, is_numbered, where)
         size = record.size or annotated.size
-        features, boxes = self.features_and_boxes(record, size, where)
-        is_first = not self.plan.feature_size
-        feature_size = None if is_first else self.plan.feature_size
-        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
-        row["visual_features"] = self.stored(row["visual_features"], where)
-        if is_first:
-            self.plan.feature_size = features.shape[1]
-            self.plan.has_boxes, self.plan.has_sizes = boxes is not None, size is not None
-            self.plan.has_names = not is_numbered
-            self.plan.guesses_sizes = record.boxes is not None and size is None
+        split = annotated.split or self.split
+        captions = annotated.captions
+        if isinstance(record, ImageRecord):
+            row: dict[str, Any] = {"image": {"bytes": record.content, "path": record.file_name}}
+            captions, split = captions or record.captions, split or record.split
+        else:
+            row = self.feature_row(record, size, where)
+        if not self.plan.is_known and not self.annotations:
+            self.plan.has_captions, self.plan.has_split = captions is not None, split is not None
+        if self.plan.has_split and split is None:
+            raise DataError(f"{where}: nothing says of which split the image is; name it with --split.")
+        if self.plan.has_captions and not captions:
+            raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
+        self.complete(row, size, is_numbered, guesses_size="visual_boxes" in row and size is None, where=where)
+        if size is not None:
+            row["width"], row["height"] = size
+        return {**row, "image_id": image_id, "file_name": name, "captions": list(captions or ()), "split": split}
+
+    def complete(
+        self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, guesses_size: bool, where: str
+    ) -> None:
+        """Completes the plan with its first row, and compares others with it."""
+        plan = self.plan
+        if not plan.is_known:
+            plan.is_known, plan.guesses_sizes = True, guesses_size
+            plan.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
+            plan.has_boxes, plan.has_sizes = "visual_boxes" in row, size is not None
+            plan.has_names, plan.has_images = not is_numbered, "image" in row
         for what, has, had in (
-            ("boxes", boxes is not None, self.plan.has_boxes),
-            ("a width and height", size is not None, self.plan.has_sizes),
-            ("a name that is no number", not is_numbered, self.plan.has_names),
+            ("pixels", "image" in row, plan.has_images),
+            ("boxes", "visual_boxes" in row, plan.has_boxes),
+            ("width and height", size is not None, plan.has_sizes),
+            ("name that is no number", not is_numbered, plan.has_names),
         ):
             if has != had:
                 raise DataError(
-                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
+                    f"{where}: the image has {'a ' if has else 'no '}{what}, unlike those before; convert them apart."
                 )
-        if size is not None:
-            row["width"], row["height"] = size
-        row |= {"captions": list(annotated.captions or ()), "split": annotated.split or self.split}
-        if self.plan.has_split and row["split"] is None:
-            raise DataError(f"{where}: no annotations say of which split the image is; name it with --split.")
-        if self.plan.has_names:
-            row["file_name"] = name
-        row["image_id"] = image_id
-        return row
+
+    def feature_row(self, record: FeatureRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
+        features, boxes = self.features_and_boxes(record, size, where)
+        feature_size = self.plan.feature_size or None
+        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
+        return {**row, "visual_features": self.stored(row["visual_features"], where)}
 
     def features_and_boxes(
         self, record: FeatureRecord, size: tuple[int, int] | None, where: str

@@ -1,0 +1,52 @@
+"""Parquet files of images with captions, in any columns that `images:SOURCE` understands."""
+
+from pathlib import Path
+
+import datasets
+
+from ..errors import DataError
+from ..images.rows import load_images
+from ..images.sources import open_source, split_column
+from .arrays import naming_damage
+from .record import ImageRecord, ListedSource, image_size
+
+
+class ParquetSource(ListedSource):
+    """A Parquet file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it cannot be read, or has no images.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.parts = []
+        [(name, whole)] = open_source(str(path), None).items()
+        column = split_column(whole) if "split" in whole.column_names else None
+        for split in [name] if column is None else dict.fromkeys(column):
+            rows = load_images(str(path), split)
+            images = rows.select_columns("image").with_format(None)
+            images = images.cast_column("image", datasets.Image(decode=False))
+            others = rows.select_columns([one for one in rows.column_names if one != "image"]).with_format(None)
+            self.parts.append((None if column is None and name == "train" else split, images, others))
+        keys = [f"{part}/{row}" for part, (_, images, _) in enumerate(self.parts) for row in range(len(images))]
+        ids = (str(image_id) for _, _, others in self.parts for image_id in others["image_id"])
+        super().__init__(path, list(zip(ids, keys, strict=True)))
+
+    def where(self, key: str) -> str:
+        return f"{self.path}, row {key.partition('/')[2]}"
+
+    def read_record(self, key: str) -> ImageRecord:
+        part, row = map(int, key.split("/"))
+        split, images, others = self.parts[part]
+        where = self.where(key)
+        with naming_damage(where):
+            stored, known = images[row]["image"], others[row]
+            content = stored["bytes"]
+            if content is None:
+                raise DataError(f"{where} has the path of an image, {stored['path']}, and not the image itself.")
+        captions = tuple(known["captions"]) if "captions" in known else None
+        name = known.get("file_name") or stored["path"] or ""
+        return ImageRecord(content, Path(name).name, captions, image_size(content, where), split)

@@ -1,0 +1,109 @@
+"""WebDataset: tar files whose members `KEY.jpg` and `KEY.txt` or `KEY.json` are an image and its captions."""
+
+import json
+import tarfile
+from pathlib import Path, PurePosixPath
+
+from ..errors import DataError
+from .arrays import LARGEST_ARRAY, naming_damage
+from .record import ImageRecord, ListedSource, image_size
+
+IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
+TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
+JSON_KEYS = ("captions", "caption", "sentences", "text")
+LARGEST_TEXT = 2**20
+"""Bytes of a text member."""
+BLOCK = tarfile.BLOCKSIZE
+
+
+class TarSource(ListedSource):
+    """An uncompressed tar file; nothing of it is unpacked to the disk.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: the file is cut or damaged, or is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.samples: dict[str, dict[str, tarfile.TarInfo]] = {}
+        with naming_damage(str(path)), tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if not member.isdir():
+                    key, suffix = key_of(member.name)
+                    self.samples.setdefault(key, {})[suffix] = member
+            refuse_rest(path, archive.offset)
+        super().__init__(path, [(PurePosixPath(key).name, key) for key in self.samples])
+
+    def where(self, key: str) -> str:
+        return f"{self.path}, {key}"
+
+    def read_record(self, key: str) -> ImageRecord:
+        where, members = self.where(key), self.samples[key]
+        for member in members.values():
+            refuse_unsafe(member, f"{self.path}, {member.name}")
+        images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
+        if len(images) != 1:
+            raise DataError(f"{where} has {len(images)} images; it must have one, of {', '.join(IMAGE_SUFFIXES)}.")
+        content = self.read(members[images[0]], LARGEST_ARRAY)
+        return ImageRecord(
+            content,
+            f"{PurePosixPath(key).name}.{images[0]}",
+            self.captions_of(members, where),
+            image_size(content, f"{where}.{images[0]}"),
+        )
+
+    def captions_of(self, members: dict[str, tarfile.TarInfo], where: str) -> tuple[str, ...] | None:
+        """Returns the lines of a text member, or what a JSON member has under a known key; None without either."""
+        found: object = None
+        suffix = next((one for one in (*TEXT_SUFFIXES, "json") if one in members), None)
+        if suffix is None:
+            return None
+        with naming_damage(f"{where}.{suffix}"):
+            text = self.read(members[suffix], LARGEST_TEXT).decode("utf-8-sig")
+            if suffix != "json":
+                found = text.splitlines()
+            elif isinstance(document := json.loads(text), dict):
+                found = next((document[name] for name in JSON_KEYS if name in document), None)
+        if found is None:
+            return None
+        captions = [found] if isinstance(found, str) else found
+        if not isinstance(captions, list) or not all(isinstance(one, str) for one in captions):
+            raise DataError(f"{where}.{suffix}: captions are {found!r:.60}; they must be a text or a list of texts.")
+        return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
+
+    def read(self, member: tarfile.TarInfo, largest: int) -> bytes:
+        where = f"{self.path}, {member.name}"
+        if member.size > largest:
+            raise DataError(f"{where} has {member.size} bytes; it may have {largest} at most.")
+        with naming_damage(where), open(self.path, "rb") as file:
+            file.seek(member.offset_data)
+            content = file.read(member.size)
+        if len(content) != member.size:
+            raise DataError(f"{where} has {member.size} bytes, but the file ends after {len(content)}; get it again.")
+        return content
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """Returns `shard/000012` and `jpg` of `shard/000012.jpg`: the key ends at the first point of the last part."""
+    folder, _, last = name.rpartition("/")
+    stem, _, suffix = last.partition(".")
+    return f"{folder}/{stem}" if folder else stem, suffix.lower()
+
+
+def refuse_unsafe(member: tarfile.TarInfo, where: str) -> None:
+    """Raises a DataError for a member that is no plain file, or whose name leads out of the folder."""
+    name = PurePosixPath(member.name.replace("\\", "/"))
+    if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
+        raise DataError(f"{where} has a name that leads out of the folder; such files are made to do harm.")
+    if not member.isreg() or member.issparse():
+        raise DataError(f"{where} is a link, a device or a sparse file; it must be a plain file.")
+
+
+def refuse_rest(path: Path, offset: int) -> None:
+    """Raises a DataError where a tar file goes on behind what was taken for its end, which tarfile does not tell."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        if file.read(BLOCK).strip(b"\0"):
+            raise DataError(f"{path} is damaged at byte {offset}; get it again.")

@@ -1,0 +1,160 @@
+"""Images with captions in tar and Parquet files."""
+
+import io
+import json
+import tarfile
+
+import pytest
+from datasets import Dataset, Features, List, Value, load_from_disk
+from datasets import Image as ImageColumn
+from PIL import Image
+
+from hf_ngsan.data import load_data
+from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.formats.registry import recognise
+from tests.data.facts import fails_naming
+from tests.data.formats.test_annotations import image_of, write_karpathy
+
+COLOURS = {7: "red", 12: "lime", 391895: "blue"}
+
+
+def photo(image_id, kind="PNG"):
+    file = io.BytesIO()
+    Image.new("RGB", (4, 3), COLOURS.get(image_id, "white")).save(file, kind)
+    return file.getvalue()
+
+
+def members_of(image_id):
+    return {f"{image_id:09d}.png": photo(image_id), f"{image_id:09d}.txt": f"the  {image_id}\nan image\n".encode()}
+
+
+def write_tar(path, members):
+    """A tar file of contents, or of members that are no plain files."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                archive.addfile(content)
+            else:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def tar_of(path):
+    return write_tar(path, {name: content for one in COLOURS for name, content in members_of(one).items()})
+
+
+def rows_of(output):
+    return {row["image_id"]: row for row in load_from_disk(str(output))}
+
+
+def test_a_tar_file_gives_images_and_captions(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    path = tar_of(tmp_path / "000.tar")
+    assert recognise(path).name == "webdataset"
+    convert_features([path], tmp_path / "out", split="train", images_per_shard=2)
+    rows = rows_of(tmp_path / "out")
+    assert list(rows) == list(COLOURS)
+    for image_id, row in rows.items():
+        assert row["captions"] == [f"the {image_id}", "an image"] and (row["width"], row["height"]) == (4, 3)
+        assert row["image"].convert("RGB").getpixel((0, 0)) == Image.new("RGB", (1, 1), COLOURS[image_id]).getpixel(
+            (0, 0)
+        )
+    loaded = load_data(f"images:{tmp_path / 'out'}", "train")
+    assert list(loaded["image_id"]) == list(COLOURS) and loaded[1]["captions"] == ["the 12", "an image"]
+
+
+def test_names_that_are_no_numbers_and_captions_in_json(tmp_path):
+    members = {
+        "b/dog.jpg": photo(7, "JPEG"),
+        "b/dog.json": json.dumps({"caption": "a dog", "width": 4}).encode(),
+        "a/cat.jpeg": photo(12, "JPEG"),
+        "a/cat.json": json.dumps({"captions": ["a cat", "two"]}).encode("utf-8-sig"),
+    }
+    convert_features([write_tar(tmp_path / "000.tar", members)], tmp_path / "out")
+    rows = rows_of(tmp_path / "out")
+    assert [(row["file_name"], row["captions"]) for row in rows.values()] == [
+        ("dog", ["a dog"]),
+        ("cat", ["a cat", "two"]),
+    ]
+
+
+def test_shards_are_joined_with_captions(tmp_path):
+    write_tar(tmp_path / "0.tar", {"000000007.png": photo(7)})
+    write_tar(tmp_path / "1.tar", {"000000012.png": photo(12)})
+    split = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12)])
+    (tmp_path / "tars").mkdir()
+    for name in "01":
+        (tmp_path / f"{name}.tar").rename(tmp_path / "tars" / f"{name}.tar")
+    convert_features([tmp_path / "tars", split], tmp_path / "out")
+    assert [row["captions"][0] for row in rows_of(tmp_path / "out").values()] == ["A thing of 7.", "A thing of 12."]
+
+
+def link(name, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/passwd"
+    return member
+
+
+FAULTS = {
+    "climbing": ({"../12.png": photo(12), "../12.txt": b"a"}, ["../12.png"]),
+    "absolute": ({"/12.png": photo(12), "/12.txt": b"a"}, ["/12.png"]),
+    "link": ({"12.png": link("12.png", tarfile.SYMTYPE), "12.txt": b"a"}, ["12.png", "link"]),
+    "device": ({"12.png": link("12.png", tarfile.CHRTYPE), "12.txt": b"a"}, ["12.png"]),
+    "no image": ({"12.txt": b"a"}, ["12", "0 images"]),
+    "two images": ({"12.png": photo(12), "12.jpg": photo(12), "12.txt": b"a"}, ["12", "2 images"]),
+    "no picture": ({"12.png": b"\x89PNG nothing", "12.txt": b"a"}, ["12.png"]),
+    "cut picture": ({"12.png": photo(12)[:50], "12.txt": b"a"}, ["12.png"]),
+    "no captions": ({"12.png": photo(12)}, ["12", "captions"]),
+    "no UTF-8": ({"12.png": photo(12), "12.txt": b"\xff\xfe"}, ["12.txt"]),
+    "no JSON": ({"12.png": photo(12), "12.json": b"{"}, ["12.json"]),
+    "numbers": ({"12.png": photo(12), "12.json": b'{"captions": [1]}'}, ["12.json"]),
+    "nested": ({"12.png": photo(12), "12.json": b"[" * 100_000}, ["12.json"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_sample_is_named_or_listed(fault, tmp_path):
+    members, facts = FAULTS[fault]
+    path = write_tar(tmp_path / "000.tar", {**members_of(7), **members, **members_of(391895)})
+    with fails_naming("000.tar", *facts):
+        convert_features([path], tmp_path / "out")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["000.tar"]
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert (result.num_rows, len(result.skipped)) == (2, 1)
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty", "text"])
+def test_a_tar_file_that_is_damaged_is_named(damage, tmp_path):
+    path = tar_of(tmp_path / "000.tar")
+    content = bytearray(path.read_bytes())
+    if damage == "header":
+        content[1024:1034] = b"\xff" * 10  # of the second member, where tarfile would end without a word
+    path.write_bytes({"cut": content[:700], "header": content, "empty": b"", "text": b"no tar " * 200}[damage])
+    with fails_naming("000.tar"):
+        convert_features([path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("has_split", [True, False])
+def test_a_parquet_file(has_split, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    columns = {"image_id": Value("int64"), "image": ImageColumn(), "captions": List(Value("string"))}
+    rows = {
+        "image_id": list(COLOURS),
+        "image": [{"bytes": photo(one), "path": None} for one in COLOURS],
+        "captions": [[f"the {one}"] for one in COLOURS],
+    }
+    if has_split:
+        columns["split"], rows["split"] = Value("string"), ["train", "train", "val"]
+    path = tmp_path / "photos.parquet"
+    Dataset.from_dict(rows, features=Features(columns)).to_parquet(path)
+    assert recognise(path).name == "parquet"
+    convert_features([path], tmp_path / "out", split=None if has_split else "test")
+    found = rows_of(tmp_path / "out")
+    assert {one: row["captions"] for one, row in found.items()} == {one: [f"the {one}"] for one in COLOURS}
+    assert [row["split"] for row in found.values()] == (rows["split"] if has_split else ["test"] * 3)
+    path.write_bytes(path.read_bytes()[:-100])
+    with fails_naming("photos.parquet"):
+        convert_features([path], tmp_path / "more")
