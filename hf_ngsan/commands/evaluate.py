@@ -1,4 +1,4 @@
-"""The command `hf-ngsan evaluate`: captions of a split and their scores."""
+"""The command `hf-ngsan evaluate`: captions of a split and their scores, or how a dual encoder retrieves in it."""
 
 import argparse
 import json
@@ -11,12 +11,14 @@ from .arguments import (
     add_model_argument,
     check_output_file,
     generation_options,
+    positive_int,
     user_path,
 )
 
-SUMMARY = "Caption a split, score the captions, and print the scores as JSON."
+SUMMARY = "Score a captioner's captions of a split, or a dual encoder's retrieval in it, and print the scores as JSON."
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
+  hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
 
 {DATASETS}"""
 
@@ -26,7 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
     add_generation_arguments(parser)
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.json", help="write the captions there, in the COCO result format"
+        "--output",
+        type=user_path,
+        metavar="FILE.json",
+        help="write the captions there, in the COCO result format; of a dual encoder the rank of each right answer",
+    )
+    parser.add_argument(
+        "--folds",
+        type=positive_int,
+        metavar="N",
+        help="dual encoders: also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
     )
     parser.add_argument(
         "--metrics",
@@ -42,18 +53,61 @@ def check(options: argparse.Namespace) -> None:
 
     if options.output:
         check_output_file(options.output)
-    load_config(options.model, "captioning")
+    if not is_dual_encoder(options):
+        load_config(options.model, "captioning")
+        if options.folds is not None:
+            raise ValueError("--folds is for dual encoders, and this model captions; leave it out.")
+    elif options.metrics is not None:
+        raise ValueError("--metrics is for captioners, and this model is a dual encoder; leave it out.")
+
+
+def is_dual_encoder(options: argparse.Namespace) -> bool:
+    from ..auto import model_types_of
+    from ..loading import load_config
+
+    return load_config(options.model).model_type in model_types_of("retrieval")
 
 
 def run(options: argparse.Namespace) -> None:
+    check(options)
+    if is_dual_encoder(options):
+        evaluate_retrieval(options)
+    else:
+        evaluate_captions(options)
+
+
+def evaluate_retrieval(options: argparse.Namespace) -> None:
+    from ..files import write_text_atomically
+    from ..launching import leave_process_group, make_accelerator
+    from ..loading import load_model
+    from ..tasks import embed_pairs
+    from ..tasks.caption_rows import load_rows, rows_for
+
+    accelerator = make_accelerator()
+    model, processor = load_model(options.model, "retrieval")
+    rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)
+    if options.folds is not None and len(rows) % options.folds:
+        raise ValueError(f"--folds {options.folds}: {len(rows)} images cannot be divided into so many equal parts.")
+    pairs = embed_pairs(model.to(accelerator.device), processor, rows, accelerator, options.batch_size)
+    if accelerator.is_main_process:
+        if options.output:
+            image_ranks, text_ranks = pairs.ranks()
+            ranks = {"image_to_text": image_ranks.tolist(), "text_to_image": text_ranks.tolist()}
+            write_text_atomically(options.output, json.dumps(ranks) + "\n")
+        scores = {"images": len(pairs.images), "captions": len(pairs.captions), "all": pairs.scores()}
+        if options.folds is not None:
+            scores[f"mean of {options.folds} folds"] = pairs.scores(options.folds)
+        print(json.dumps(scores, indent=2))
+    leave_process_group()
+
+
+def evaluate_captions(options: argparse.Namespace) -> None:
     from ..data import extra_scores_of
     from ..launching import leave_process_group, make_accelerator
     from ..loading import load_captioner
     from ..tasks import evaluate_captioner
     from ..tasks.caption_rows import load_rows, rows_for
 
-    if options.output:
-        check_output_file(options.output)
     accelerator = make_accelerator()
     model, processor = load_captioner(options.model)
     rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)

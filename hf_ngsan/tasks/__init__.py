@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from .captioning import CaptioningTask
     from .captioning_recipe import CaptioningRecipe
     from .new_captioners import new_captioner
+    from .new_dual_encoders import new_dual_encoder
     from .registry import load_recipe, register_task, task_class, train
+    from .retrieval import RetrievalTask
+    from .retrieval_embedding import PairEmbeddings, embed_pairs
+    from .retrieval_recipe import RetrievalRecipe
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -27,6 +31,10 @@ __getattr__, __dir__, __all__ = lazy_names(
         "captioning": ["CaptioningTask"],
         "captioning_recipe": ["CaptioningRecipe"],
         "new_captioners": ["new_captioner"],
+        "new_dual_encoders": ["new_dual_encoder"],
+        "retrieval": ["RetrievalTask"],
+        "retrieval_embedding": ["PairEmbeddings", "embed_pairs"],
+        "retrieval_recipe": ["RetrievalRecipe"],
         "registry": ["load_recipe", "register_task", "task_class", "train"],
     },
 )

@@ -64,7 +64,7 @@ def rows_for(
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(
-            f"{data} has images and no visual_features, and this captioner has no vision encoder; train one with "
+            f"{data} has images and no visual_features, and this model has no vision encoder; train one with "
             "model.vision_config, give this one the encoder of its features with hf-ngsan attach-vision, or extract "
             "features with hf-ngsan extract."
         )

@@ -12,6 +12,7 @@ from PIL import Image, ImageEnhance
 from ..models.images import load_image
 from ..training.recipe import RecipeError
 from .captioning_recipe import AugmentationSettings, CaptioningRecipe
+from .retrieval_recipe import RetrievalRecipe
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 """Of crops, as a factor of the image's own."""
@@ -55,7 +56,7 @@ class ImageAugmentation:
         return changed
 
 
-def check_augmentation(recipe: CaptioningRecipe, columns: Sequence[str]) -> None:
+def check_augmentation(recipe: CaptioningRecipe | RetrievalRecipe, columns: Sequence[str]) -> None:
     """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow."""
     settings = recipe.augmentation
     if settings.is_active and "visual_features" in columns:
@@ -63,7 +64,8 @@ def check_augmentation(recipe: CaptioningRecipe, columns: Sequence[str]) -> None
             f"section augmentation changes images, but the model is trained on the features of {recipe.data.spec}; "
             "give the model a vision_config and data with images, or leave the section out."
         )
-    if settings.flip and settings.captions_with_sides == "swap" and recipe.training.stage != "xe":
+    has_rewards = isinstance(recipe, CaptioningRecipe) and recipe.training.stage != "xe"
+    if settings.flip and settings.captions_with_sides == "swap" and has_rewards:
         raise RecipeError(
             "augmentation.captions_with_sides=swap does not go with self-critical training, whose rewards compare with "
             "the captions as they are; set it to skip."

@@ -11,7 +11,10 @@ from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.run import TrainingResult, run_task
 from ..training.task import Task
 
-TASKS: dict[str, str | type[Task]] = {"captioning": "hf_ngsan.tasks.captioning:CaptioningTask"}
+TASKS: dict[str, str | type[Task]] = {
+    "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
+    "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
+}
 DEFAULT_TASK = "captioning"
 
 

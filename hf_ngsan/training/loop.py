@@ -108,12 +108,17 @@ class TrainingLoop:
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        if may_leave_weights_unused(model):
+        if may_leave_weights_unused(model) or any(stage.prepare for stage in stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
+        self.prepare_stage()
+
+    def prepare_stage(self) -> None:
+        if self.stage.prepare is not None:
+            self.stage.prepare(self.bare_model)
 
     def resume(self) -> bool:
         """Goes back to the newest intact checkpoint; False if the run has none.
@@ -127,6 +132,7 @@ class TrainingLoop:
         self.progress = read_checkpoint(folder, self.data_identity, **self.trained_objects())
         if self.progress.stage >= len(self.stages):
             raise CheckpointError(f"{folder} belongs to a run of more stages; start over with --overwrite.")
+        self.prepare_stage()
         if self.accelerator.is_main_process:
             self.checkpoints.remove_older(folder)  # of a run that was killed before it did
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
@@ -181,6 +187,7 @@ class TrainingLoop:
         if self.average is not None:
             self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
+        self.prepare_stage()
         self.start_clock()
 
     def keep_start_of_next_stage(self) -> Path:

@@ -1,4 +1,4 @@
-"""The optimizer of a run: Adam, with a learning rate of its own for a vision encoder."""
+"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder."""
 
 import torch
 
@@ -16,8 +16,10 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         RecipeError: there is a learning rate for a vision encoder that is not trained.
     """
     of_vision = trained_weights_of_vision(model)
+    text_rate = getattr(settings, "text_learning_rate", None)
+    of_text = set() if text_rate is None else trained_weights_of_text(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [{"params": [one for one in trained if one not in of_vision], "rate_factor": 1.0}]
+    groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
     rate = settings.vision_learning_rate
     if rate is not None and not of_vision:
         raise RecipeError(
@@ -25,13 +27,9 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
             "frozen one; leave it out, or give model.vision_config with frozen: false."
         )
     if of_vision:
-        rate = settings.learning_rate if rate is None else rate
-        groups.append(
-            {
-                "params": [one for one in trained if one in of_vision],
-                "rate_factor": rate / settings.learning_rate if settings.learning_rate else 1.0,
-            }
-        )
+        groups.append(group_with_rate([one for one in trained if one in of_vision], rate, settings))
+    if of_text:
+        groups.append(group_with_rate([one for one in trained if one in of_text], text_rate, settings))
     return torch.optim.AdamW(
         groups,
         lr=settings.learning_rate,
@@ -40,6 +38,11 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         weight_decay=settings.weight_decay,
         fused=fused,
     )
+
+
+def group_with_rate(weights: list[torch.nn.Parameter], rate: float | None, settings: TrainingSettings) -> dict:
+    rate = settings.learning_rate if rate is None else rate
+    return {"params": weights, "rate_factor": rate / settings.learning_rate if settings.learning_rate else 1.0}
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -52,3 +55,9 @@ def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]
     """Returns the parameters of a model's vision encoders that are not frozen."""
     encoders = vision_encoders(model).values()
     return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}
+
+
+def trained_weights_of_text(model: torch.nn.Module) -> set[torch.nn.Parameter]:
+    """Returns the parameters of a model's text encoder, its part `text`, that are not frozen."""
+    encoder = getattr(model, "text", None)
+    return {one for one in encoder.parameters() if one.requires_grad} if isinstance(encoder, torch.nn.Module) else set()

@@ -8,8 +8,12 @@ import torch
 import yaml
 
 from hf_ngsan.auto import model_class
+from hf_ngsan.models.configuration_mhsan import MHSANConfig
+from hf_ngsan.models.modeling_mhsan import MHSANModel
+from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.new_captioners import build_config
+from hf_ngsan.tasks.new_dual_encoders import losses
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"
@@ -18,9 +22,19 @@ SPECIAL_TOKENS = 4
 
 
 def build(name):
-    config = build_config(load_recipe(FOLDER / name).model, vocab_size=9487 + SPECIAL_TOKENS)
+    recipe = load_recipe(FOLDER / name)
+    if recipe.model["model_type"] == "mhsan":
+        return build_dual_encoder(recipe)
+    config = build_config(recipe.model, vocab_size=9487 + SPECIAL_TOKENS)
     with torch.device("meta"):
         return model_class(config.model_type, "AutoModelForImageTextToText")(config)
+
+
+def build_dual_encoder(recipe):
+    if recipe.model.get("text_pretrained") in PACKAGES:
+        pytest.importorskip(PACKAGES[recipe.model["text_pretrained"]].replace("-", "_"))
+    with torch.device("meta"):
+        return MHSANModel(MHSANConfig(**recipe.model, **losses(recipe)))
 
 
 def name_of(file):
@@ -40,7 +54,7 @@ def test_every_key_is_commented(file):
     keys = [
         line
         for line in lines
-        if not re.fullmatch(r"(model|data|augmentation|training|self_critical|evaluation):", line)
+        if not re.fullmatch(r"(\w+_stage|augmentation|contrastive|data|evaluation|model|self_critical|training):", line)
     ]
     assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)
     sections = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -124,3 +138,25 @@ def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
         0,
     )
     assert recipe.data.max_caption_length == recipe.evaluation.max_new_tokens == 14 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "diversity_weight"),
+    [
+        ("mhsan", (10, 10), 0.1),
+        ("mhsan_1_head", (1, 1), 0.1),
+        ("mhsan_5_heads", (5, 5), 0.1),
+        ("no_attention", (0, 0), 0.1),
+        *((f"image_{n}_{'head' if n == 1 else 'heads'}", (n, 0), 0.1) for n in (1, 5, 10)),
+        *((f"text_{n}_{'head' if n == 1 else 'heads'}", (0, n), 0.1) for n in (1, 5, 10)),
+        ("no_diversity", (10, 10), 0.0),
+        ("flickr30k", (10, 10), 0.1),
+    ],
+)
+def test_a_recipe_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_weight):
+    config = build(CONFIGS / "mhsan" / f"{name}.yaml").config
+    assert (config.num_image_heads, config.num_text_heads, config.diversity_weight) == (*heads, diversity_weight)
+    assert (config.projection_dim, config.text_config.bidirectional) == (2400, name == "flickr30k")
+    recipe = load_recipe(CONFIGS / "mhsan" / f"{name}.yaml")
+    stages = recipe.projection_stage, recipe.text_stage, recipe.image_stage
+    assert [(stage.epochs, stage.learning_rate) for stage in stages] == [(4, 5e-3), (15, 5e-4), (40, 5e-5)]

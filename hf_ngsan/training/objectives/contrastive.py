@@ -69,7 +69,7 @@ class Contrastive(Objective):
         Raises:
             ValueError: the model recomputes activations (gradient checkpointing), which would draw other masks.
         """
-        if getattr(model, "is_gradient_checkpointing", False):
+        if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
             raise ValueError(
                 "A contrastive loss runs each micro-batch twice and does not go with gradient checkpointing; save "
                 "memory with training.gradient_accumulation_steps instead."

@@ -43,6 +43,8 @@ def test_a_long_text_is_cut_only_if_asked_for():
     with pytest.raises(ValueError, match=r"Text 1 .* 4 tokens.* 3 at most"):
         processor(text=["a ball", "a red ball near"])
     assert processor(text=["a red ball near"], truncation=True)["input_ids"].shape == (1, 3)
+    assert processor(text=["a red"], truncation=True, max_length=1)["input_ids"].shape == (1, 1)
+    assert processor.tokenizer.backend_tokenizer.truncation is None
 
 
 @pytest.mark.parametrize(

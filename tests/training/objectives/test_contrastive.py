@@ -117,7 +117,7 @@ def test_replayed_gradients_are_those_of_the_whole_batch(loss, cuts):
 
 def test_checkpointed_activations_are_refused():
     model = Linear()
-    model.is_gradient_checkpointing = True
+    model.gradient_checkpointing = True
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         Contrastive().prepare(model, [], Update(0, 0))
 

@@ -1,0 +1,162 @@
+"""Dual encoders made new from a training config, or from a trained one that is to be trained further."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from tokenizers import processors
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.image_utils import SizeDict
+
+from ..auto import config_class, model_class, processor_class
+from ..data import build_tokenizer
+from ..loading import load_config, load_model
+from ..messages import one_sentence
+from ..model_size import refuse_too_large
+from ..models.configuration_hub import ConfigurationError
+from ..models.text_encoders import find_text_encoder
+from ..training.recipe import RecipeError, suggestion
+from .new_captioners import check_feature_size, check_image_size, config_fields, new_image_processor, usable_backbone
+from .retrieval_recipe import RetrievalContrastiveSettings, RetrievalRecipe
+from .word_vectors import read_word_vectors
+
+logger = logging.getLogger(__name__)
+
+
+def new_dual_encoder(
+    recipe: RetrievalRecipe, captions: Iterable[str], visual_feature_size: int | None = None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Makes the model and processor that a training config describes.
+
+    With `model.init_from` both come from a trained dual encoder, its vocabulary included, and the other fields of the
+    section change its configuration. A new one has the vocabulary of the training captions or, with
+    `model.text_pretrained`, that of the text encoder.
+
+    Args:
+        recipe: sections `model`, `data` and `contrastive` are used.
+        captions: every training caption.
+        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        RecipeError: unknown field, a field of the wrong type, or features of another dimension.
+        DataError: the file of word vectors cannot be used.
+    """
+    fields = dict(recipe.model)
+    try:
+        if "init_from" in fields:
+            return fine_tuned_dual_encoder(fields, recipe)
+        return fresh_dual_encoder(fields, recipe, captions, visual_feature_size)
+    except ConfigurationError as error:
+        raise RecipeError(f"section model: {error}") from error
+
+
+def fine_tuned_dual_encoder(fields: dict, recipe: RetrievalRecipe) -> tuple[PreTrainedModel, ProcessorMixin]:
+    folder = fields.pop("init_from")
+    config = load_config(folder, "retrieval")
+    if fields.pop("model_type", config.model_type) != config.model_type:
+        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_field_names(fields, type(config))
+    model, processor = load_model(folder, "retrieval", **fields, **losses(recipe))
+    if recipe.data.image_size is not None and processor.image_processor is not None:
+        processor.image_processor.size = SizeDict(height=recipe.data.image_size, width=recipe.data.image_size)
+    return model, processor
+
+
+def fresh_dual_encoder(
+    fields: dict, recipe: RetrievalRecipe, captions: Iterable[str], visual_feature_size: int | None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    kind: Any = config_class(fields.pop("model_type"))
+    check_field_names(fields, kind)
+    has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+    if visual_feature_size is not None and not has_vision:
+        check_feature_size(fields.get("visual_feature_size"), visual_feature_size, recipe.data.spec)
+        fields["visual_feature_size"] = visual_feature_size
+    tokenizer = new_tokenizer(fields, recipe, captions)
+    try:
+        config = kind(**fields, **losses(recipe))
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+    dual_encoder: Any = model_class(config.model_type, "AutoModel")
+    with usable_backbone(config.vision_config):
+        refuse_too_large(lambda: dual_encoder(config))
+        model = dual_encoder(config)
+    image_processor = None
+    if model.vision is not None:
+        image_processor = new_image_processor(model.vision, recipe.data.image_size)
+        check_image_size(model.vision, image_processor)
+    if recipe.data.word_vectors is not None:
+        fill_word_vectors(model, tokenizer, recipe)
+    return model, processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+
+
+def losses(recipe: RetrievalRecipe) -> dict[str, Any]:
+    """Returns the fields of the configuration that say how `forward(..., return_loss=True)` computes the loss."""
+    return asdict(recipe.contrastive)
+
+
+def check_field_names(fields: dict, kind: Any) -> None:
+    """Raises a RecipeError for a key of section `model` that is no field of its configuration, or follows from data."""
+    text = fields.get("text_config") or {}
+    if not isinstance(text, dict):
+        raise RecipeError(f"model.text_config must be a mapping of keys to values or null, not {text!r}.")
+    for key in ("vocab_size", "pad_token_id"):
+        if key in text:
+            raise RecipeError(f"model.text_config.{key} follows from the training captions; leave it out.")
+    valid = config_fields(kind)
+    of_losses = {entry.name for entry in dataclass_fields(RetrievalContrastiveSettings)}
+    for name in fields:
+        if name in of_losses:
+            raise RecipeError(f"model.{name} follows from section contrastive; set contrastive.{name}.")
+        if name == "features_provenance":
+            raise RecipeError(f"model.{name} follows from the features that are trained on; leave it out.")
+        if name not in valid:
+            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+
+
+def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:
+    """Returns the tokenizer of the text encoder, or one of the captions' words, whose size goes into `text_config`."""
+    pretrained = fields.get("text_pretrained")
+    if pretrained is not None:
+        try:
+            return AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            raise RecipeError(
+                f"model.text_pretrained is {pretrained}, whose tokenizer cannot be loaded ({one_sentence(error)}); "
+                "give the folder of an encoder of transformers or its name on the Hub."
+            ) from error
+    tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+    words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    tokenizer.backend_tokenizer.post_processor = words_only
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    fields["text_config"] = {**(fields.get("text_config") or {}), **sizes}
+    return tokenizer
+
+
+def fill_word_vectors(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: RetrievalRecipe) -> None:
+    """Puts the vectors of a file into a new model; words that it lacks keep their random ones.
+
+    Raises:
+        RecipeError: the vectors have another size than the model's.
+        DataError: the file cannot be used.
+    """
+    path: Any = recipe.data.word_vectors
+    vocabulary = tokenizer.get_vocab()
+    found = read_word_vectors(path, recipe.data.dictionary, vocabulary)
+    weight: Any = model.get_input_embeddings().weight
+    for word, vector in found.items():
+        if len(vector) != weight.shape[1]:
+            raise RecipeError(
+                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set "
+                f"model.text_config.word_embedding_size={len(vector)}."
+            )
+        with torch.no_grad():
+            weight[vocabulary[word]] = torch.from_numpy(vector)
+    known = len(vocabulary) - len(tokenizer.all_special_ids)
+    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(found), known)

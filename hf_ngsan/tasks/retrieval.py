@@ -1,0 +1,160 @@
+"""Image-text retrieval: a dual encoder is trained to find the image of a caption, and the captions of an image."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from accelerate import Accelerator
+from datasets import Dataset
+from torch import nn
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..data import CaptionCollator
+from ..metrics.retrieval import RECALL_AT
+from ..provenance import remember_features
+from ..training.objectives.contrastive import Contrastive
+from ..training.recipe import RecipeError
+from ..training.run import short_checksum
+from ..training.stages import Stage
+from ..training.task import Task
+from .caption_rows import load_rows, rows_for, visual_feature_size
+from .captioning import report_vocabulary
+from .image_augmentation import ImageAugmentation, check_augmentation
+from .new_dual_encoders import new_dual_encoder
+from .retrieval_embedding import embed_pairs, with_words
+from .retrieval_recipe import RetrievalRecipe
+
+DIRECTIONS = ("image_to_text", "text_to_image")
+SCORES = [
+    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
+]
+
+
+class RetrievalTask(Task):
+    """Trains a dual encoder by a [`RetrievalRecipe`]."""
+
+    recipe_class = RetrievalRecipe
+    unit = "images"
+    recipe: RetrievalRecipe
+
+    @property
+    def greater_is_better(self) -> bool:
+        return not self.metric.endswith("rank")
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        if len(rows) % self.recipe.evaluation.folds:
+            raise RecipeError(
+                f"evaluation.folds is {self.recipe.evaluation.folds}, but the {len(rows)} images of "
+                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, cannot be divided equally."
+            )
+        return [*SCORES, "rsum"]
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        model, processor = new_dual_encoder(self.recipe, captions, visual_feature_size(rows))
+        report_vocabulary(processor.tokenizer, captions)
+        return model, processor
+
+    def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        rows = self.evaluation_rows(model, processor, rows)
+        check_augmentation(self.recipe, rows.column_names)
+        remember_features(model, rows, self.recipe.data.spec)
+        return rows
+
+    def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        return rows_for(model, processor, rows, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        """Returns one stage, or the three of Park et al. 2020: each trains what the one before it did, and more."""
+        recipe, objective = self.recipe, Contrastive(self.recipe.contrastive)
+        dual_encoder: Any = model
+        dual_encoder.get_input_embeddings().requires_grad_(recipe.training.train_word_vectors)
+        if recipe.training.stage == "joint":
+            return [Stage("joint", objective, recipe.training)]
+        last = [dual_encoder.image_projection]
+        text = [dual_encoder.text, dual_encoder.text_projection]
+        image = [dual_encoder.image_states]
+        for modules, pooling in ((text, dual_encoder.text_pooling), (image, dual_encoder.image_pooling)):
+            modules += [] if pooling is None else [pooling]
+        trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
+        frozen_words = not recipe.training.train_word_vectors
+        settings = recipe.projection_stage, recipe.text_stage, recipe.image_stage
+        trained = last, [*last, *text], [*last, *text, *image]
+        return [
+            Stage(
+                name,
+                objective,
+                of_stage,
+                epoch_name=f"{name} epoch",
+                prepare=partial(
+                    train_only, modules=modules, vision=trains_vision and name == "image", words=not frozen_words
+                ),
+            )
+            for name, of_stage, modules in zip(("projection", "text", "image"), settings, trained, strict=True)
+        ]
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data, augmentation = self.recipe.data, self.recipe.augmentation
+        seed = self.recipe.training.seed
+        return CaptionCollator(
+            partial(pairs_of, processor, max_length=data.max_caption_length),
+            captions_per_image=data.captions_per_image,
+            seed=seed,
+            augment=ImageAugmentation(augmentation, seed) if augmentation.is_active else None,
+        )
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
+    ) -> dict[str, float]:
+        settings = self.recipe.evaluation
+        return embed_pairs(model, processor, rows, accelerator, settings.batch_size).scores(settings.folds)
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        identity = {
+            "number of images": len(rows),
+            "text of the captions": short_checksum(captions),
+            "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
+        }
+        provenance = model.config.features_provenance
+        if provenance is not None:
+            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
+        return identity
+
+
+def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
+    """Returns a batch of images or features and of their captions, the same number of each image.
+
+    Args:
+        processor: of a dual encoder.
+        captions: of each image; `None` in place of one that it does not have, for which the others are repeated.
+        max_length: longer captions are cut to so many tokens.
+        visual: what the processor is given of the images.
+    """
+    texts = []
+    for of_image in captions:
+        own = [caption for caption in of_image if caption is not None]
+        texts += [own[place % len(own)] for place in range(len(of_image))]
+    return processor(text=with_words(processor, texts), truncation=True, max_length=max_length, **visual)
+
+
+def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:
+    """Freezes a dual encoder but for some modules.
+
+    Args:
+        model: the dual encoder.
+        modules: what is trained.
+        vision: whether its vision backbone is trained too; if not, it stays in evaluation mode.
+        words: whether word vectors are.
+    """
+    model.requires_grad_(False)
+    for module in modules:
+        module.requires_grad_(True)
+    if not words:
+        model.get_input_embeddings().requires_grad_(False)
+    if model.vision is not None:
+        model.vision.config.frozen = not vision
+        model.vision.requires_grad_(vision).train(model.vision.training)

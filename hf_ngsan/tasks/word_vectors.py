@@ -1,0 +1,76 @@
+"""Word vectors that others have trained, for the words of a vocabulary."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from ..data import DataError
+
+
+def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns the vectors of those words that a file has.
+
+    Args:
+        path: `.txt`, in each line a word and its numbers (GloVe; a first line of two numbers, as word2vec writes it, is
+            passed over), or `.npy`, an array `(lines, size)`.
+        dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
+        words: those that are wanted.
+
+    Raises:
+        DataError: the files cannot be used, or do not fit together.
+    """
+    wanted, file = set(words), Path(path).expanduser()
+    try:
+        if file.suffix == ".npy":
+            return vectors_of_array(file, dictionary, wanted)
+        if dictionary is not None:
+            raise DataError(f"data.dictionary is for word vectors in an .npy file, not for {path}; leave it out.")
+        return vectors_of_text(file, wanted)
+    except OSError as error:
+        raise DataError(f"data.word_vectors: {error.filename or path} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"data.word_vectors: {path} or its dictionary is no text in UTF-8.") from error
+
+
+def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> dict[str, np.ndarray]:
+    if dictionary is None:
+        raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
+    try:
+        array = np.load(file, allow_pickle=False, mmap_mode="r")
+    except ValueError as error:
+        raise DataError(f"{file} is no array of numbers that can be read without running code.") from error
+    lines = Path(dictionary).expanduser().read_text(encoding="utf-8").splitlines()
+    if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(lines):
+        raise DataError(
+            f"{file} has an array {array.dtype} {array.shape}; with the {len(lines)} lines of {dictionary} it must be "
+            f"one of floats, ({len(lines)}, size)."
+        )
+    rows = {line.strip(): index for index, line in enumerate(lines)}
+    found = {word: np.asarray(array[rows[word]], dtype=np.float32) for word in wanted & rows.keys()}
+    for word, vector in found.items():
+        if not np.isfinite(vector).all():
+            raise DataError(f"{file}: the vector of {word!r} has values that are not finite.")
+    return found
+
+
+def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    size = None
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            word, *numbers = line.rstrip("\n").split(" ")
+            if number == 1 and len(numbers) == 1:
+                continue
+            size = size or len(numbers)
+            if word not in wanted:
+                continue
+            try:
+                vector = [float(value) for value in numbers]
+            except ValueError:
+                vector = []
+            if len(vector) != size or not all(map(math.isfinite, vector)):
+                raise DataError(f"{file}, line {number}: a word and {size} numbers must stand there.")
+            found[word] = np.asarray(vector, dtype=np.float32)
+    return found

@@ -1,0 +1,254 @@
+"""Training and evaluating a dual encoder: stages, resuming, word vectors, scores, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import DataError, load_data
+from hf_ngsan.loading import load_model
+from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
+from hf_ngsan.tasks.retrieval import pairs_of
+from hf_ngsan.tasks.word_vectors import read_word_vectors
+from hf_ngsan.training import RecipeError
+from tests.commands.running import fails
+from tests.models.mhsan.tiny import tiny_processor
+from tests.tasks.tiny_retrieval import DATA, tiny_recipe, tiny_sections
+
+SPEC = DATA["spec"]
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    return {name.split(".")[0] for name, value in before.items() if not torch.equal(value, after[name])}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("retrieval") / "run"
+    train(tiny_recipe(folder))
+    return folder
+
+
+def test_training_changes_everything_and_reports_recalls(run):
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert {"loss", "image_diversity", "text_diversity", "batch_recall", "rsum", "text_to_image_r1"} <= history[
+        -1
+    ].keys()
+    assert history[1]["loss"] < history[0]["loss"]
+    model, processor = load_model(run / "last", "retrieval")
+    task = RetrievalTask(tiny_recipe(run))
+    torch.manual_seed(0)
+    start, _ = task.build(task.load_rows("train"))
+    untouched = {name for name, value in start.named_parameters() if torch.equal(value, model.get_parameter(name))}
+    assert not untouched
+    assert processor.tokenizer("a red circle")["input_ids"] == processor.tokenizer.convert_tokens_to_ids(
+        ["a", "red", "circle"]
+    )
+    assert (model.config.diversity_weight, model.config.text_config.vocab_size) == (0.1, len(processor.tokenizer))
+
+
+def test_scores_are_those_of_single_rows(run):
+    """One row and one caption at a time, ranked by sorting."""
+    model, processor = load_model(run, "retrieval")
+    rows = load_data(SPEC, "test")
+    pairs = embed_pairs(model, processor, rows, batch_size=4)
+    with torch.no_grad():
+        images = torch.stack(
+            [
+                model.get_image_features(**processor(visual_features=row["visual_features"])).pooler_output[0]
+                for row in rows
+            ]
+        )
+        captions = [caption for row in rows for caption in row["captions"]]
+        texts = torch.cat([model.get_text_features(**processor(text=caption)).pooler_output for caption in captions])
+    np.testing.assert_allclose(pairs.images, images.numpy(), atol=1e-6)
+    np.testing.assert_allclose(pairs.captions, texts.numpy(), atol=1e-6)
+    own = np.repeat(np.arange(len(rows)), [len(row["captions"]) for row in rows])
+    assert pairs.caption_images.tolist() == own.tolist()
+    scores = images.numpy() @ texts.numpy().T
+    found = [own[np.argsort(-row, kind="stable")[0]] == image for image, row in enumerate(scores)]
+    assert pairs.scores()["image_to_text_r1"] == pytest.approx(100 * np.mean(found))
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("staged") / "run"
+    return folder, train(tiny_recipe(folder, training={"stage": "staged", "train_word_vectors": False}))
+
+
+def test_stages_train_more_and_more(staged):
+    folder, result = staged
+    assert [entry["stage"] for entry in result.history] == ["projection", "text", "image"]
+    torch.manual_seed(0)
+    task = RetrievalTask(tiny_recipe(folder))
+    from accelerate.utils import set_seed
+
+    set_seed(task.recipe.training.seed)
+    start = {name: value.clone() for name, value in task.build(task.load_rows("train"))[0].state_dict().items()}
+    first, second, last = weights(folder / "projection"), weights(folder / "text"), weights(folder / "last")
+    assert changed(start, first) == {"image_projection"}
+    assert changed(first, second) <= {"image_projection", "text", "text_pooling", "text_projection"}
+    assert "image_states" not in changed(start, second)
+    assert torch.equal(start["text.embed_tokens.weight"], last["text.embed_tokens.weight"])
+    everything = {"image_projection", "image_states", "image_pooling"}
+    assert result.best_epoch < 3 or everything <= changed(second, last)
+
+
+@pytest.mark.parametrize("epochs_before", [1, 2])
+def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch, epochs_before):
+    folder, _ = staged
+    recipe = tiny_recipe(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
+    evaluate, calls = RetrievalTask.evaluate, []
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) > epochs_before:
+            raise KeyboardInterrupt
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(RetrievalTask, "evaluate", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe)
+    monkeypatch.setattr(RetrievalTask, "evaluate", evaluate)
+    train(recipe, resume=True)
+    assert not changed(weights(folder / "last"), weights(tmp_path / "run" / "last"))
+
+
+VISION = {"backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, "grid_size": [2, 2]}
+
+
+def test_the_vision_encoder_is_trained_in_the_last_stage_only(tmp_path):
+    data = {"spec": "scenes:size=8,validation=4,seed=3,images=true", "image_size": 16, "captions_per_image": 1}
+    model = {"vision_config": {**VISION, "frozen": False}}
+    recipe = tiny_recipe(tmp_path / "run", model=model, data=data, training={"stage": "staged"})
+    train(recipe)
+    task = RetrievalTask(recipe)
+    dual_encoder, processor = task.build(task.load_rows("train"))
+    frozen = []
+    for stage in task.stages(dual_encoder, processor, task.load_rows("train")):
+        stage.prepare(dual_encoder)
+        dual_encoder.train()
+        parameters = dual_encoder.vision.parameters()
+        frozen.append((dual_encoder.vision.config.frozen, any(one.requires_grad for one in parameters)))
+        assert dual_encoder.vision.backbone.training is not frozen[-1][0]
+    assert frozen == [(True, False), (True, False), (False, True)]
+    loaded, _ = load_model(tmp_path / "run" / "last", "retrieval")
+    assert loaded.config.vision_config.frozen is False
+    assert "vision" not in changed(weights(tmp_path / "run" / "projection"), weights(tmp_path / "run" / "text"))
+
+
+def test_a_run_continues_from_a_trained_model(run, tmp_path):
+    recipe = tiny_recipe(tmp_path / "run")
+    sections = {"init_from": str(run), "dropout": 0.1}
+    recipe = type(recipe).from_dict(
+        {**tiny_sections(tmp_path / "run"), "model": sections, "contrastive": {"loss": "all"}}
+    )
+    model, _ = new_dual_encoder(recipe, [])
+    assert (model.config.dropout, model.config.loss) == (0.1, "all")
+    assert not changed(weights(run / "best"), model.state_dict())
+
+
+def test_word_vectors_of_a_file(tmp_path):
+    (tmp_path / "glove.txt").write_text("2 8\nred 1 2 3 4 5 6 7 8\nzebra 1 1 1 1 1 1 1 1\n")
+    np.save(tmp_path / "table.npy", np.arange(24).reshape(3, 8) / 10)
+    (tmp_path / "words.txt").write_text("red\nblue\nred\n")
+    for data, expected in (
+        ({"word_vectors": str(tmp_path / "glove.txt")}, torch.arange(1.0, 9)),
+        (
+            {"word_vectors": str(tmp_path / "table.npy"), "dictionary": str(tmp_path / "words.txt")},
+            torch.arange(16, 24) / 10,
+        ),
+    ):
+        model, processor = new_dual_encoder(tiny_recipe(tmp_path, data=data), ["a red blue box"], 10)
+        word = processor.tokenizer.convert_tokens_to_ids("red")
+        torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("contents", "dictionary", "message"),
+    [
+        ("red 1 2\nblue 1\n", None, "line 2"),
+        ("red 1 two\n", None, "line 1"),
+        ("red 1 nan\n", None, "line 1"),
+        ("red 1 2\n", "words.txt", "leave it out"),
+        (None, None, r"missing\.txt"),
+    ],
+)
+def test_damaged_word_vectors(tmp_path, contents, dictionary, message):
+    path = tmp_path / ("missing.txt" if contents is None else "vectors.txt")
+    if contents is not None:
+        path.write_text(contents)
+    with pytest.raises(DataError, match=message):
+        read_word_vectors(str(path), dictionary, ["red", "blue"])
+
+
+def test_damaged_arrays_of_word_vectors(tmp_path):
+    np.save(tmp_path / "vectors.npy", np.ones((2, 3)))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "words.txt").write_text("red\n")
+    for name, words, message in (
+        ("vectors", None, "data.dictionary"),
+        ("vectors", "words.txt", "1 lines"),
+        ("objects", "words.txt", "running code"),
+        ("vectors", "none.txt", "none.txt"),
+    ):
+        dictionary = words and str(tmp_path / words)
+        with pytest.raises(DataError, match=message):
+            read_word_vectors(str(tmp_path / f"{name}.npy"), dictionary, ["red"])
+
+
+def test_pairs_have_the_same_number_of_captions():
+    batch = pairs_of(
+        tiny_processor(),
+        [["red ball", None], ["a blue box", "..."]],
+        max_length=2,
+        visual_features=[torch.ones(1, 12)] * 2,
+    )
+    assert batch["input_ids"].shape == (4, 2)
+    assert torch.equal(batch["input_ids"][0], batch["input_ids"][1])
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"margin": 0.3}}, r"model\.margin.*contrastive\.margin"),
+        ({"model": {"num_heads": 3}}, r"model\.num_heads"),
+        ({"model": {"text_config": {"vocab_size": 9}}}, r"text_config\.vocab_size"),
+        ({"model": {"text_config": 3}}, r"model\.text_config"),
+        ({"model": {"text_config": {"activation": "gelu"}}}, "gelu"),
+        ({"model": {"visual_feature_size": 7}}, "visual_feature_size=10"),
+        ({"model": {"text_pretrained": "no/such-folder"}}, "no/such-folder"),
+        ({"evaluation": {"metric": "cider"}}, r"evaluation\.metric"),
+        ({"evaluation": {"folds": 4}}, r"folds is 4.* 6 images"),
+        ({"training": {"stage": "last"}}, r"training\.stage"),
+        ({"augmentation": {"flip": 0.5}}, "augmentation"),
+    ],
+)
+def test_settings_that_cannot_work(tmp_path, sections, message):
+    with pytest.raises(RecipeError, match=message):
+        train(tiny_recipe(tmp_path / "run", **sections))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_commands_train_and_evaluate(tmp_path, capsys):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "run", training={"epochs": 1})))
+    assert main(["train", "--config", str(tmp_path / "tiny.yaml")]) == 0
+    capsys.readouterr()
+    arguments = ["evaluate", "--model", str(tmp_path / "run"), "--data", SPEC, "--output", str(tmp_path / "ranks.json")]
+    assert main([*arguments, "--folds", "2"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["images"], printed["captions"]) == (6, 30)
+    ranks = json.loads((tmp_path / "ranks.json").read_text())
+    assert [len(ranks[direction]) for direction in ("image_to_text", "text_to_image")] == [6, 30]
+    assert printed["all"]["text_to_image_r1"] == pytest.approx(100 * np.mean(np.array(ranks["text_to_image"]) == 1))
+    assert printed["mean of 2 folds"]["rsum"] >= printed["all"]["rsum"]
+    assert "--folds 4" in fails(capsys, *arguments, "--folds", "4")
+    assert "--metrics" in fails(capsys, *arguments, "--metrics", "bleu")
