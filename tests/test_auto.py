@@ -112,7 +112,7 @@ import json, sys
 import hf_ngsan
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING as mapping
-before = sorted(name for name in sys.modules if name.startswith("hf_ngsan.models.") and "model" in name.split(".")[-1])
+before = sorted(name for name in sys.modules if name.startswith("hf_ngsan.models.") and ".modeling_" in name)
 config = AutoConfig.for_model("ngsan")
 found = [mapping[type(config)], dict(mapping._extra_content.items())[type(config)], type(config) in mapping]
 print(json.dumps([before, *map(str, found), found[0] in mapping._extra_content.values()]))
