@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
+    from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
     from .models.modeling_efficientnet_lite import (
         NGSANEfficientNetLiteBackbone,
@@ -54,6 +55,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
         "models.configuration_vgg": ["NGSANVGGConfig"],
         "models.configuration_vision": ["VisionConfig"],
+        "models.ensemble": ["EnsembleForConditionalGeneration"],
         "models.image_processing_captioning": ["CaptioningImageProcessor"],
         "models.modeling_efficientnet_lite": [
             "NGSANEfficientNetLiteBackbone",

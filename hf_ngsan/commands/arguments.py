@@ -66,6 +66,18 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_models_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        required=True,
+        nargs="+",
+        type=user_path,
+        metavar="DIR",
+        help="folder of a model, folder of a training run (its best model is taken), or name on the Hub; several "
+        "caption together, as an ensemble",
+    )
+
+
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, see below")
     parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")

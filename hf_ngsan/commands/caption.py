@@ -10,7 +10,7 @@ from .arguments import (
     DATASETS,
     add_data_arguments,
     add_generation_arguments,
-    add_model_argument,
+    add_models_argument,
     generation_options,
     user_path,
 )
@@ -25,6 +25,7 @@ SUMMARY = "Print a caption for each image file, or for each image of a dataset: 
 EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
+  hf-ngsan caption --model runs/first runs/second --data scenes --split test
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
 
 {DATASETS}"""
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         help="image files, URLs of images, or folders of images, for a model with a vision encoder",
     )
-    add_model_argument(parser)
+    add_models_argument(parser)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
     parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
@@ -53,15 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..launching import make_accelerator
-    from ..loading import load_captioner
     from ..tasks.captioned_images import caption_images
+    from ..tasks.captioner_ensembles import is_model, load_captioners
 
+    # Image files may follow the models without an option between them.
+    models = [options.model[0], *filter(is_model, options.model[1:])]
+    options.images = [place for place in options.model if place not in models] + options.images
+    if len(models) > 1 and options.save_attention:
+        raise ValueError("--save-attention draws what one captioner looked at; give one --model.")
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
-    model, processor = load_captioner(options.model)
+    model, processor = load_captioners(models)
     text = {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
-    images, names = of_files(options, model, paths) if paths else of_dataset(options, model, processor)
+    images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
         processor,
@@ -113,11 +119,11 @@ def checked_text(text: str, processor: "CaptioningProcessor") -> str:
     return text
 
 
-def of_files(options: argparse.Namespace, model: "PreTrainedModel", paths: list[str]) -> tuple[list[str], list[str]]:
+def of_files(folder: str, model: "PreTrainedModel", paths: list[str]) -> tuple[list[str], list[str]]:
     """Returns the images to caption, and their names."""
     if model.config.vision_config is None:
         raise ValueError(
-            f"{options.model} has no vision encoder and reads no image files; give it features with --data, or the "
+            f"{folder} has no vision encoder and reads no image files; give it features with --data, or the "
             "vision encoder that its features were made with: hf-ngsan attach-vision."
         )
     return paths, paths

@@ -8,7 +8,7 @@ from .arguments import (
     add_data_arguments,
     add_generation_arguments,
     add_launch_argument,
-    add_model_argument,
+    add_models_argument,
     check_output_file,
     generation_options,
     positive_int,
@@ -18,13 +18,14 @@ from .arguments import (
 SUMMARY = "Score a captioner's captions of a split, or a dual encoder's retrieval in it, and print the scores as JSON."
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
+  hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
   hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
 
 {DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_models_argument(parser)
     add_data_arguments(parser)
     add_generation_arguments(parser)
     parser.add_argument(
@@ -54,9 +55,12 @@ def check(options: argparse.Namespace) -> None:
     if options.output:
         check_output_file(options.output)
     if not is_dual_encoder(options):
-        load_config(options.model, "captioning")
+        for model in options.model:
+            load_config(model, "captioning")
         if options.folds is not None:
             raise ValueError("--folds is for dual encoders, and this model captions; leave it out.")
+    elif len(options.model) > 1:
+        raise ValueError("Several captioners caption together; of dual encoders give one --model.")
     elif options.metrics is not None:
         raise ValueError("--metrics is for captioners, and this model is a dual encoder; leave it out.")
 
@@ -65,7 +69,7 @@ def is_dual_encoder(options: argparse.Namespace) -> bool:
     from ..auto import model_types_of
     from ..loading import load_config
 
-    return load_config(options.model).model_type in model_types_of("retrieval")
+    return load_config(options.model[0]).model_type in model_types_of("retrieval")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -84,7 +88,7 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
     from ..tasks.caption_rows import load_rows, rows_for
 
     accelerator = make_accelerator()
-    model, processor = load_model(options.model, "retrieval")
+    model, processor = load_model(options.model[0], "retrieval")
     rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)
     if options.folds is not None and len(rows) % options.folds:
         raise ValueError(f"--folds {options.folds}: {len(rows)} images cannot be divided into so many equal parts.")
@@ -104,12 +108,12 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
 def evaluate_captions(options: argparse.Namespace) -> None:
     from ..data import extra_scores_of
     from ..launching import leave_process_group, make_accelerator
-    from ..loading import load_captioner
     from ..tasks import evaluate_captioner
     from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.captioner_ensembles import load_captioners
 
     accelerator = make_accelerator()
-    model, processor = load_captioner(options.model)
+    model, processor = load_captioners(options.model)
     rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)
     evaluation = evaluate_captioner(
         model.to(accelerator.device),

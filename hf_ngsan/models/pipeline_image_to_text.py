@@ -180,8 +180,11 @@ class ImageToTextPipeline(Pipeline):
         on_error: str = "raise",
         **generate_kwargs: Any,
     ) -> list[Captioned]:
-        if return_visualness and not getattr(self.model.config, "adaptive_attention", False):
+        is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
+        if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
+        if return_attention and not hasattr(self.model, "word_attention"):
+            raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = {}
         for position, item in enumerate(batch.items):
@@ -202,7 +205,7 @@ class ImageToTextPipeline(Pipeline):
         An item whose image the vision encoder cannot take, such as one with a side smaller than a kernel, gets an error
         and is left out. Backbones do not tell beforehand which images these are.
         """
-        if "pixel_values" not in inputs:
+        if "pixel_values" not in inputs or not hasattr(self.model, "model"):  # an ensemble's members encode themselves
             return positions, inputs
         visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
         try:

@@ -1,5 +1,7 @@
 """The rows that a captioner is trained on or evaluated with."""
 
+from typing import Any
+
 import numpy
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
@@ -68,8 +70,10 @@ def rows_for(
             "model.vision_config, give this one the encoder of its features with hf-ngsan attach-vision, or extract "
             "features with hf-ngsan extract."
         )
-    check_feature_size(model, size, data)
-    check_features(model, processor, rows, data)
+    members: Any = getattr(model, "members", [model])
+    for member in members:
+        check_feature_size(member, size, data)
+        check_features(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 

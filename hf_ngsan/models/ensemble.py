@@ -1,0 +1,231 @@
+"""Several captioners of one vocabulary that caption together: their log-probabilities are averaged at every word."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_utils import PreTrainedModel
+
+from .captioning import CaptioningPreTrainedModel, refuse_input_ids
+
+TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")
+
+
+class EnsembleCache(EncoderDecoderCache):
+    """The caches of the members, which beams reorder together."""
+
+    def __init__(self, members: list[EncoderDecoderCache]):
+        super().__init__(DynamicCache(), DynamicCache())
+        self.members = members
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.members[0].get_seq_length(layer_idx)
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        for member in self.members:
+            member.reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        for member in self.members:
+            member.batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        for member in self.members:
+            member.batch_select_indices(indices)
+
+
+class MeanLogProbabilities(LogitsProcessor):
+    """Undoes the normalization that beam search begins each step with: beams are scored by the mean itself."""
+
+    log_sums: torch.Tensor
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores + self.log_sums
+
+
+class EnsembleEncoder(nn.Module):
+    """Encodes images by every member."""
+
+    main_input_name = "visual_features"
+
+    def __init__(self, members: nn.ModuleList):
+        super().__init__()
+        self.members = members
+
+    def forward(
+        self,
+        visual_features: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Returns the states of the first member, and as further entries those and the masks of the others."""
+        given = (visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
+        inputs = {name: value for name, value in zip(INPUTS, given, strict=True) if value is not None}
+        encoded = BaseModelOutput()
+        for index, member in enumerate(self.members):
+            captioner: Any = member
+            visual: Any = inputs
+            if pixel_values is not None:
+                visual = captioner.model.get_image_features(**inputs)
+            states = captioner.model.encoder(**visual).last_hidden_state
+            encoded["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"] = states
+            if visual.get("attention_mask") is not None:
+                encoded[f"attention_mask_{index}"] = visual["attention_mask"]
+        return encoded
+
+
+class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixin):
+    r"""Captioners that are asked together: `generate()` searches with the mean of their log-probabilities.
+
+    The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
+    `generate()` are those of the first. An ensemble is put together anew from its members, not saved or trained.
+
+    Args:
+        members (`Sequence[PreTrainedModel]`): captioners, such as [`RSTNetForConditionalGeneration`].
+
+    Raises:
+        ValueError: no members, or members of other vocabularies or feature dimensions.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import EnsembleForConditionalGeneration, NGSANConfig, NGSANForConditionalGeneration
+
+    >>> sizes = {"vocab_size": 100, "visual_feature_size": 16, "num_attention_heads": 4, "geometric_bias": []}
+    >>> members = [NGSANForConditionalGeneration(NGSANConfig(hidden_size=size, **sizes)) for size in (16, 32)]
+    >>> ensemble = EnsembleForConditionalGeneration(members).eval()
+    >>> ensemble.generate(visual_features=torch.rand(1, 5, 16), num_beams=3, max_new_tokens=7).shape[0]
+    1
+
+    ```
+    """
+
+    _supports_sdpa = True
+    _is_stateful = False
+
+    def __init__(self, members: Sequence[PreTrainedModel]):
+        check_members(members)
+        first: Any = members[0]
+        super().__init__(copy.deepcopy(first.config))
+        self.members = nn.ModuleList(members)
+        self.encoder = EnsembleEncoder(self.members)
+        self.generation_config = copy.deepcopy(first.generation_config)
+        self.main_input_name = first.main_input_name
+        self.train(first.training)
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("An ensemble is not saved; save its members, and put them together again.")
+
+    @torch.no_grad()
+    def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Captions images; the arguments are those of transformers' `generate()`.
+
+        Raises:
+            TypeError: words are given as `input_ids`.
+            ValueError: visualness or a static cache is asked for.
+        """
+        refuse_input_ids(kwargs)
+        if kwargs.pop("return_visualness", False):
+            raise ValueError("return_visualness is not supported: each member of an ensemble has its own visualness.")
+        if kwargs.get("cache_implementation") is not None:
+            raise ValueError("cache_implementation is not supported by an ensemble; leave it out.")
+        if kwargs.get("max_length") is not None:
+            kwargs.setdefault("max_new_tokens", None)
+        if inputs is not None and inputs.ndim == 4:
+            kwargs["pixel_values"], inputs = inputs, None
+        elif inputs is not None:
+            kwargs["visual_features"], inputs = inputs, None
+        visual = {name: kwargs.pop(name) for name in INPUTS if kwargs.get(name) is not None}
+        if kwargs.get("encoder_outputs") is None:
+            kwargs["encoder_outputs"] = self.encoder(**visual)
+        settings = kwargs.get("generation_config") or self.generation_config
+        if (kwargs.get("num_beams", settings.num_beams) or 1) > 1:
+            kwargs["mean"] = mean = MeanLogProbabilities()
+            kwargs["logits_processor"] = LogitsProcessorList([mean, *(kwargs.get("logits_processor") or [])])
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> dict:
+        kwargs["decoder_attention_mask"] = decoder_attention_mask
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
+
+    def forward(
+        self,
+        visual_features: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
+        mean: MeanLogProbabilities | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        r"""
+        Args:
+            visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask: as for each captioner.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`): the words so far.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
+            encoder_outputs (`BaseModelOutput`, *optional*): result of the ensemble's encoder, to skip it.
+            past_key_values ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
+            use_cache (`bool`, *optional*).
+            mean ([`MeanLogProbabilities`], *optional*): is told by how much the mean is not normalized.
+
+        Returns:
+            `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'
+            log-probabilities, in float32; it is not normalized.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
+        caches = past_key_values.members if isinstance(past_key_values, EnsembleCache) else [None] * len(self.members)
+        total: Any = 0
+        new_caches = []
+        for index, (member, cache) in enumerate(zip(self.members, caches, strict=True)):
+            captioner: Any = member
+            states = encoder_outputs["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"]
+            outputs = captioner(
+                encoder_outputs=BaseModelOutput(last_hidden_state=states),
+                attention_mask=encoder_outputs.get(f"attention_mask_{index}"),
+                decoder_input_ids=decoder_input_ids,
+                decoder_attention_mask=decoder_attention_mask,
+                past_key_values=cache,
+                use_cache=use_cache,
+            )
+            total = total + outputs.logits.float().log_softmax(-1)
+            new_caches.append(outputs.past_key_values)
+        logits = total / len(self.members)
+        if mean is not None:
+            mean.log_sums = logits[:, -1].logsumexp(-1, keepdim=True)
+        return Seq2SeqLMOutput(logits=logits, past_key_values=EnsembleCache(new_caches) if use_cache else None)
+
+
+def check_members(members: Sequence[PreTrainedModel]) -> None:
+    """Raises a ValueError unless captioners can be asked together."""
+    if not members:
+        raise ValueError("An ensemble needs one captioner or more.")
+    first: Mapping = members[0].config.to_dict()
+    for number, member in enumerate(members[1:], start=2):
+        other = member.config.to_dict()
+        for name in (*TOKENS, "visual_feature_size"):
+            if first.get(name) != other.get(name):
+                raise ValueError(
+                    f"{name} of captioner {number} of the ensemble is {other.get(name)}, of the first "
+                    f"{first.get(name)}; all need one vocabulary and the same visual features."
+                )
+
+
+__all__ = ["EnsembleForConditionalGeneration"]

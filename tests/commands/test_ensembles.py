@@ -1,0 +1,75 @@
+"""`--model A B C`: captioners of one vocabulary, of any architecture, caption together."""
+
+import json
+
+import pytest
+import torch
+
+from hf_ngsan import EnsembleForConditionalGeneration
+from hf_ngsan.data.vocabulary import make_tokenizer
+from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from hf_ngsan.tasks.caption_generation import caption_batch
+from hf_ngsan.tasks.caption_rows import load_rows
+from tests.models.rstnet import tiny as rstnet
+from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tasks.tiny import DATA
+
+from .running import fails, prints
+
+SPEC = DATA["spec"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> list[str]:
+    """An NG-SAN and an RSTNet of the regions of scenes."""
+    root = tmp_path_factory.mktemp("members")
+    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), root / "ngsan")
+    captioner = rstnet.tiny_captioner(visual_feature_size=10)
+    save_model(captioner, RSTNetProcessor(tokenizer=tiny_tokenizer()), root / "rstnet")
+    return [str(root / "ngsan"), str(root / "rstnet")]
+
+
+def together(folders, num_beams: int) -> list[str]:
+    loaded = [load_captioner(folder) for folder in folders]
+    ensemble = EnsembleForConditionalGeneration([model for model, _ in loaded])
+    rows = list(load_rows(SPEC, "test"))
+    return caption_batch(ensemble, loaded[0][1], rows, num_beams=num_beams)
+
+
+def test_caption_asks_all_of_them(folders, capsys):
+    lines = prints(capsys, "caption", "--model", *folders, "--data", SPEC, "--num-beams", 2).splitlines()
+    assert [line.split("\t")[1] for line in lines] == together(folders, 2)
+
+
+def test_evaluate_asks_all_of_them(folders, tmp_path, capsys):
+    output = tmp_path / "captions.json"
+    arguments = ["--data", SPEC, "--num-beams", 1, "--metrics", "rouge_l", "--output", output]
+    scores = json.loads(prints(capsys, "evaluate", "--model", *folders, *arguments))
+    assert "rouge_l" in scores
+    assert [result["caption"] for result in json.loads(output.read_text())] == together(folders, 1)
+
+
+def test_captioners_of_pixels(tmp_path, capsys):
+    for name, seed in (("first", 1), ("second", 2)):
+        torch.manual_seed(seed)
+        save_model(pixel_captioner(), pixel_processor(), tmp_path / name)
+    models = [tmp_path / "first", tmp_path / "second"]
+    photo = tmp_path / "photo.png"
+    PHOTOS[0].save(photo)
+    alone = prints(capsys, "caption", "--model", models[0], photo)
+    assert prints(capsys, "caption", "--model", *models, photo) == alone, "both have the same weights"
+    assert "--save-attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
+
+
+def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):
+    tokenizer = tiny_tokenizer()
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    other = RSTNetProcessor(tokenizer=make_tokenizer([*words[:-2], words[-1], words[-2]]))
+    save_model(rstnet.tiny_captioner(visual_feature_size=10), other, tmp_path / "other words")
+    said = fails(capsys, "evaluate", "--model", folders[0], tmp_path / "other words", "--data", SPEC)
+    assert "other words" in said and "vocabulary" in said
+    save_model(rstnet.tiny_captioner(), RSTNetProcessor(tokenizer=tokenizer), tmp_path / "features")
+    said = fails(capsys, "caption", "--model", folders[0], tmp_path / "features", "--data", SPEC)
+    assert "visual_feature_size" in said and "12" in said

@@ -1,0 +1,112 @@
+"""Captioners that caption together, against loops over their log-probabilities."""
+
+import pytest
+import torch
+
+from hf_ngsan import EnsembleForConditionalGeneration
+from tests.models import tiny
+from tests.models.rstnet import tiny as rstnet
+from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.models.tiny import one_image, random_images
+
+LENGTHS = [6, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Three architectures of unequal sizes."""
+    captioners = [
+        tiny.tiny_captioner(),
+        rstnet.tiny_captioner(hidden_size=16),
+        spatial_captioner.tiny_captioner(hidden_size=24, decoder_layers=2),
+    ]
+    for captioner in captioners:
+        captioner.generation_config.max_new_tokens = 6
+    return captioners
+
+
+@pytest.fixture(scope="module")
+def images():
+    return random_images(LENGTHS)
+
+
+@torch.no_grad()
+def mean_log_probabilities(members, image, words: list[int]) -> torch.Tensor:
+    """Of the word after these, `(vocab_size,)`."""
+    given = {**image, "decoder_input_ids": torch.tensor([words])}
+    return sum(member(**given).logits[0, -1].log_softmax(-1) for member in members) / len(members)
+
+
+def test_greedy_captions_are_those_of_the_mean(members, images):
+    options = {"num_beams": 1, "min_new_tokens": 4}
+    sequences = EnsembleForConditionalGeneration(members).generate(**images, **options)
+    found = set()
+    for row, sequence in enumerate(sequences.tolist()):
+        words = [1]
+        while len(words) < 7 and words[-1] != 2:
+            scores = mean_log_probabilities(members, one_image(images, row), words)
+            scores[2] -= 100 if len(words) <= 4 else 0
+            words.append(int(scores.argmax()))
+        assert [word for word in sequence if word] == words
+        found.add(tuple(words))
+    assert len(found) > 1, "otherwise the test would see little"
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}], ids=str)
+def test_beams_have_the_sum_of_the_means(options, members, images):
+    output = EnsembleForConditionalGeneration(members).generate(
+        **images,
+        num_beams=3,
+        num_return_sequences=2,
+        length_penalty=0.0,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    for row, sequence in enumerate(output.sequences.tolist()):
+        words = [word for word in sequence if word]
+        words = words[: words.index(2) + 1] if 2 in words else words
+        image = one_image(images, row // 2)
+        expected = sum(
+            mean_log_probabilities(members, image, words[:end])[words[end]].item() for end in range(1, len(words))
+        )
+        assert output.sequences_scores[row].item() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_an_ensemble_of_one_is_that_one(num_beams, members, images):
+    for member in members:
+        alone = member.generate(**images, num_beams=num_beams)
+        assert torch.equal(EnsembleForConditionalGeneration([member]).generate(**images, num_beams=num_beams), alone)
+        twice = EnsembleForConditionalGeneration([member, member])
+        assert torch.equal(twice.generate(**images, num_beams=num_beams), alone)
+
+
+@torch.no_grad()
+def test_a_cache_changes_nothing(members, images):
+    ensemble, words = EnsembleForConditionalGeneration(members), torch.tensor([[1, 5, 6, 7]]).expand(3, -1)
+    expected, cache, logits = ensemble(**images, decoder_input_ids=words).logits, None, []
+    for step in words.split(1, dim=1):
+        outputs = ensemble(**images, decoder_input_ids=step, past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_members_that_do_not_go_together_are_named(members):
+    with pytest.raises(ValueError, match="needs one captioner"):
+        EnsembleForConditionalGeneration([])
+    with pytest.raises(ValueError, match=r"vocab_size of captioner 2 .* 25, .* 24"):
+        EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(vocab_size=25)])
+    with pytest.raises(ValueError, match="visual_feature_size of captioner 2"):
+        EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(visual_feature_size=5)])
+
+
+def test_what_an_ensemble_cannot_do_is_said(members, images, tmp_path):
+    ensemble = EnsembleForConditionalGeneration(members)
+    with pytest.raises(ValueError, match="return_visualness"):
+        ensemble.generate(**images, return_visualness=True)
+    with pytest.raises(ValueError, match="cache_implementation"):
+        ensemble.generate(**images, cache_implementation="static")
+    with pytest.raises(NotImplementedError, match="save its members"):
+        ensemble.save_pretrained(tmp_path)
