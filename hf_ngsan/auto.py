@@ -37,7 +37,7 @@ MODEL_TYPES = {
     "mhsan": ModelType("hf_ngsan.models.configuration_mhsan", task="retrieval"),
     "mhsan_text": ModelType("hf_ngsan.models.configuration_mhsan"),
     "rstnet": ModelType("hf_ngsan.models.configuration_rstnet", task="captioning"),
-    "rstnet_language_model": ModelType("hf_ngsan.models.configuration_rstnet_language_model"),
+    "rstnet_language_model": ModelType("hf_ngsan.models.configuration_rstnet_language_model", task="language_modeling"),
     "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
     "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
     "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),

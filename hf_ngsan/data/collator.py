@@ -40,6 +40,7 @@ class CaptionCollator:
             are.
         model: adds `decoder_input_ids` to batches with labels, by its `prepare_decoder_input_ids_from_labels`, for
             losses that are computed outside the model; None leaves them to the model.
+        with_images: False takes the captions alone, for models of language.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class CaptionCollator:
         seed: int = 0,
         augment: Callable[[Row, int], Row] | None = None,
         model: TeacherForced | None = None,
+        with_images: bool = True,
     ):
         if captions_per_image is not None and captions_per_image < 1:
             raise DataError(f"captions_per_image is {captions_per_image}; it must be at least 1, or None for all.")
@@ -62,6 +64,7 @@ class CaptionCollator:
         self.seed = seed
         self.augment = augment
         self.model = model
+        self.with_images = with_images
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -92,7 +95,7 @@ class CaptionCollator:
         captions = [captions_of(row) for row in rows]
         chosen = self.choose_captions(rows, captions)
         batch = self.processor(
-            **visual_arguments(rows),
+            **(visual_arguments(rows) if self.with_images else {}),
             captions=chosen and [pick(texts, places) for texts, places in zip(captions, chosen, strict=True)],
         )
         if chosen and all(row.get("caption_weights") is not None for row in rows):

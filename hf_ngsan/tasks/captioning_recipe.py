@@ -10,8 +10,8 @@ from ..training.settings import DataSettings, EvaluationSettings, TrainingSettin
 
 
 @dataclass(frozen=True)
-class CaptioningDataSettings(DataSettings):
-    """Which images are trained on, and which words and captions of them."""
+class CaptionDataSettings(DataSettings):
+    """Which words and captions of the images are trained on."""
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     captions_per_image: int = setting(
@@ -20,6 +20,12 @@ class CaptioningDataSettings(DataSettings):
     max_caption_length: int = setting(
         20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
     )
+
+
+@dataclass(frozen=True)
+class CaptioningDataSettings(CaptionDataSettings):
+    """Which images are trained on, and which words and captions of them."""
+
     image_size: int | None = setting(
         None,
         "height and width in pixels that images are made; null = those of the backbone, or else 224",

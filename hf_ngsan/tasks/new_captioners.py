@@ -1,6 +1,7 @@
 """Captioners made new from a recipe, or from a trained one that is to be trained further."""
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,15 @@ from transformers.image_utils import SizeDict
 
 from ..auto import config_class, model_class, model_types_of, processor_class
 from ..data import build_tokenizer
-from ..loading import ModelFolderError, changed_config, load_captioner, load_config, quiet_loading
+from ..loading import (
+    ModelFolderError,
+    changed_config,
+    find_model_folder,
+    load_captioner,
+    load_config,
+    load_model,
+    quiet_loading,
+)
 from ..messages import one_sentence
 from ..model_size import ModelTooLargeError, refuse_too_large
 from ..models.configuration_hub import ConfigurationError, HubConfig
@@ -22,6 +31,8 @@ from ..preprocessing import load_image_processor
 from ..provenance import backbone_settings
 from ..training.recipe import RecipeError, suggestion
 from .captioning_recipe import CaptioningEvaluationSettings, CaptioningRecipe
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
@@ -59,7 +70,9 @@ def new_captioner(
         except ConfigurationError as error:
             raise RecipeError(f"section model: {error}") from error
     else:
-        tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+        tokenizer = with_language_model(fields)
+        if tokenizer is None:
+            tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         asked_for = fields.get("visual_feature_size")
         if visual_feature_size is not None and not has_vision(fields):
             check_feature_size(asked_for, visual_feature_size, recipe.data.spec)
@@ -86,6 +99,29 @@ def new_captioner(
     check_image_size(encoder, processor.image_processor)
     set_generation_defaults(model, recipe.evaluation)
     return model, processor
+
+
+def with_language_model(fields: dict) -> Any:
+    """Returns the tokenizer of the trained language model that a captioner shall have, whose vocabulary it shares.
+
+    Args:
+        fields: of the section `model`; a folder of a training run in `pretrained_language_model` becomes that of its
+            best model.
+
+    Returns:
+        The tokenizer, or `None` if no trained language model is named.
+    """
+    name = fields.get("pretrained_language_model")
+    if not isinstance(name, str):
+        if fields.get("model_type") == "rstnet" and fields.get("adaptive_attention", True):
+            logger.warning(
+                "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
+                "with model.pretrained_language_model=DIR."
+            )
+        return None
+    _, processor = load_model(name, "language_modeling")
+    fields["pretrained_language_model"] = find_model_folder(name)
+    return processor.tokenizer
 
 
 def check_feature_size(asked_for: int | None, found: int, data: str) -> None:

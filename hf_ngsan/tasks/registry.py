@@ -14,6 +14,7 @@ from ..training.task import Task
 TASKS: dict[str, str | type[Task]] = {
     "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
     "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
+    "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
 }
 DEFAULT_TASK = "captioning"
 
