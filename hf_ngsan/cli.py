@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",
     "audit": "commands.audit",
+    "visualness": "commands.visualness",
     "extract": "commands.extract",
     "convert": "commands.convert",
     "inspect": "commands.inspect",

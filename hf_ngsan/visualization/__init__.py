@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .geometry import geometric_weights, plot_geometric_weights
     from .heatmaps import plot_word_maps
     from .plots import MissingPlotsError, check_matplotlib, save_figure
+    from .visualness import plot_visual_words, plot_visualness
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -22,5 +23,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "geometry": ["geometric_weights", "plot_geometric_weights"],
         "heatmaps": ["plot_word_maps"],
         "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],
+        "visualness": ["plot_visual_words", "plot_visualness"],
     },
 )

@@ -1,0 +1,77 @@
+"""The command `hf-ngsan visualness`: how much the words of a captioner look at the images of a dataset."""
+
+import argparse
+
+from .arguments import (
+    DATASETS,
+    add_data_arguments,
+    add_generation_arguments,
+    add_model_argument,
+    generation_options,
+    positive_int,
+    user_path,
+)
+
+SUMMARY = "Print how visual each word is that a captioner with adaptive attention (RSTNet) says of a dataset."
+EPILOG = f"""examples:
+  hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
+  hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
+
+The table has a line for each word: the word, its visualness from 0 to 1 (mean over its occurrences alone), how often it
+occurs, and the standard deviation; the most visual word comes first.
+
+{DATASETS}"""
+HEADER = "word\tvisualness\tcount\tstd"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    add_data_arguments(parser)
+    add_generation_arguments(parser)
+    parser.add_argument(
+        "--min-count", type=positive_int, default=1, metavar="N", help="leave out words that occur less often (1)"
+    )
+    parser.add_argument(
+        "--figures",
+        type=user_path,
+        metavar="DIR",
+        help="write words.png, the most and least visual words, and for each image its caption in colours, ID.png",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from ..launching import make_accelerator
+    from ..loading import load_captioner
+    from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.visualness_table import captions_with_visualness, table_of_words
+    from ..visualization import check_matplotlib, plot_visual_words, plot_visualness, save_figure
+
+    folder = None if options.figures is None else Path(options.figures)
+    if folder is not None:
+        check_matplotlib()
+        folder.mkdir(parents=True, exist_ok=True)
+    model, processor = load_captioner(options.model)
+    loaded = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
+    rows = rows_for(model, processor, loaded, options.data)
+    captions = captions_with_visualness(
+        model.to(make_accelerator().device),
+        processor,
+        rows,
+        batch_size=options.batch_size,
+        **generation_options(options),
+    )
+    table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
+    print(HEADER)
+    for word, mean, count, std in table:
+        print(f"{word}\t{mean:.4f}\t{count}\t{std:.4f}")
+    if folder is None:
+        return
+    if table:
+        save_figure(plot_visual_words(table), folder / "words.png")
+    if "image" in loaded.column_names:
+        for row, words in zip(loaded.select_columns(["image_id", "image"]), captions, strict=True):
+            figure = plot_visualness(row["image"], words)
+            save_figure(figure, folder / f"{row['image_id']}.png")
+            figure.clear()  # else its parts, which refer to each other, would stay in memory for long

@@ -1,0 +1,96 @@
+"""Figures of visualness: the words of a caption in its colours, and the most and least visual words of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .plots import INK, QUIET, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLORS = "viridis"
+CHARACTERS_OF_A_LINE = 42
+
+
+def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
+    """Draws a caption under its image, each word in the colour of its visualness (figure 5 of Zhang et al. 2021).
+
+    Args:
+        image: of Pillow, or an array `(height, width, 3)`.
+        words: words and their visualness, in [0, 1].
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    lines = lines_of(words)
+    figure = new_figure(5.0, 4.2 + 0.35 * len(lines))
+    picture, text = figure.subplots(2, 1, height_ratios=[4.0, 0.2 + 0.35 * len(lines)])
+    picture.imshow(np.asarray(image))
+    for axes in (picture, text):
+        axes.set_axis_off()
+    from matplotlib import colormaps
+
+    for number, line in enumerate(lines):
+        place = 0.0
+        for word, value in line:
+            text.text(
+                place / CHARACTERS_OF_A_LINE,
+                1 - (number + 0.5) / len(lines),
+                word,
+                color="white" if value < 0.6 else INK,
+                family="monospace",
+                fontsize=9,
+                va="center",
+                transform=text.transAxes,
+                bbox={"facecolor": colormaps[COLORS](value), "edgecolor": "none", "pad": 2},
+            )
+            place += len(word) + 1
+    scale: Any = colormaps[COLORS]
+    from matplotlib.cm import ScalarMappable
+
+    figure.colorbar(ScalarMappable(cmap=scale), ax=picture, label="visualness", shrink=0.8)
+    return figure
+
+
+def lines_of(words: Sequence[tuple[str, float]]) -> list[list[tuple[str, float]]]:
+    """Breaks words into lines of 42 characters at most; a longer word has a line of its own."""
+    lines: list[list[tuple[str, float]]] = [[]]
+    length = 0
+    for word, value in words:
+        if lines[-1] and length + len(word) > CHARACTERS_OF_A_LINE:
+            lines.append([])
+            length = 0
+        lines[-1].append((word, value))
+        length += len(word) + 1
+    return lines
+
+
+def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: int = 15) -> Figure:
+    """Draws the most and the least visual words of a dataset, with their standard deviations.
+
+    Args:
+        table: word, mean visualness, occurrences and standard deviation, the most visual first.
+        number: words of each kind.
+
+    Raises:
+        ValueError: the table is empty.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    if not table:
+        raise ValueError("There are no words to draw; lower the number of occurrences that a word needs.")
+    shown = list(table) if len(table) <= 2 * number else [*table[:number], *table[-number:]]
+    figure = new_figure(6.0, 1.0 + 0.24 * len(shown))
+    axes = figure.subplots()
+    from matplotlib import colormaps
+
+    for place, (_, mean, count, std) in enumerate(shown):
+        axes.barh(-place, mean, xerr=std, color=colormaps[COLORS](mean), ecolor=QUIET)
+        axes.text(0.01, -place, f"{count}", va="center", fontsize=7, color="white")
+    axes.set_yticks([-place for place in range(len(shown))], [word for word, *_ in shown])
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("visualness, mean and standard deviation over the occurrences (their number in the bar)")
+    return figure
