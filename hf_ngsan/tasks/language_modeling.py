@@ -17,6 +17,7 @@ from ..loading import load_model, quiet_loading
 from ..messages import one_sentence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
+from ..models.text_encoders import find_text_encoder
 from ..training.batches import take
 from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
@@ -182,7 +183,7 @@ def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> Non
                 f"text_encoder_config has a vocab_size of {encoder.vocab_size} for {len(words)} words; leave it out."
             )
         return
-    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
+    pieces: Any = AutoTokenizer.from_pretrained(find_text_encoder(source), trust_remote_code=False)  # nosec B615  # the user's choice
     special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
 
     def pieces_of(word: str) -> list[int]:

