@@ -12,7 +12,7 @@ from hf_ngsan.cli import parse
 from hf_ngsan.configs import find_config
 from hf_ngsan.demo.journey import SHOWN, use, use_on_pixels
 from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe
-from hf_ngsan.tasks import train
+from hf_ngsan.tasks import load_recipe, train
 from tests.test_demo import TINY, TINY_PIXELS
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +29,12 @@ def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page in one language."""
     text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def configs_of(page: Path) -> dict[str, str]:
+    """The training configs that a page shows, by the names of their files, which the line before each begins with."""
+    text = page.read_text(encoding="utf-8")
+    return dict(re.findall(r"^`(\S+\.yaml)`.*\n\n```yaml\n((?s:.*?))^```$", text, flags=re.MULTILINE))
 
 
 def commands_of(page: Path) -> list[list[str]]:
@@ -64,12 +70,17 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, folder_of_the_demo, 
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)
-def test_the_commands_of_a_page_exist(page, monkeypatch):
+def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     for command in commands_of(page):
         options = parse(command)
         if hasattr(options, "config") and name_of(page) not in RUN_ELSEWHERE:
-            assert find_config(options.config)
+            if options.config in configs_of(page):
+                file = tmp_path / options.config
+                file.write_text(configs_of(page)[options.config], encoding="utf-8")
+                assert load_recipe(file, options.overrides)
+            else:
+                assert find_config(options.config)
 
 
 def test_readme_has_python_and_commands():
