@@ -27,6 +27,8 @@ COMMANDS = {
     "convert": "commands.convert",
     "inspect": "commands.inspect",
     "attach-vision": "commands.attach_vision",
+    "index": "commands.index",
+    "search": "commands.search",
     "references": "commands.references",
     "score": "commands.score",
 }
@@ -34,7 +36,7 @@ COMMANDS = {
 exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
 be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
 memory runs out."""
-DESCRIPTION = "Geometry-aware image captioning: train, evaluate and use captioners. Every command has --help."
+DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
 EXAMPLES = """examples:
   hf-ngsan demo
   hf-ngsan train --config ngsan/scenes training.epochs=5

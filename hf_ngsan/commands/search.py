@@ -1,0 +1,45 @@
+"""The command `hf-ngsan search`: the images of an index that are nearest to a text or to another image."""
+
+import argparse
+
+from .arguments import positive_int, user_path
+
+SUMMARY = "Print the images of an index that fit a text or resemble an image: the cosine similarity, a tab, the name."
+EPILOG = """examples:
+  hf-ngsan search photos.index "a dog jumps over a log"
+  hf-ngsan search photos.index --image photo.jpg --top-k 20"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", type=user_path, metavar="INDEX", help="folder that hf-ngsan index made")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to look for")
+    parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one, to look for instead")
+    parser.add_argument("--top-k", type=positive_int, default=9, metavar="K", help="images at most (%(default)s)")
+    parser.add_argument(
+        "--model", type=user_path, metavar="DIR", help="the model that made the index, if it has been moved"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from ..launching import make_accelerator
+    from ..loading import load_model
+    from ..retrieval import IndexFolder
+    from ..tasks.image_search import search_images
+    from .caption import printable
+
+    if (options.text is None) == (options.image is None):
+        raise ValueError("Give a text to look for, or an image with --image, and not both.")
+    index = IndexFolder.open(Path(options.index))
+    model, processor = load_model(options.model or index.description.model, "retrieval")
+    hits = search_images(
+        model.to(make_accelerator().device),
+        processor,
+        index,
+        text=options.text,
+        image=options.image,
+        top_k=options.top_k,
+    )
+    for hit in hits:
+        print(f"{hit.score:.4f}\t{printable(hit.name)}")

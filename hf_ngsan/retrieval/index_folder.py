@@ -1,0 +1,218 @@
+"""A folder of embeddings and of what they are of: shards, each whole or absent, and a description."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..files import (
+    DamagedFolderError,
+    check_folder,
+    is_empty,
+    remove_leftovers,
+    write_folder_atomically,
+    write_text_atomically,
+)
+from .exact import nearest
+
+DESCRIPTION = "index.json"
+EMBEDDINGS, ITEMS = "embeddings.npy", "items.json"
+VERSION = 1
+
+
+class IndexFolderError(ValueError):
+    """A folder that holds no such index; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """What an index holds.
+
+    Attributes:
+        model: folder or Hub name of the model that made the embeddings.
+        fingerprint: tells that model and its preprocessing from any other.
+        source: where the items come from, for people.
+        source_checksum: tells the items and their order from any others.
+        dimension: of an embedding.
+        num_items: how many there are, those that cannot be read included.
+        items_per_shard: how many belong to each shard, but for the last.
+        version: of this format.
+    """
+
+    model: str
+    fingerprint: str
+    source: str
+    source_checksum: str
+    dimension: int
+    num_items: int
+    items_per_shard: int
+    version: int = VERSION
+
+
+class Hit(NamedTuple):
+    """An item that was found, and its inner product with the query."""
+
+    score: float
+    name: str
+
+
+class IndexFolder:
+    """Embeddings in float16, memory-mapped for search.
+
+    Args:
+        folder: where they are.
+        description: what they are of.
+    """
+
+    def __init__(self, folder: Path, description: IndexDescription) -> None:
+        self.folder, self.description = folder, description
+
+    @classmethod
+    def begin(cls, folder: Path, description: IndexDescription) -> "IndexFolder":
+        """Makes a new index, or continues one with the same description.
+
+        Raises:
+            IndexFolderError: the folder holds something else, or an index of another model or other items.
+        """
+        if (folder / DESCRIPTION).is_file():
+            found = read_description(folder)
+            if found.fingerprint != description.fingerprint:
+                raise IndexFolderError(f"{folder} is an index of another model, {found.model}; name a new folder.")
+            same = (found.source_checksum, found.num_items, found.dimension)
+            if same != (description.source_checksum, description.num_items, description.dimension):
+                raise IndexFolderError(
+                    f"{folder} is an index of other images ({found.num_items} of {found.source}); name a new folder."
+                )
+            remove_leftovers(folder)
+            return cls(folder, found)
+        if folder.is_file() or (folder.is_dir() and not is_empty(folder)):
+            raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(folder / DESCRIPTION, json.dumps(asdict(description), indent=1) + "\n")
+        return cls(folder, description)
+
+    @classmethod
+    def open(cls, folder: Path) -> "IndexFolder":
+        """Opens a complete index.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+            IndexFolderError: it holds no index, or one that is damaged or not complete.
+        """
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no index folder {folder}.")
+        index = cls(folder, read_description(folder))
+        missing = index.missing_shards()
+        if missing:
+            raise IndexFolderError(
+                f"{folder} is not complete: {len(missing)} of its {index.num_shards} parts are missing; run the same "
+                "hf-ngsan index again, which continues it."
+            )
+        return index
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.description.num_items // self.description.items_per_shard)
+
+    def shard_folder(self, number: int) -> Path:
+        return self.folder / f"shard-{number:06d}"
+
+    def shard_items(self, number: int) -> range:
+        """Returns the numbers of the items that belong to a shard."""
+        size = self.description.items_per_shard
+        return range(number * size, min((number + 1) * size, self.description.num_items))
+
+    def missing_shards(self) -> list[int]:
+        """Returns the numbers of the shards that have not been written."""
+        return [number for number in range(self.num_shards) if not self.shard_folder(number).is_dir()]
+
+    def write_shard(
+        self, number: int, names: Sequence[str], embeddings: np.ndarray, skipped: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """Adds a shard, whole or not at all.
+
+        Args:
+            number: of the shard.
+            names: of its items.
+            embeddings: `(items, dimension)`, stored as float16.
+            skipped: name and reason of each item that has no embedding.
+        """
+        expected = (len(names), self.description.dimension)
+        if embeddings.shape != expected:
+            raise ValueError(f"embeddings has shape {embeddings.shape}; with these names it must be {expected}.")
+
+        def write(folder: Path) -> None:
+            np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
+            content = {"names": list(names), "skipped": [list(entry) for entry in skipped]}
+            (folder / ITEMS).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+        write_folder_atomically(self.shard_folder(number), write)
+
+    def items(self) -> tuple[list[str], list[list[str]]]:
+        """Returns the names of all items with an embedding, and name and reason of each without."""
+        names, skipped = [], []
+        for number in range(self.num_shards):
+            self.check_shard(number)
+            content = json.loads((self.shard_folder(number) / ITEMS).read_text(encoding="utf-8"))
+            names += content["names"]
+            skipped += content["skipped"]
+        return names, skipped
+
+    def check_shard(self, number: int) -> None:
+        try:
+            check_folder(self.shard_folder(number))
+        except DamagedFolderError as error:
+            raise IndexFolderError(
+                f"{str(error).rstrip('.')}; delete this folder and run hf-ngsan index again."
+            ) from None
+
+    def embeddings(self) -> list[np.ndarray]:
+        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped."""
+        return [np.load(self.shard_folder(number) / EMBEDDINGS, mmap_mode="r") for number in range(self.num_shards)]
+
+    def search(self, queries: np.ndarray, top_k: int) -> list[list[Hit]]:
+        """Returns the nearest items to each query, the nearest first.
+
+        Args:
+            queries: float32 `(queries, dimension)`.
+            top_k: items a query; fewer where there are fewer.
+
+        Raises:
+            IndexFolderError: the index is damaged, or of another dimension than the queries.
+        """
+        if queries.ndim != 2 or queries.shape[1] != self.description.dimension:
+            raise IndexFolderError(
+                f"The queries have the shape {queries.shape}, but {self.folder} holds embeddings of dimension "
+                f"{self.description.dimension}; search it with the model that made it, {self.description.model}."
+            )
+        names, _ = self.items()
+        scores, rows = nearest(self.embeddings(), queries, top_k)
+        return [
+            [Hit(float(score), names[row]) for score, row in zip(*of_query, strict=True)]
+            for of_query in zip(scores, rows, strict=True)
+        ]
+
+
+def read_description(folder: Path) -> IndexDescription:
+    """Returns the description of an index; raises an IndexFolderError if there is none that can be read."""
+    try:
+        content = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except OSError:
+        raise IndexFolderError(
+            f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index."
+        ) from None
+    except ValueError:
+        content = None
+    kinds = {entry.name: entry.type for entry in fields(IndexDescription)}
+    is_description = isinstance(content, dict) and content.keys() == kinds.keys()
+    if not is_description or any(type(content[name]) is not kind for name, kind in kinds.items()):
+        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} is not what was written; index the images again.")
+    description = IndexDescription(**content)
+    if description.version != VERSION:
+        raise IndexFolderError(f"{folder} is an index of version {description.version}; index the images again.")
+    if min(description.dimension, description.num_items, description.items_per_shard) < 1:
+        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has sizes below 1; index the images again.")
+    return description

@@ -1,0 +1,99 @@
+"""`hf-ngsan index` and `hf-ngsan search`: photos in a folder, found by words and by each other."""
+
+import pytest
+import torch
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading import save_model
+from hf_ngsan.retrieval import IndexFolder
+from hf_ngsan.tasks import image_search
+from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
+from tests.models.tiny_photos import PHOTOS
+
+from .running import fails, prints
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dual_encoder")
+    torch.manual_seed(0)
+    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), folder)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path):
+    (tmp_path / "photos" / "more").mkdir(parents=True)
+    for number, photo in enumerate(PHOTOS):
+        photo.save(tmp_path / "photos" / ("more" if number > 2 else "") / f"photo{number}.png")
+    return tmp_path / "photos"
+
+
+def names_of(output: str) -> list[str]:
+    return [line.split("\t")[1] for line in output.splitlines()]
+
+
+def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, capsys):
+    (photos / "broken.png").write_bytes(b"no image")
+    index = tmp_path / "photos.index"
+    said = prints(capsys, "index", "--model", model, "--images", photos, "--output", index)
+    assert "5 images, 1 skipped" in said and "broken.png" in said
+    found = prints(capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2)
+    assert names_of(found)[0] == "more/photo3.png"
+    assert float(found.split("\t")[0]) == pytest.approx(1, abs=1e-3)
+
+    found = prints(capsys, "search", index, "a red ball")
+    dual_encoder, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
+    with torch.no_grad():
+        embeds = dual_encoder(**processor(images=PHOTOS, text="a red ball"))
+    similarities = (embeds.image_embeds @ embeds.text_embeds[0]).tolist()
+    order = sorted(range(5), key=lambda place: -similarities[place])
+    assert [name[-10:] for name in names_of(found)] == [f"photo{place}.png" for place in order]
+    scores = [float(line.split("\t")[0]) for line in found.splitlines()]
+    assert scores == pytest.approx([similarities[place] for place in order], abs=1e-3)
+
+
+def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(image_search, "IMAGES_PER_SHARD", 2)
+    write, written = IndexFolder.write_shard, []
+
+    def dying(self, number, *arguments):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(number)
+        write(self, number, *arguments)
+
+    monkeypatch.setattr(IndexFolder, "write_shard", dying)
+    arguments = ["index", "--model", str(model), "--images", str(photos), "--output", str(tmp_path / "index")]
+    assert main(arguments) == 130
+    assert "not complete" in fails(capsys, "search", tmp_path / "index", "a red ball")
+    monkeypatch.setattr(
+        IndexFolder, "write_shard", lambda self, number, *rest: (written.append(number), write(self, number, *rest))
+    )
+    prints(capsys, *arguments)
+    prints(capsys, *arguments)
+    assert written == [0, 1, 2]
+    names, _ = IndexFolder.open(tmp_path / "index").items()
+    assert len(names) == len(set(names)) == 5
+
+
+def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
+    index = tmp_path / "index"
+    prints(capsys, "index", "--model", model, "--images", photos, "--output", index)
+    assert "no words" in fails(capsys, "search", index, " ")
+    assert "zeppelin" in fails(capsys, "search", index, "zeppelin")
+    assert "not both" in fails(capsys, "search", index)
+    assert "not both" in fails(capsys, "search", index, "a ball", "--image", photos / "photo0.png")
+    assert "missing.png" in fails(capsys, "search", index, "--image", photos / "missing.png")
+    assert "no index" in fails(capsys, "search", photos, "a ball")
+    other = tmp_path / "other"
+    save_model(tiny_model(seed=5, vision_config=VISION), tiny_processor(pixels=True), other)
+    assert "another model" in fails(capsys, "search", index, "a ball", "--model", other)
+    assert "another model" in fails(capsys, "index", "--model", other, "--images", photos, "--output", index)
+    blind = tmp_path / "blind"
+    save_model(tiny_model(), tiny_processor(), blind)
+    said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
+    assert "no vision encoder" in said and not (tmp_path / "new").exists()
+    (photos / "broken.png").write_bytes(b"no image")
+    said = fails(capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "strict", "--strict")
+    assert "broken.png" in said
