@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 COLORS = "viridis"
 CHARACTERS_OF_A_LINE = 42
+WIDTH_IN_CHARACTERS = 50
 
 
 def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
@@ -38,7 +39,7 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
         place = 0.0
         for word, value in line:
             text.text(
-                place / CHARACTERS_OF_A_LINE,
+                place / WIDTH_IN_CHARACTERS,
                 1 - (number + 0.5) / len(lines),
                 word,
                 color="white" if value < 0.6 else INK,
@@ -87,10 +88,10 @@ def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: in
     axes = figure.subplots()
     from matplotlib import colormaps
 
-    for place, (_, mean, count, std) in enumerate(shown):
+    for place, (_, mean, _, std) in enumerate(shown):
         axes.barh(-place, mean, xerr=std, color=colormaps[COLORS](mean), ecolor=QUIET)
-        axes.text(0.01, -place, f"{count}", va="center", fontsize=7, color="white")
-    axes.set_yticks([-place for place in range(len(shown))], [word for word, *_ in shown])
+    axes.set_yticks([-place for place in range(len(shown))], [f"{word} ({count})" for word, _, count, _ in shown])
     axes.set_xlim(0, 1)
-    axes.set_xlabel("visualness, mean and standard deviation over the occurrences (their number in the bar)")
+    axes.set_ylim(0.5 - len(shown), 0.5)
+    axes.set_xlabel("visualness: mean and deviation over (occurrences)")
     return figure
