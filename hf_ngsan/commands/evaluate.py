@@ -1,4 +1,4 @@
-"""The command `hf-ngsan evaluate`: captions of a split and their scores, or how a dual encoder retrieves in it."""
+"""The command `hf-ngsan evaluate`: scores of captions, of retrieval, or of a language model, on a split."""
 
 import argparse
 import json
@@ -15,13 +15,19 @@ from .arguments import (
     user_path,
 )
 
-SUMMARY = "Score a captioner's captions of a split, or a dual encoder's retrieval in it, and print the scores as JSON."
+SUMMARY = (
+    "Score a captioner's captions of a split, a dual encoder's retrieval in it, or what a language model makes of its "
+    "captions, and print the scores as JSON."
+)
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
   hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
+  hf-ngsan evaluate --model runs/language_model --data features:DIR
 
 {DATASETS}"""
+KINDS: dict[str | None, str] = {"retrieval": "a dual encoder", "language_modeling": "a language model"}
+"""What the models of the tasks other than captioning are called."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,30 +60,49 @@ def check(options: argparse.Namespace) -> None:
 
     if options.output:
         check_output_file(options.output)
-    if not is_dual_encoder(options):
+    kind = KINDS.get(task_of(options))
+    if kind is None:
         for model in options.model:
             load_config(model, "captioning")
-        if options.folds is not None:
-            raise ValueError("--folds is for dual encoders, and this model captions; leave it out.")
     elif len(options.model) > 1:
-        raise ValueError("Several captioners caption together; of dual encoders give one --model.")
+        raise ValueError(f"Several captioners caption together, and {options.model[0]} is {kind}; give one --model.")
     elif options.metrics is not None:
-        raise ValueError("--metrics is for captioners, and this model is a dual encoder; leave it out.")
+        raise ValueError(f"--metrics is for captioners, and this model is {kind}; leave it out.")
+    if options.folds is not None and task_of(options) != "retrieval":
+        raise ValueError(f"--folds is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
+    if options.output and task_of(options) == "language_modeling":
+        raise ValueError("--output is for captions and ranks, which a language model has not; leave it out.")
 
 
-def is_dual_encoder(options: argparse.Namespace) -> bool:
-    from ..auto import model_types_of
+def task_of(options: argparse.Namespace) -> str | None:
+    """Returns the task that the first model belongs to."""
+    from ..auto import MODEL_TYPES
     from ..loading import load_config
 
-    return load_config(options.model[0]).model_type in model_types_of("retrieval")
+    return MODEL_TYPES[load_config(options.model[0]).model_type].task
 
 
 def run(options: argparse.Namespace) -> None:
     check(options)
-    if is_dual_encoder(options):
-        evaluate_retrieval(options)
-    else:
-        evaluate_captions(options)
+    evaluations = {"retrieval": evaluate_retrieval, "language_modeling": evaluate_language}
+    evaluations.get(task_of(options) or "", evaluate_captions)(options)
+
+
+def evaluate_language(options: argparse.Namespace) -> None:
+    from ..launching import leave_process_group, make_accelerator
+    from ..loading import load_model
+    from ..tasks.caption_rows import load_rows
+    from ..tasks.language_modeling import COLUMNS, evaluate_language_model
+
+    accelerator = make_accelerator()
+    model, processor = load_model(options.model[0], "language_modeling")
+    rows = load_rows(options.data, options.split, limit=options.limit).select_columns(list(COLUMNS))
+    scores = evaluate_language_model(
+        model.to(accelerator.device), processor, rows, accelerator, batch_size=options.batch_size
+    )
+    if accelerator.is_main_process:
+        print(json.dumps(scores, indent=2))
+    leave_process_group()
 
 
 def evaluate_retrieval(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """A language model is trained alone, scored by perplexity, and taken over by a captioner that is trained then."""
 
 import itertools
+import json
 import math
 
 import pytest
@@ -15,6 +16,7 @@ from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.language_modeling import LanguageModelingRecipe, evaluate_language_model, new_language_model
 from hf_ngsan.tasks.new_captioners import new_captioner
 from hf_ngsan.training.recipe import RecipeError
+from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, EVALUATION, TRAINING
 
 ENCODER = {
@@ -168,3 +170,13 @@ def test_minilm_of_pypi(tmp_path):
     loss = model(**processor(captions=["the dog", "a unicyclist"])).loss
     loss.backward()
     assert loss.isfinite() and model.text_encoder.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+
+
+def test_the_command_evaluates_a_language_model(trained, capsys):
+    scores = json.loads(prints(capsys, "evaluate", "--model", trained[0], "--data", DATA["spec"], "--limit", 3))
+    model, processor = load_model(trained[0], "language_modeling")
+    rows = load_rows(DATA["spec"], "test").select(range(3))
+    assert scores == pytest.approx(evaluate_language_model(model, processor, rows))
+    for wrong in (["--metrics", "bleu"], ["--folds", 3], ["--output", "captions.json"]):
+        assert wrong[0] in fails(capsys, "evaluate", "--model", trained[0], "--data", DATA["spec"], *wrong)
+    assert "--model" in fails(capsys, "evaluate", "--model", trained[0], trained[0], "--data", DATA["spec"])

@@ -10,7 +10,7 @@ from tests.models.rstnet.tiny import OUR_TOKENS
 
 TEXT_ENCODER = {
     "model_type": "bert",
-    "vocab_size": 120,
+    "vocab_size": 200,
     "hidden_size": 16,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
