@@ -125,7 +125,8 @@ def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:
         try:
-            return AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
+            found = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
+            return without_truncation(found)
         except (OSError, ValueError) as error:
             raise RecipeError(
                 f"model.text_pretrained is {pretrained}, whose tokenizer cannot be loaded ({one_sentence(error)}); "
@@ -136,6 +137,14 @@ def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]
     tokenizer.backend_tokenizer.post_processor = words_only
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     fields["text_config"] = {**(fields.get("text_config") or {}), **sizes}
+    return tokenizer
+
+
+def without_truncation(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that cuts texts only where it is asked to, whatever was saved with it."""
+    tokenizer.backend_tokenizer.no_truncation()
+    for setting in ("max_length", "stride", "truncation_strategy"):
+        tokenizer.init_kwargs.pop(setting, None)
     return tokenizer
 
 

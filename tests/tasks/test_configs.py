@@ -183,9 +183,9 @@ def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
     ],
 )
 def test_a_recipe_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_weight):
-    config = build(CONFIGS / "mhsan" / f"{name}.yaml").config
+    recipe = load_recipe(CONFIGS / "mhsan" / f"{name}.yaml")
+    config = MHSANConfig(**recipe.model, **losses(recipe))
     assert (config.num_image_heads, config.num_text_heads, config.diversity_weight) == (*heads, diversity_weight)
     assert (config.projection_dim, config.text_config.bidirectional) == (2400, name == "flickr30k")
-    recipe = load_recipe(CONFIGS / "mhsan" / f"{name}.yaml")
     stages = recipe.projection_stage, recipe.text_stage, recipe.image_stage
     assert [(stage.epochs, stage.learning_rate) for stage in stages] == [(4, 5e-3), (15, 5e-4), (40, 5e-5)]

@@ -1,6 +1,9 @@
 """Training and evaluating a dual encoder: stages, resuming, word vectors, scores, and what is refused."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,12 +14,14 @@ from safetensors.torch import load_file
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.loading import load_model
+from hf_ngsan.models.text_encoders import make_text_encoder
 from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
 from hf_ngsan.tasks.retrieval import pairs_of
 from hf_ngsan.tasks.word_vectors import read_word_vectors
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails
-from tests.models.mhsan.tiny import tiny_processor
+from tests.models.mhsan.tiny import BERT, tiny_config, tiny_processor
+from tests.models.tiny import tiny_tokenizer
 from tests.tasks.tiny_retrieval import DATA, tiny_recipe, tiny_sections
 
 SPEC = DATA["spec"]
@@ -102,7 +107,7 @@ def test_stages_train_more_and_more(staged):
     assert result.best_epoch < 3 or everything <= changed(second, last)
 
 
-@pytest.mark.parametrize("epochs_before", [1, 2])
+@pytest.mark.parametrize("epochs_before", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch, epochs_before):
     folder, _ = staged
     recipe = tiny_recipe(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
@@ -170,6 +175,24 @@ def test_word_vectors_of_a_file(tmp_path):
         model, processor = new_dual_encoder(tiny_recipe(tmp_path, data=data), ["a red blue box"], 10)
         word = processor.tokenizer.convert_tokens_to_ids("red")
         torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
+
+
+def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
+    encoder, tokenizer = make_text_encoder(tiny_config(text_config=BERT).text_config), tiny_tokenizer()
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    encoder.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = {"text_config": None, "text_pretrained": str(tmp_path)}
+    training = {"text_learning_rate": 0.0, "epochs": 1}
+    recipe = tiny_recipe(tmp_path / "run", model=model, training=training)
+    dual_encoder, processor = new_dual_encoder(recipe, ["a zebra"], 10)
+    assert processor(text="a red ball")["input_ids"].shape == (1, 3)
+    assert "max_length" not in processor.tokenizer.init_kwargs
+    trained = "text_projection.weight", "text.encoder.layer.0.output.dense.weight"
+    before = [dual_encoder.get_parameter(name).clone() for name in trained]
+    train(recipe)
+    after = [load_model(tmp_path / "run", "retrieval")[0].get_parameter(name) for name in trained]
+    assert [torch.equal(*pair) for pair in zip(before, after, strict=True)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -252,3 +275,21 @@ def test_the_commands_train_and_evaluate(tmp_path, capsys):
     assert printed["mean of 2 folds"]["rsum"] >= printed["all"]["rsum"]
     assert "--folds 4" in fails(capsys, *arguments, "--folds", "4")
     assert "--metrics" in fails(capsys, *arguments, "--metrics", "bleu")
+
+
+@pytest.mark.slow
+def test_processes_and_accumulation_steps_change_nothing(tmp_path):
+    """Negatives are those of the whole batch, and dropout masks belong to rows, in every stage."""
+    runs = {"one": [], "parts": ["training.gradient_accumulation_steps=3"], "two": ["--num-processes", "2"]}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path, training={"stage": "staged"})))
+    for name, options in runs.items():
+        command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", str(tmp_path / "tiny.yaml")]
+        command += [f"training.output_dir={tmp_path / name}", *options]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+        assert result.returncode == 0, result.stderr
+    one = weights(tmp_path / "one" / "last")
+    for name in ("parts", "two"):
+        other = weights(tmp_path / name / "last")
+        for key, value in one.items():
+            torch.testing.assert_close(other[key], value, atol=2e-3, rtol=0)

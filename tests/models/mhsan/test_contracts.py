@@ -249,6 +249,7 @@ print(json.dumps([answer, text]))
 """
 
 
+@pytest.mark.slow
 def test_without_the_package_too(checkpoint, tmp_path):
     PHOTOS[0].save(tmp_path / "photo.png")
     code = BARE.format(
