@@ -28,6 +28,15 @@ def open_hdf5(path: Path) -> "h5py.File":
         return h5py.File(path, "r")
 
 
+def keys_of(file: "h5py.File", path: Path) -> set[str]:
+    """Returns the names of the arrays in a file; a DataError says if it is damaged, as where a name is no text."""
+    with naming_damage(str(path)):
+        keys = set(file)
+    if not all(isinstance(key, str) for key in keys):
+        raise DataError(f"{path} has an array whose name is no text; it is damaged, get it again.")
+    return keys
+
+
 class Hdf5Source(ListedSource):
     """An HDF5 file with arrays of each image, named by its id and what they are.
 
@@ -39,8 +48,7 @@ class Hdf5Source(ListedSource):
 
     def __init__(self, path: Path) -> None:
         self.file = open_hdf5(path)
-        with naming_damage(str(path)):
-            self.keys = set(self.file)
+        self.keys = keys_of(self.file, path)
         names = {key.removesuffix(suffix) for suffix in self.suffixes for key in self.keys if key.endswith(suffix)}
         if not names:
             raise DataError(f"{path} has no arrays named {' or '.join(f'ID{suffix}' for suffix in self.suffixes)}.")
@@ -102,8 +110,8 @@ class GridSource(Hdf5Source):
 
 def has_keys(path: Path, suffix: str) -> bool:
     """Returns whether an HDF5 file has arrays whose names end like that."""
-    with open_hdf5(path) as file, naming_damage(str(path)):
-        return any(key.endswith(suffix) for key in file)
+    with open_hdf5(path) as file:
+        return any(key.endswith(suffix) for key in keys_of(file, path))
 
 
 def is_m2(path: Path) -> bool:

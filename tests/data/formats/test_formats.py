@@ -320,6 +320,14 @@ def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
         convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
 
 
+def test_a_name_in_an_hdf5_file_that_is_no_text_is_a_damage(tmp_path):
+    pytest.importorskip("h5py")
+    path = write_m2(tmp_path / "regions.hdf5")
+    path.write_bytes(path.read_bytes().replace(b"12_boxes", b"\xff2_boxes"))
+    with fails_naming("regions.hdf5"):
+        convert_features([path], tmp_path / "out")
+
+
 def test_hdf5_needs_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     (tmp_path / "regions.hdf5").write_bytes(b"\x89HDF")

@@ -45,6 +45,19 @@ def tar_of(path):
     return write_tar(path, {name: content for one in COLOURS for name, content in members_of(one).items()})
 
 
+def write_parquet(path, splits=None):
+    columns = {"image_id": Value("int64"), "image": ImageColumn(), "captions": List(Value("string"))}
+    rows = {
+        "image_id": list(COLOURS),
+        "image": [{"bytes": photo(one), "path": None} for one in COLOURS],
+        "captions": [[f"the {one}"] for one in COLOURS],
+    }
+    if splits:
+        columns["split"], rows["split"] = Value("string"), splits
+    Dataset.from_dict(rows, features=Features(columns)).to_parquet(path)
+    return path
+
+
 def rows_of(output):
     return {row["image_id"]: row for row in load_from_disk(str(output))}
 
@@ -140,21 +153,13 @@ def test_a_tar_file_that_is_damaged_is_named(damage, tmp_path):
 @pytest.mark.parametrize("has_split", [True, False])
 def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    columns = {"image_id": Value("int64"), "image": ImageColumn(), "captions": List(Value("string"))}
-    rows = {
-        "image_id": list(COLOURS),
-        "image": [{"bytes": photo(one), "path": None} for one in COLOURS],
-        "captions": [[f"the {one}"] for one in COLOURS],
-    }
-    if has_split:
-        columns["split"], rows["split"] = Value("string"), ["train", "train", "val"]
-    path = tmp_path / "photos.parquet"
-    Dataset.from_dict(rows, features=Features(columns)).to_parquet(path)
+    splits = ["train", "train", "val"] if has_split else None
+    path = write_parquet(tmp_path / "photos.parquet", splits)
     assert recognise(path).name == "parquet"
     convert_features([path], tmp_path / "out", split=None if has_split else "test")
     found = rows_of(tmp_path / "out")
     assert {one: row["captions"] for one, row in found.items()} == {one: [f"the {one}"] for one in COLOURS}
-    assert [row["split"] for row in found.values()] == (rows["split"] if has_split else ["test"] * 3)
+    assert [row["split"] for row in found.values()] == (splits or ["test"] * 3)
     path.write_bytes(path.read_bytes()[:-100])
     with fails_naming("photos.parquet"):
         convert_features([path], tmp_path / "more")
