@@ -1,0 +1,160 @@
+"""Conversion of bottom-up attention, reading of the result, and the memory of both, on synthetic features.
+
+Conversion: megabytes of TSV in a second. Reading: how many times as fast the rows become batches as a captioner takes
+training steps with them. Both are in processor time, which other work on the machine disturbs little. Memory: of
+processes of their own, one for each number of images, that convert all of them, and that train one step of each batch.
+
+    python benchmarks/data.py
+    python benchmarks/data.py --images 5000
+    python benchmarks/data.py --peak 1000 20000
+"""
+
+import argparse
+import base64
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import torch
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
+from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
+from hf_ngsan.data.conversion import convert_features
+
+CONVERSION_LIMIT, READING_LIMIT, MEMORY_LIMIT = 100, 3, 1536
+WORDS = [f"word{number}" for number in range(1000)]
+SIDE = 640
+MEGABYTE = 10**6
+MIB = 1024 if sys.platform == "linux" else 1024 * 1024
+"""`ru_maxrss` counts KiB on Linux and bytes on macOS."""
+
+
+def write_inputs(folder: Path, sizes: argparse.Namespace) -> list[Path]:
+    """Writes a TSV of random features and a file of random captions; returns both."""
+    draw = np.random.default_rng(0)
+    features = draw.uniform(0, 3, (sizes.regions, sizes.feature_size)).astype("<f4")
+    tsv, captions = folder / "regions.tsv", folder / "captions_train.json"
+    annotations = []
+    with open(tsv, "wb") as file:
+        for image_id in range(sizes.images):
+            corners = np.sort(draw.uniform(0, SIDE, (sizes.regions, 2, 2)), axis=1).reshape(-1, 4).astype("<f4")
+            arrays = [base64.b64encode(array.tobytes()) for array in (corners, np.roll(features, image_id))]
+            file.write(b"\t".join([b"%d\t%d\t%d\t%d" % (image_id, SIDE, SIDE, sizes.regions), *arrays]) + b"\n")
+            for number in range(5):
+                words = " ".join(draw.choice(WORDS, 10))
+                annotations.append({"id": 5 * image_id + number, "image_id": image_id, "caption": words})
+    images = [{"id": image_id} for image_id in range(sizes.images)]
+    captions.write_text(json.dumps({"images": images, "annotations": annotations}))
+    return [tsv, captions]
+
+
+class Training:
+    """A captioner and the rows that it is trained with."""
+
+    def __init__(self, features: Path, sizes: argparse.Namespace) -> None:
+        torch.manual_seed(0)
+        self.rows, self.batch_size = load_data(f"features:{features}", "train"), sizes.batch_size
+        tokenizer = build_tokenizer(WORDS, min_count=1)
+        config = NGSANConfig(
+            vocab_size=len(tokenizer), visual_feature_size=sizes.feature_size, num_hidden_layers=sizes.layers
+        )
+        self.model = NGSANForConditionalGeneration(config).train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+        self.collate = CaptionCollator(NGSANProcessor(tokenizer=tokenizer), captions_per_image=5)
+
+    def batches(self) -> range:
+        return range(0, len(self.rows) - self.batch_size + 1, self.batch_size)
+
+    def read(self, start: int) -> dict:
+        return self.collate([self.rows[row] for row in range(start, start + self.batch_size)])
+
+    def step(self, batch: dict) -> None:
+        self.model(**batch).loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def processor_seconds(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def convert(inputs: list[Path], output: Path) -> None:
+    convert_features(inputs, output, split="train")
+
+
+def measure(sizes: argparse.Namespace, folder: Path) -> None:
+    inputs = write_inputs(folder, sizes)
+    seconds = processor_seconds(lambda: convert(inputs, folder / "features"))
+    pace = inputs[0].stat().st_size / MEGABYTE / seconds
+    print(f"conversion {pace:7.1f} MB/s   required: at least {CONVERSION_LIMIT}")
+    training = Training(folder / "features", sizes)
+    training.step(training.read(0))
+    ratios = []
+    for start in training.batches()[: sizes.pairs]:
+        batch: list[dict] = []
+        reading = processor_seconds(lambda start=start, batch=batch: batch.append(training.read(start)))
+        ratios.append(processor_seconds(lambda batch=batch: training.step(batch[0])) / reading)
+    spread = f"{statistics.median(ratios):7.2f}   ({min(ratios):.2f} to {max(ratios):.2f})"
+    print(f"reading    {spread} times as fast as training   required: at least {READING_LIMIT}")
+
+
+def peak_of_this_process(sizes: argparse.Namespace, folder: Path) -> int:
+    """Returns the peak memory in MiB of what `sizes.worker` names."""
+    if sizes.worker == "conversion":
+        convert([folder / "regions.tsv", folder / "captions_train.json"], folder / "features")
+    else:
+        training = Training(folder / "features", sizes)
+        for start in training.batches():
+            batch = training.read(start)
+            if start < 3 * sizes.batch_size:
+                training.step(batch)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // MIB
+
+
+def compare_peaks(sizes: argparse.Namespace, folder: Path) -> None:
+    """Prints the peak memory of conversion and training for each number of images."""
+    for number in sizes.peak:
+        place = folder / str(number)
+        place.mkdir()
+        write_inputs(place, argparse.Namespace(**{**vars(sizes), "images": number}))
+        for worker in ("conversion", "training"):
+            command = [sys.executable, *sys.argv, "--worker", worker, "--folder", str(place)]
+            peak = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
+            print(f"{worker:<11}{number:7} images   {peak:>6} MiB")
+    print(f"required: the second training within {MEMORY_LIMIT} MiB of the first")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--regions", type=int, default=36)
+    parser.add_argument("--feature-size", type=int, default=2048)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=50)
+    parser.add_argument("--pairs", type=int, default=7, help="of a batch that is read and a step")
+    parser.add_argument("--peak", type=int, nargs="+", metavar="IMAGES", help="compare peak memory instead")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--worker", choices=("conversion", "training"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    sizes = parser.parse_args()
+    torch.set_num_threads(sizes.threads)
+    datasets.disable_progress_bars()
+    if sizes.worker:
+        print(peak_of_this_process(sizes, sizes.folder))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (compare_peaks if sizes.peak else measure)(sizes, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
