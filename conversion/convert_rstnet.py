@@ -5,13 +5,16 @@
 
 `AutoModelForImageTextToText` and `AutoProcessor` load the folder. The captioner's language model is the copy in its own
 checkpoint, whose weights are not those of the language model's checkpoint: its training draws them anew. The latter
-becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights; the heads of
-BERT, which cannot be, are one for each 64 channels as in BERT-base, or else as many as the captioner's.
+becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights, but for the number
+of BERT's attention heads: it is what --text-encoder-heads says, or `bert.num_attention_heads` in a file `config.json`
+beside the captioner's checkpoint, or one for each 64 channels where there are 768 or more, as in BERT-base, or else the
+captioner's.
 """
 
 import argparse
 import collections
 import copyreg
+import json
 import pickle  # nosec B403  # restricted below to the classes of a vocabulary
 import re
 import sys
@@ -39,7 +42,7 @@ LEFT_OUT = r"(.*\.)?(running_\w+|embeddings\.position_ids|pooler\.dense\.\w+)$"
 HEAD = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)$")
 HEADS = "encoder.WGs.{}"
 LANGUAGE_MODEL = "decoder.language_model."
-CHANNELS_OF_A_HEAD = 64
+CHANNELS_OF_A_HEAD, CHANNELS_OF_BERT_BASE = 64, 768
 BEAMS, LONGEST_CAPTION = 5, 20
 ATTENTION = {"q_proj": "fc_q", "k_proj": "fc_k", "v_proj": "fc_v", "out_proj": "fc_o", "signal_proj": "fc_s"}
 RENAMED = [
@@ -155,8 +158,8 @@ def language_fields(weights: dict[str, torch.Tensor], heads: int, text_encoder_h
     bert = "language_model.embeddings.{}_embeddings.weight"
     channels = size(weights, bert.format("word"), 1)
     if text_encoder_heads is None:
-        text_encoder_heads = heads if channels % CHANNELS_OF_A_HEAD else channels // CHANNELS_OF_A_HEAD
-    if channels % text_encoder_heads:
+        text_encoder_heads = channels // CHANNELS_OF_A_HEAD if channels >= CHANNELS_OF_BERT_BASE else heads
+    if text_encoder_heads < 1 or channels % text_encoder_heads:
         raise ConversionError(
             f"BERT's {channels} channels do not go into {text_encoder_heads} heads; give --text-encoder-heads."
         )
@@ -310,6 +313,22 @@ def convert_captioner(
     return model, make_tokenizer(words, SPECIAL_TOKENS), left_out
 
 
+def heads_beside(checkpoint: str | Path) -> int | None:
+    """Returns the number of BERT's attention heads that `config.json` beside a checkpoint gives, if it gives one.
+
+    Raises:
+        ConversionError: what it gives is no such number.
+    """
+    path = Path(checkpoint).parent / "config.json"
+    try:
+        found = json.loads(path.read_bytes())["bert"]["num_attention_heads"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a file of something else
+        return None
+    if type(found) is not int or found < 1:
+        raise ConversionError(f"{path}: bert.num_attention_heads is {found!r}; it must be a whole number above 0.")
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -323,12 +342,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_is_new(options.output)
         words = load_words(options.vocab)
         weights = load_state_dict(options.captioner)
-        captioner, tokenizer, left_out = convert_captioner(weights, words, options.text_encoder_heads)
+        heads = options.text_encoder_heads or heads_beside(options.captioner)
+        captioner, tokenizer, left_out = convert_captioner(weights, words, heads)
         lines = report(weights, left_out, options.captioner)
         language_model = None
         if options.language_model is not None:
             own = load_state_dict(options.language_model)
-            config = language_model_config(own, captioner.config, options.text_encoder_heads)
+            config = language_model_config(own, captioner.config, heads)
             language_model, left = convert(RSTNetLanguageModel, config, own, theirs_in_language_model, LEFT_OUT)
             lines += report(own, left, options.language_model)
 

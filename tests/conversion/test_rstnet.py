@@ -128,6 +128,25 @@ def test_heads_of_bert_can_be_given(files):
     assert loaded.language_model_config.text_encoder_config.num_attention_heads == 3
 
 
+@pytest.mark.parametrize(
+    ("contents", "heads"),
+    [('{"bert": {"num_attention_heads": 6}}', 6), ('{"bert": {}}', HEADS), ("[]", HEADS), ("no JSON", HEADS)],
+)
+def test_heads_of_bert_are_read_beside_the_checkpoint(contents, heads, files, tmp_path):
+    (tmp_path / "config.json").write_text(contents)
+    assert call(files) == 0
+    assert RSTNetConfig.from_pretrained("out").language_model_config.text_encoder_config.num_attention_heads == heads
+
+
+def test_heads_of_bert_that_cannot_be(files, tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"bert": {"num_attention_heads": 0}}')
+    assert call(files) == 2
+    assert "config.json" in capsys.readouterr().err
+    assert call(files, text_encoder_heads="5") == 2
+    assert "--text-encoder-heads" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def remove(name):
     return lambda released: released.pop(name)
 

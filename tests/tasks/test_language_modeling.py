@@ -78,7 +78,7 @@ def test_perplexity_is_that_of_every_word_given_those_before_it(attention):
     assert scores["loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-4)
 
 
-@pytest.mark.parametrize("stage", ["xe", "auto"])
+@pytest.mark.parametrize("stage", ["xe", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_captioner_takes_the_language_model_and_its_vocabulary(stage, trained, tmp_path):
     folder, _ = trained
     recipe = tmp_path / "captioner.yaml"

@@ -52,11 +52,11 @@ def test_captions_are_those_of_generate_whatever_the_batch(options, folder):
 
 def test_the_command_prints_the_table_and_draws_figures(folder, tmp_path, capsys):
     figures = tmp_path / "figures"
-    arguments = ["--data", SPEC, "--num-beams", 1, "--figures", figures]
+    arguments = ["--data", SPEC, "--num-beams", 1, "--limit", 3, "--figures", figures]
     header, *lines = prints(capsys, "visualness", "--model", folder, *arguments).splitlines()
     assert header.split("\t") == ["word", "visualness", "count", "std"]
     model, processor = load_captioner(folder)
-    rows = load_rows(SPEC, "test")
+    rows = load_rows(SPEC, "test", limit=3)
     table = table_of_words(captions_with_visualness(model, processor, rows, num_beams=1))
     assert [line.split("\t")[::2] for line in lines] == [[entry.word, str(entry.occurrences)] for entry in table]
     for line, entry in zip(lines, table, strict=True):
@@ -64,7 +64,7 @@ def test_the_command_prints_the_table_and_draws_figures(folder, tmp_path, capsys
     names = {"words.png", *(f"{image_id}.png" for image_id in rows["image_id"])}
     assert {path.name for path in figures.iterdir()} == names
     often = max(entry.occurrences for entry in table)
-    few = prints(capsys, "visualness", "--model", folder, "--data", SPEC, "--num-beams", 1, "--min-count", often)
+    few = prints(capsys, "visualness", "--model", folder, *arguments[:-2], "--min-count", often)
     assert 2 <= len(few.splitlines()) <= len(table)
 
 

@@ -187,6 +187,7 @@ def test_half_precision_is_close_and_trains(regions):
     torch.testing.assert_close(half.float(), expected, rtol=0.15, atol=0.15)
 
 
+@pytest.mark.slow
 def test_forward_is_one_graph():
     model, grids = tiny_captioner(), random_grids(4)
     compiled = torch.compile(model, fullgraph=True, backend="eager")

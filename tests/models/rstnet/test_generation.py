@@ -72,7 +72,7 @@ def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list
     return values
 
 
-@pytest.mark.parametrize("release", [False, True], ids=["paper", "release"])
+@pytest.mark.parametrize("release", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["paper", "release"])
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(3)
@@ -108,7 +108,7 @@ def test_visualness_that_cannot_be_is_refused():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("length", [3, 7])
+@pytest.mark.parametrize("length", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_beams_compete_as_released(length):
     """Against a search in loops: a finished caption is one candidate, of its own probability, at every step."""
     model, grids = tiny_captioner(release=True, seed=5, output_bias=True), random_grids(3)
