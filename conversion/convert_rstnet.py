@@ -5,10 +5,10 @@
 
 `AutoModelForImageTextToText` and `AutoProcessor` load the folder. The captioner's language model is the copy in its own
 checkpoint, whose weights are not those of the language model's checkpoint: its training draws them anew. The latter
-becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights, but for the number
-of BERT's attention heads: it is what --text-encoder-heads says, or `bert.num_attention_heads` in a file `config.json`
-beside the captioner's checkpoint, or one for each 64 channels where there are 768 or more, as in BERT-base, or else the
-captioner's.
+becomes a checkpoint of its own, in the folder `language_model` there. Sizes are read off the weights, but for the
+number of BERT's attention heads: it is what --text-encoder-heads says, or `bert.num_attention_heads` in a file
+`config.json` beside the captioner's checkpoint, or one for each 64 channels where there are 768 or more, as in
+BERT-base, or else the captioner's.
 """
 
 import argparse
