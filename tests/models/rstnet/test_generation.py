@@ -157,3 +157,16 @@ def test_only_padding_follows_a_finished_caption():
     assert torch.equal(changed[0], scores[0]), "the start token may be the end token"
     for row in (1, 2):
         assert changed[row].tolist() == [0.0, *[-float("inf")] * 5]
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
+def test_prefixes_of_unequal_length_are_continued_as_alone(options):
+    model, grids = tiny_captioner(), random_grids(3)
+    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
+    options = {**options, "max_new_tokens": 4, "min_new_tokens": 4}
+    mask = (prefixes != 0).long()
+    together = model.generate(**grids, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
+    for row in range(3):
+        image = {name: tensor[row : row + 1] for name, tensor in grids.items()}
+        alone = model.generate(**image, decoder_input_ids=prefixes[row : row + 1, row:], **options)
+        assert [word for word in together[row].tolist() if word] == alone[0].tolist()
