@@ -52,7 +52,11 @@ def test_batches_and_shards_change_no_row(regions, tmp_path, monkeypatch):
     assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
 
 
-@pytest.mark.parametrize("moment", [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])
+SLOW = pytest.mark.slow
+MOMENTS = [0.35, 0.95, *(pytest.param(moment, marks=SLOW) for moment in (0.05, 0.2, 0.5, 0.65, 0.8))]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_dying_at_a_file_operation(regions, tmp_path, moment):
     with pytest.MonkeyPatch.context() as monkeypatch:
         reaper = Reaper(monkeypatch, tmp_path)

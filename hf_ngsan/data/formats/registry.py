@@ -132,7 +132,9 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; give a file or folder of features or images.")
-    found = FORMATS[name] if name else recognise(path)
+    if name is not None and name not in FORMATS:
+        raise DataError(f"There is no format {name!r}; there are {', '.join(FORMATS)}.")
+    found = recognise(path) if name is None else FORMATS[name]
     files = list(feature_files(path, found.suffixes)) if found.is_file else [path]
     sources = [found.open(file) for file in files]
     if not sources or not all(source.total for source in sources):

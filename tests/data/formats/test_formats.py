@@ -156,6 +156,8 @@ def test_a_folder_of_several_formats_must_say_which(tmp_path):
     with fails_naming("grid-pth", "vatex", "--from"):
         recognise(tmp_path / "both")
     assert open_sources(tmp_path / "both", "vatex")[0].total == len(VIDEOS)
+    with fails_naming("unknown", *FORMATS):
+        open_sources(tmp_path / "both", "unknown")
     (tmp_path / "note.txt").write_text("nothing")
     for path in (tmp_path / "note.txt", tmp_path / "absent"):
         with fails_naming(path):
@@ -291,6 +293,7 @@ def test_no_object_is_ever_unpickled(tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*REGION_FORMATS, *GRID_FORMATS])
 @pytest.mark.parametrize("share", [0.0, 0.6])
 def test_a_file_that_was_cut_is_named(name, share, tmp_path):

@@ -87,6 +87,7 @@ def test_videos(tmp_path):
     assert len(rows) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", BROKEN_FEATURES, ids=lambda entry: entry["file"])
 def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
     pytest.importorskip("h5py")
