@@ -1,11 +1,11 @@
-"""Lets the wheel carry the training configs of examples/configs; everything else is in pyproject.toml."""
+"""Lets the wheel carry the training configs and the trained models; everything else is in pyproject.toml."""
 
 from setuptools import find_packages, setup
 
-CONFIGS = "hf_ngsan.example_configs"
+CONFIGS, MODELS = "hf_ngsan.example_configs", "hf_ngsan.checkpoints"
 
 setup(
-    packages=[*find_packages(include=["hf_ngsan*"]), CONFIGS],
-    package_dir={CONFIGS: "examples/configs"},
-    package_data={"hf_ngsan": ["py.typed"], CONFIGS: ["*/*.yaml", "*/README.md"]},
+    packages=[*find_packages(include=["hf_ngsan*"]), CONFIGS, MODELS],
+    package_dir={CONFIGS: "examples/configs", MODELS: "checkpoints"},
+    package_data={"hf_ngsan": ["py.typed"], CONFIGS: ["*/*.yaml", "*/README.md"], MODELS: ["*/*"]},
 )

@@ -11,10 +11,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from training_runs import call, spread
 
 from hf_ngsan.files import write_text_atomically
 
@@ -63,20 +64,6 @@ def score(options: argparse.Namespace, variant: str, seed: int) -> dict[str, flo
     return result
 
 
-def call(run: Path, *arguments) -> str:
-    """Returns the output of an `hf-ngsan` command; what it says on the way goes to a log next to the run's folder."""
-    run.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, arguments)]
-    with open(run.with_suffix(".log"), "a") as log:
-        process = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-    if process.returncode:
-        reason = run.with_suffix(".log").read_text().strip().splitlines()[-1]
-        raise SystemExit(f"{' '.join(command)}\nfailed: {reason}")
-    return process.stdout
-
-
 def table(scores: dict[str, list[dict[str, float]]]) -> str:
     """Returns mean and sample standard deviation over seeds, as Markdown."""
     lines = [f"| model | seeds | {' | '.join(METRICS.values())} |", f"| --- | --- |{' --- |' * len(METRICS)}"]
@@ -84,11 +71,6 @@ def table(scores: dict[str, list[dict[str, float]]]) -> str:
         cells = [spread([run[metric] for run in runs]) for metric in METRICS]
         lines.append(f"| {variant} | {len(runs)} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def spread(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.4f}{deviation}"
 
 
 def verdict(scores: dict[str, list[dict[str, float]]]) -> str:

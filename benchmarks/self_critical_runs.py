@@ -14,7 +14,7 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from coco_layout_runs import call, spread
+from training_runs import call, spread
 
 from hf_ngsan.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics

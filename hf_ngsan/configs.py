@@ -6,15 +6,12 @@ import re
 from pathlib import Path
 
 from .files import write_text_atomically
-
-PACKAGE = Path(__file__).parent
-FOLDERS = (PACKAGE / "example_configs", PACKAGE.parent / "examples" / "configs")
-"""Where an installed wheel has them, and where a checkout has them."""
+from .packaged_files import packaged_folder
 
 
 def packaged_configs() -> dict[str, Path]:
     """Returns the files of the packaged training configs by name, such as "ngsan/scenes"."""
-    folder = next(filter(Path.is_dir, FOLDERS), FOLDERS[0])
+    folder = packaged_folder("example_configs", "examples/configs")
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.glob("*/*.yaml"))}
 
 

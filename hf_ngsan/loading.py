@@ -29,6 +29,7 @@ from .messages import one_sentence
 from .model_size import refuse_too_large
 from .models.configuration_hub import ConfigurationError, is_finite
 from .models.modeling_vision import MissingBackboneError, VisionModel
+from .packaged_models import packaged_models
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -51,7 +52,8 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
 def find_model_folder(name: str | os.PathLike) -> str:
     """Returns the folder of a model: `name` itself, or its `best` or else `last` if it is that of a training run.
 
-    A name that is no folder, but could be one of the Hub, is returned as it is.
+    A name that is no folder is that of a model which the package brings, or, if it could be one of the Hub, is
+    returned as it is.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -59,6 +61,8 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """
     folder = Path(os.path.expanduser(name))
     if not folder.exists():
+        if str(name) in packaged_models():
+            return str(packaged_models()[str(name)])
         if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")

@@ -69,6 +69,15 @@ def test_variants_differ_in_their_model_alone():
     assert isinstance(scenes_recipe("SAN", Path("run")), Recipe)
 
 
+def test_it_begins_with_the_caption_of_a_photograph(demo):
+    folder, printed = demo
+    command, caption, *_ = printed.splitlines()
+    assert command.split()[:3] == ["hf-ngsan", "caption", "grace_hopper.jpg"]
+    assert len(caption.split()) > 3
+    with Image.open(folder / "photograph.png") as figure:
+        assert min(figure.size) > 200
+
+
 def test_the_table_has_the_scores_of_the_runs(demo):
     folder, printed = demo
     for name in COMPARED:

@@ -21,6 +21,8 @@ GROUND = [
     "bounds",
     "messages",
     "files",
+    "packaged_files",
+    "packaged_models",
     "configs",
     "boxes",
     "coco_files",

@@ -18,7 +18,7 @@ def installed(tmp_path_factory):
     """A folder with the contents of the wheel, built in a copy of what it is made of."""
     folder = tmp_path_factory.mktemp("packaging")
     source = folder / "source"
-    for name in ("hf_ngsan", "examples"):
+    for name in ("hf_ngsan", "examples", "checkpoints"):
         shutil.copytree(ROOT / name, source / name, ignore=IGNORED)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
@@ -31,12 +31,14 @@ def installed(tmp_path_factory):
 
 
 def files_of(folder: Path, pattern: str) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob(pattern) if "__pycache__" not in path.parts}
+    files = [path for path in folder.rglob(pattern) if path.is_file()]
+    return {path.relative_to(folder).as_posix() for path in files if "__pycache__" not in path.parts}
 
 
 def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     package = installed / "hf_ngsan"
-    assert files_of(package, "*.py") == files_of(ROOT / "hf_ngsan", "*.py")
+    code = {name for name in files_of(package, "*.py") if not name.startswith("checkpoints/")}
+    assert code == files_of(ROOT / "hf_ngsan", "*.py")
     assert (package / "py.typed").is_file()
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
 
@@ -45,6 +47,18 @@ def test_the_wheel_has_the_configs_and_what_explains_them(installed):
     for pattern in ("*.yaml", "*.md"):
         examples = files_of(ROOT / "examples" / "configs", pattern)
         assert examples and files_of(installed / "hf_ngsan" / "example_configs", pattern) == examples
+
+
+def test_the_wheel_has_the_checkpoints(installed):
+    checkpoints = files_of(ROOT / "checkpoints", "*")
+    assert checkpoints and files_of(installed / "hf_ngsan" / "checkpoints", "*") == checkpoints
+
+
+def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
+    code = "from hf_ngsan.loading import find_model_folder\nprint(find_model_folder('ngsan-flickr8k'))"
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
+    assert Path(found.strip()) == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
 
 
 def test_the_configs_are_found_without_the_checkout(installed, tmp_path):

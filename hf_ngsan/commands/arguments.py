@@ -56,25 +56,23 @@ def fraction(text: str) -> float:
     return value
 
 
+MODEL = "folder of a model, folder of a training run (its best model is taken), or name on the Hub"
+
+
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        required=True,
-        type=user_path,
-        metavar="DIR",
-        help="folder of a model, folder of a training run (its best model is taken), or name on the Hub",
-    )
+    parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help=MODEL)
 
 
-def add_models_argument(parser: argparse.ArgumentParser) -> None:
+def add_models_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    several = f"{MODEL}; several caption together, as an ensemble"
     parser.add_argument(
         "--model",
-        required=True,
+        required=default is None,
+        default=default and [default],
         nargs="+",
         type=user_path,
         metavar="DIR",
-        help="folder of a model, folder of a training run (its best model is taken), or name on the Hub; several "
-        "caption together, as an ensemble",
+        help=several if default is None else f"{several} ({default}, which the package brings)",
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
+from ..packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
 EPILOG = f"""examples:
+  hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/first runs/second --data scenes --split test
@@ -39,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         help="image files, URLs of images, or folders of images, for a model with a vision encoder",
     )
-    add_models_argument(parser)
+    add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
     parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")

@@ -15,7 +15,6 @@ from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
 from ..boxes import as_numbers, check_boxes
-from .array_format import FORMAT, Matrices
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
@@ -65,7 +64,7 @@ def lists_of_vectors(dimension: int, dtype: str) -> List:
 def with_arrays(dataset: Dataset) -> Dataset:
     """Returns the same dataset with features and boxes read as float32 arrays, everything else as Python objects."""
     columns = [name for name in ARRAY_COLUMNS if name in dataset.column_names]
-    return dataset.with_format(FORMAT, columns=columns, output_all_columns=True, reader=Matrices())
+    return dataset.with_format("numpy", columns=columns, output_all_columns=True)
 
 
 def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:

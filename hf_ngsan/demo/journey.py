@@ -15,6 +15,7 @@ from ..loading import load_captioner
 from ..tasks.caption_rows import load_rows
 from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
+from .photograph import caption_photograph
 from .recipes import FROM_PIXELS, IN_BRIEF, Sections, folder_name, scenes_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
@@ -30,11 +31,14 @@ def main(
     changes: Sections | None = None,
     pixel_changes: Sections = IN_BRIEF,
 ) -> int:
-    """Trains SAN, NG-SAN and NG-SAN with signed geometry alike, and a captioner of pixels; compares and uses them.
+    """Captions a photograph, then trains captioners of synthetic scenes, compares and uses them.
+
+    They are SAN, NG-SAN and NG-SAN with signed geometry, trained alike, and a captioner of pixels.
 
     Prints what it does and a table. What an earlier call has finished is not done again; what it has begun
     is resumed. `output` gets
 
+    - `photograph.png`: a photograph, and where the packaged captioner looked for each word of its caption;
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
     - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
@@ -68,6 +72,7 @@ def main(
     for recipe in recipes.values():
         check_earlier_run(recipe, retrain)
     with calm_logs():
+        caption_photograph(output)
         scores = train_and_compare(recipes, retrain)
         print_table(scores)
         use(recipes[SHOWN], output)

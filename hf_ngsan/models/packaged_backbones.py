@@ -82,7 +82,7 @@ def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
         ValueError: the configuration is of another architecture.
         MissingBackboneError: the weights are not installed, or damaged.
     """
-    if not isinstance(config, NGSANEfficientNetLiteConfig):
+    if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
         raise ValueError(
             f"{name} has weights of EfficientNet-Lite, but backbone_config is of type {config.model_type}."
         )

@@ -1,0 +1,92 @@
+"""The captioner of photographs that the package brings: its training with several seeds, its scores, its checkpoint.
+
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
+    python benchmarks/flickr8k_captioner.py --features FEATURES --checkpoint checkpoints/ngsan-flickr8k
+
+Prints CIDEr-D on the validation split after cross-entropy and after self-critical training, with three beams. A run
+that is finished is skipped, one that was stopped is resumed. The checkpoint is the best seed's, in float16 and without
+its backbone.
+"""
+
+import argparse
+import json
+import os
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from flickr8k_checkpoint import write_checkpoint
+from training_runs import call, cpu_minutes, spread
+
+from hf_ngsan.files import write_text_atomically
+from hf_ngsan.metrics.diagnostics import caption_diagnostics
+
+CONFIG, BACKBONE = "ngsan/flickr8k", "efficientnet-lite0"
+STAGES = {"xe": "cross-entropy", "best": "+ self-critical"}
+"""Folders of a run with the best model of each stage."""
+METRICS = {"cider_d": "CIDEr-D", "bleu_4": "BLEU-4", "rouge_l": "ROUGE-L", "bad_endings": "bad endings"}
+REQUIRED = {"xe": 0.56, "best": 0.62}
+MOST_BAD_ENDINGS, MOST_MINUTES = 0.01, 90
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--output", type=Path, default=Path("runs/flickr8k"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="write the best seed's checkpoint there")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def scores(options: argparse.Namespace, seed: int) -> dict[str, dict[str, float]]:
+    """Returns the validation scores of both stages: read if they are there, else trained for and measured."""
+    run, data = options.output / f"ngsan-{seed}", f"features:{options.features}"
+    if not (run / "best_scores.json").exists():
+        settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]
+        call(run, "train", "--config", CONFIG, *settings, "training.num_threads=1", *options.overrides, "--resume")
+    return {stage: measured(run, stage, data) for stage in STAGES}
+
+
+def measured(run: Path, stage: str, data: str) -> dict[str, float]:
+    file, captions = run / f"{stage}_scores.json", run / f"{stage}_captions.json"
+    if not file.exists():
+        options = ["--data", data, "--split", "validation", "--num-beams", 3, "--output", captions]
+        found = json.loads(call(run, "evaluate", "--model", run / stage, *options))
+        texts = [entry["caption"] for entry in json.loads(captions.read_text(encoding="utf-8"))]
+        found["bad_endings"] = caption_diagnostics(texts)["bad_endings"]
+        write_text_atomically(file, json.dumps(found, indent=2) + "\n")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def table(results: dict[int, dict]) -> str:
+    """Returns mean and sample standard deviation over seeds, as Markdown."""
+    lines = [f"| stage | seeds | {' | '.join(METRICS.values())} |", f"| --- | --- |{' --- |' * len(METRICS)}"]
+    for stage, name in STAGES.items():
+        cells = [spread([result[stage][metric] for result in results.values()]) for metric in METRICS]
+        lines.append(f"| {name} | {len(results)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = parse_arguments()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = dict(zip(options.seeds, pool.map(lambda seed: scores(options, seed), options.seeds), strict=True))
+    print(table(results))
+    for stage, least in REQUIRED.items():
+        mean = statistics.mean(result[stage]["cider_d"] for result in results.values())
+        print(f"\nCIDEr-D of {STAGES[stage].lstrip('+ ')}: {mean:.4f}, required: at least {least}", end="")
+    bad = max(result["best"]["bad_endings"] for result in results.values())
+    minutes = max(cpu_minutes(options.output / f"ngsan-{seed}") for seed in results)
+    print(f"\nbad endings: at most {bad:.2%}, required: at most {MOST_BAD_ENDINGS:.0%}")
+    print(f"CPU minutes of a training: at most {minutes:.0f}, required: at most {MOST_MINUTES}")
+    if options.checkpoint is not None:
+        best = max(results, key=lambda seed: results[seed]["best"]["cider_d"])
+        run = options.output / f"ngsan-{best}"
+        write_checkpoint(run, options.checkpoint, BACKBONE, best, results, table(results))
+
+
+if __name__ == "__main__":
+    main()

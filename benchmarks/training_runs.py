@@ -1,0 +1,40 @@
+"""Runs of `hf-ngsan` for benchmarks that train: each a process with one CPU thread and a log, and their statistics."""
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+
+def call(run: Path, *arguments: object) -> str:
+    """Returns the output of an `hf-ngsan` command.
+
+    What it says on the way goes to a log next to the run's folder, and the CPU seconds that it took to `RUN.cpu`.
+    """
+    run.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, arguments)]
+    log = run.with_suffix(".log")
+    with open(log, "a") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+    with open(run.with_suffix(".cpu"), "a") as times:
+        times.write(f"{usage.ru_utime + usage.ru_stime:.1f} {arguments[0]}\n")
+    if status:
+        raise SystemExit(f"{' '.join(command)}\nfailed: {log.read_text().strip().splitlines()[-1]}")
+    return output
+
+
+def cpu_minutes(run: Path, command: str = "train") -> float:
+    """Returns the CPU time that calls of a command have taken for a run, those that were stopped left out."""
+    lines = map(str.split, run.with_suffix(".cpu").read_text().splitlines())
+    return sum(float(seconds) for seconds, name in lines if name == command) / 60
+
+
+def spread(values: list[float]) -> str:
+    """Returns mean and sample standard deviation."""
+    deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4f}{deviation}"

@@ -1,0 +1,1 @@
+../../hf_ngsan/models/image_processing_captioning.py

@@ -1,0 +1,1 @@
+../../hf_ngsan/models/pipeline_image_to_text.py

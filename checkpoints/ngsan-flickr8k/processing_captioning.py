@@ -1,0 +1,1 @@
+../../hf_ngsan/models/processing_captioning.py

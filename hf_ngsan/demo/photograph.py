@@ -1,0 +1,33 @@
+"""A photograph that comes with matplotlib, captioned by the captioner that comes with this package."""
+
+from pathlib import Path
+
+from ..loading import find_model_folder
+from ..packaged_models import CAPTIONER
+from ..visualization import plot_word_maps, save_figure
+
+PHOTOGRAPH = "grace_hopper.jpg"
+"""Among matplotlib's sample data: Grace Hopper in uniform, photographed by James S. Davis in 1984."""
+
+
+def caption_photograph(output: Path) -> str:
+    """Prints a caption of the photograph and draws where each of its words looked.
+
+    Args:
+        output: folder that gets `photograph.png`.
+
+    Raises:
+        MissingBackboneError: the backbone's weights (extra `photos`) are not installed.
+    """
+    from matplotlib.cbook import get_sample_data
+    from PIL import Image
+    from transformers import pipeline
+
+    captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
+    with Image.open(str(get_sample_data(PHOTOGRAPH, asfileobj=False))) as image:
+        [answer] = captioner(image, return_attention=True)
+        print(f"hf-ngsan caption {PHOTOGRAPH}   (trained on 6,000 photographs of Flickr8k)")
+        print(f"  {answer['generated_text']}")
+        save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "photograph.png")
+    print(f"Where each of its words looked: {output / 'photograph.png'}\n")
+    return answer["generated_text"]

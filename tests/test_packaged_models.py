@@ -1,0 +1,107 @@
+"""The trained captioner that comes with the package: found by name, small, self-contained, and as good as it says."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.cbook import get_sample_data
+from safetensors import safe_open
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading import find_model_folder, load_captioner
+from hf_ngsan.metrics.diagnostics import is_bad_ending
+from hf_ngsan.packaged_models import CAPTIONER, packaged_models
+from tests.models.tiny import tiny_captioner
+from tests.test_hub import CODE, result_of
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "checkpoints" / CAPTIONER
+PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
+DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
+MEGABYTE = 1_000_000
+
+WITHOUT_THE_PACKAGE = f"""
+import json, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "hf_ngsan":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+from transformers import pipeline
+
+captioner = pipeline("image-to-text", model={str(FOLDER)!r}, trust_remote_code=True)
+print(json.dumps(captioner({PHOTOGRAPH!r})))
+"""
+
+
+@pytest.fixture(scope="module")
+def caption() -> str:
+    """What it says about a photograph that it was not trained on."""
+    model, processor = load_captioner(CAPTIONER)
+    inputs = processor(images=[PHOTOGRAPH])
+    return processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)[0]
+
+
+def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert list(packaged_models()) == [CAPTIONER]
+    assert find_model_folder(CAPTIONER) == str(FOLDER)
+    tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
+    assert find_model_folder(CAPTIONER) == CAPTIONER
+
+
+def test_its_weights_are_few_halved_and_without_the_backbone():
+    file = FOLDER / "model.safetensors"
+    assert file.stat().st_size < 12 * MEGABYTE
+    with safe_open(file, "pt") as weights:
+        assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.float16}  # noqa: SIM118
+        assert not [name for name in weights.keys() if ".backbone." in name]  # noqa: SIM118
+
+
+def test_its_code_is_that_of_the_package():
+    """Files that the models have begun to import since are linked by hand, as the others are."""
+    code = sorted(FOLDER.glob("*.py"))
+    assert {file.name for file in code} == CODE
+    for file in code:
+        assert file.read_bytes() == (ROOT / "hf_ngsan" / "models" / file.name).read_bytes()
+
+
+def test_it_captions_a_photograph(caption):
+    words = caption.split()
+    assert 4 <= len(words) <= 20 and not is_bad_ending(words[-1])
+    assert {"man", "woman", "person", "boy", "girl", "people"} & set(words)
+
+
+@pytest.mark.slow
+def test_the_auto_classes_load_it_in_single_precision(caption):
+    model = AutoModelForImageTextToText.from_pretrained(FOLDER).eval()
+    assert model.dtype == torch.float32
+    processor = AutoProcessor.from_pretrained(FOLDER)
+    ids = model.generate(**processor(images=[PHOTOGRAPH]))
+    assert processor.batch_decode(ids, skip_special_tokens=True) == [caption]
+
+
+def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
+    assert main(["caption", PHOTOGRAPH]) == 0
+    assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
+
+
+@pytest.mark.slow
+def test_it_needs_transformers_only(caption, tmp_path):
+    assert result_of(WITHOUT_THE_PACKAGE, tmp_path) == [{"generated_text": caption}]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
+def test_it_reaches_its_recorded_score(tmp_path, capsys):
+    """From the photographs themselves; its weights were rounded to half precision after they were measured."""
+    recorded = json.loads((FOLDER / "scores.json").read_text())
+    expected = recorded["seeds"][str(recorded["seed"])]["best"]["cider_d"]
+    data = ["--data", f"images:{DATA}", "--split", "validation", "--num-beams", "3"]
+    assert main(["evaluate", "--model", CAPTIONER, *data]) == 0
+    assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
