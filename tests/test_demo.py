@@ -157,6 +157,7 @@ def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
     assert read(folder) == before
 
 
+@pytest.mark.slow
 def test_retraining_with_another_seed(demo, tmp_path):
     folder, _ = demo
     main(tmp_path / "demo", **TINY_DEMO)

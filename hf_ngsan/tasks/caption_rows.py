@@ -1,15 +1,17 @@
 """The rows that a captioner is trained on or evaluated with."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy
 from datasets import Dataset
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
 from ..data.specs import check_captions
 from ..provenance import check_features
+from ..training.run import short_checksum
 
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
 """What a caption is made from, and what tells the image in errors."""
@@ -86,3 +88,21 @@ def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, 
             f"The feature dimension of {data} is {visual_feature_size}, but the model takes visual_feature_size="
             f"{expected}; use a model or features of the same dimension{images}."
         )
+
+
+def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase, provenance: Mapping | None = None) -> dict:
+    """Returns JSON values that tell training captions, their vocabulary and their images' features from any other.
+
+    Args:
+        rows: with `captions`.
+        tokenizer: of the model that is trained.
+        provenance: what its visual features were made with, if that is known.
+    """
+    identity = {
+        "number of images": len(rows),
+        "text of the captions": short_checksum([caption for texts in rows["captions"] for caption in texts]),
+        "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
+    }
+    if provenance is not None:
+        identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
+    return identity

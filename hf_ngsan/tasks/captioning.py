@@ -15,12 +15,11 @@ from ..training.objectives.self_critical_policy import Policy
 from ..training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.recipe import RecipeError
-from ..training.run import short_checksum
 from ..training.stages import Stage
 from ..training.task import Task
 from .caption_consensus import consensus_weights
 from .caption_evaluation import caption_metric, evaluate_captioner, score_captions
-from .caption_rows import load_rows, rows_for, visual_feature_size
+from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioning_recipe import CaptioningRecipe
 from .image_augmentation import ImageAugmentation, check_augmentation
 from .new_captioners import new_captioner
@@ -137,16 +136,7 @@ class CaptioningTask(Task):
         ).scores
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        captions = [caption for texts in rows["captions"] for caption in texts]
-        identity = {
-            "number of images": len(rows),
-            "text of the captions": short_checksum(captions),
-            "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
-        }
-        provenance = model.config.features_provenance
-        if provenance is not None:
-            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
-        return identity
+        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
 
 
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:

@@ -23,11 +23,10 @@ from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.recipe import Recipe, RecipeError
-from ..training.run import short_checksum
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.stages import Stage
 from ..training.task import Task
-from .caption_rows import load_rows
+from .caption_rows import captions_identity, load_rows
 from .captioning import report_vocabulary
 from .captioning_recipe import CaptionDataSettings
 from .new_captioners import check_field_names
@@ -122,12 +121,7 @@ class LanguageModelingTask(Task):
         return evaluate_language_model(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        tokenizer: PreTrainedTokenizerBase = processor.tokenizer
-        return {
-            "number of images": len(rows),
-            "text of the captions": short_checksum([caption for texts in rows["captions"] for caption in texts]),
-            "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
-        }
+        return captions_identity(rows, processor.tokenizer)
 
 
 def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:

@@ -14,10 +14,9 @@ from ..metrics.retrieval import RECALL_AT
 from ..provenance import remember_features
 from ..training.objectives.contrastive import Contrastive
 from ..training.recipe import RecipeError
-from ..training.run import short_checksum
 from ..training.stages import Stage
 from ..training.task import Task
-from .caption_rows import load_rows, rows_for, visual_feature_size
+from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioning import report_vocabulary
 from .image_augmentation import ImageAugmentation, check_augmentation
 from .new_dual_encoders import new_dual_encoder
@@ -113,16 +112,7 @@ class RetrievalTask(Task):
         return embed_pairs(model, processor, rows, accelerator, settings.batch_size).scores(settings.folds)
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        captions = [caption for texts in rows["captions"] for caption in texts]
-        identity = {
-            "number of images": len(rows),
-            "text of the captions": short_checksum(captions),
-            "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
-        }
-        provenance = model.config.features_provenance
-        if provenance is not None:
-            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
-        return identity
+        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
 
 
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
