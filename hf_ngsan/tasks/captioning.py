@@ -102,6 +102,7 @@ class CaptioningTask(Task):
             weights={"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight},
             functions=functions,
             document_frequency=frequency,
+            end_token=settings.end_token_in_reward,
         )
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens

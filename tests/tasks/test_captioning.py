@@ -173,3 +173,6 @@ def test_document_frequencies_may_come_from_a_file(tmp_path):
     )
     own, from_file = train(staged_recipe(tmp_path / "own")), train(recipe)
     assert scores(own.history) == scores(from_file.history)
+    without_end = {"document_frequency": str(tmp_path / "df.npz"), "end_token_in_reward": False}
+    with pytest.raises(RewardError, match="end_token_in_reward"):
+        train(staged_recipe(tmp_path / "without", self_critical=without_end))

@@ -30,9 +30,10 @@ class CaptionRewards:
     """The weighted sum of rewards of sampled captions (Rennie et al., *Self-critical Sequence Training*, CVPR 2017).
 
     A caption is everything up to and including its first end token; what follows does not count. The end token is a
-    word like the others in CIDEr-D and BLEU-4, so that a caption that breaks off loses the n-grams of a proper end.
-    Start and padding tokens are left out everywhere, and an unknown word of a sample matches nothing, not even an
-    unknown word of a reference.
+    word like the others in CIDEr-D and BLEU-4, so that a caption that breaks off loses the n-grams of a proper end;
+    with `end_token=False` it is left out of samples, references and document frequencies, as in RSTNet's released
+    trainer. Rewards of the two modes are not comparable (Hu et al. 2023, "SacreEOS"). Start and padding tokens are left
+    out everywhere, and an unknown word of a sample matches nothing, not even an unknown word of a reference.
 
     - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10 (see [`~hf_ngsan.metrics.CiderDReward`]);
     - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1.
@@ -47,8 +48,9 @@ class CaptionRewards:
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
-        document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token; by default that
-            of `references`.
+        document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token, and with that among
+            its ignored tokens if `end_token` is `False`; by default that of `references`.
+        end_token: whether the end token takes part in CIDEr-D and BLEU-4.
 
     Raises:
         RewardError: a row without references, unknown names, nothing that has a weight, or document frequencies that
@@ -79,6 +81,7 @@ class CaptionRewards:
         weights: Mapping[str, float],
         functions: Mapping[str, tuple[RewardFunction, float]] | None = None,
         document_frequency: DocumentFrequency | None = None,
+        end_token: bool = True,
     ):
         functions = functions or {}
         check_weights(weights, functions)
@@ -88,7 +91,8 @@ class CaptionRewards:
         self.functions = {name: (function, float(weight)) for name, (function, weight) in functions.items() if weight}
         self.tokenizer = tokenizer
         self.eos_token_id = tokenizer.eos_token_id
-        self.ignored_tokens = tuple({tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self.eos_token_id})
+        ignored = {tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self.eos_token_id}
+        self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = check_references(references)
         self.references = self.prepare_references()
         if "cider_d" in self.weights:
@@ -165,6 +169,15 @@ class CaptionRewards:
             raise RewardError(
                 f"The document frequencies were counted with the end token {frequency.eos_token_id}, but that of the "
                 f"tokenizer is {self.eos_token_id}; count them with this tokenizer and its eos_token_id."
+            )
+        is_counted, is_rewarded = (
+            self.eos_token_id not in ignored for ignored in (frequency.ignored_token_ids, self.ignored_tokens)
+        )
+        if is_counted != is_rewarded:
+            raise RewardError(
+                f"The document frequencies were counted {'with' if is_counted else 'without'} the end token, but the "
+                f"reward is computed {'with' if is_rewarded else 'without'} it; count them the same way, or change "
+                "self_critical.end_token_in_reward."
             )
         return reward
 

@@ -27,6 +27,9 @@ class SelfCriticalSettings(ScheduleSettings):
     )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    end_token_in_reward: bool = setting(
+        True, "the end token counts as a word in CIDEr-D, BLEU-4 and document frequencies; scores differ by this"
+    )
     bad_ending_penalty: float = setting(
         0.0, "taken off the reward of a caption that ends with a word like 'a' or 'of', or not at all", minimum=0.0
     )

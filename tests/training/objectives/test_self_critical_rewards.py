@@ -88,6 +88,31 @@ def test_bleu_4_is_the_metric_on_text_with_the_end_as_a_word():
     assert total[1] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("name", ["cider_d", "bleu_4"])
+def test_without_the_end_token_a_reward_is_the_metric_on_plain_text(name):
+    frequency = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
+    metric = CiderD(frequency, tokenizer=None) if name == "cider_d" else Bleu(tokenizer=None)
+    predictions, references = [caption for _, caption in SAMPLES], [REFERENCES[row] for row, _ in SAMPLES]
+    expected = metric.compute(predictions=predictions, references=references, per_image=True)["per_image"][name]
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {name: 1.0}, end_token=False)
+    samples, rows = sample_batch()
+    np.testing.assert_allclose(rewards(samples, rows).numpy(), expected, rtol=1e-6)
+    broken_off = samples.masked_fill(samples == END, PAD)
+    torch.testing.assert_close(rewards(broken_off, rows), rewards(samples, rows))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_frequencies_must_be_counted_as_the_reward_counts(counted):
+    ids = [[[*words, END] for words in TOKENIZER(texts, add_special_tokens=False)["input_ids"]] for texts in REFERENCES]
+    frequency = DocumentFrequency.from_captions(ids, eos_token_id=END, ignored_token_ids=() if counted else (END,))
+    arguments = (REFERENCES, TOKENIZER, {"cider_d": 1.0}, None, frequency)
+    own = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, end_token=counted)
+    given = CaptionRewards(*arguments, end_token=counted)
+    assert torch.equal(given(*sample_batch()), own(*sample_batch()))
+    with pytest.raises(RewardError, match="end token"):
+        CaptionRewards(*arguments, end_token=not counted)
+
+
 def test_the_total_is_the_weighted_sum_of_the_parts():
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 0.5, "bleu_4": -2.0}, {"mine:brevity": (brevity, 0.3)})
     parts = rewards.parts(*sample_batch())
