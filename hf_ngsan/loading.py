@@ -61,8 +61,8 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """
     folder = Path(os.path.expanduser(name))
     if not folder.exists():
-        if str(name) in packaged_models():
-            return str(packaged_models()[str(name)])
+        if packaged := packaged_models().get(str(name)):
+            return str(packaged)
         if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")

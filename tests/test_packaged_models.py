@@ -14,6 +14,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.tasks.captioner_ensembles import is_model
 from tests.models.tiny import tiny_captioner
 from tests.test_hub import CODE, result_of
 
@@ -53,6 +54,13 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
     assert find_model_folder(CAPTIONER) == str(FOLDER)
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
+
+
+def test_it_may_be_one_of_several_models(tmp_path):
+    """Where image files follow the models, only names of models are taken for such."""
+    (tmp_path / "photo.jpg").touch()
+    places = [CAPTIONER, str(FOLDER), str(tmp_path), str(tmp_path / "photo.jpg"), "https://example.org/photo.jpg", "no"]
+    assert [place for place in places if is_model(place)] == [CAPTIONER, str(FOLDER)]
 
 
 def test_its_weights_are_few_halved_and_without_the_backbone():

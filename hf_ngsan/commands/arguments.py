@@ -76,6 +76,23 @@ def add_models_argument(parser: argparse.ArgumentParser, default: str | None = N
     )
 
 
+def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what [`~hf_ngsan.extraction.list_images`] takes but the split."""
+    parser.add_argument(
+        "--images",
+        required=True,
+        type=user_path,
+        metavar="SOURCE",
+        help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
+    )
+    parser.add_argument(
+        "--image-folder",
+        type=user_path,
+        metavar="DIR",
+        help="where the images of a COCO file are (its folder, or images/ there)",
+    )
+
+
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, see below")
     parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")

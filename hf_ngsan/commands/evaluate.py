@@ -26,7 +26,7 @@ EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/language_model --data features:DIR
 
 {DATASETS}"""
-KINDS: dict[str | None, str] = {"retrieval": "a dual encoder", "language_modeling": "a language model"}
+KINDS = {"retrieval": "a dual encoder", "language_modeling": "a language model"}
 """What the models of the tasks other than captioning are called."""
 
 
@@ -55,12 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_launch_argument(parser)
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> str | None:
+    """Returns the task that the models belong to, and raises an error if they cannot do what is asked."""
+    from ..auto import MODEL_TYPES
     from ..loading import load_config
 
     if options.output:
         check_output_file(options.output)
-    kind = KINDS.get(task_of(options))
+    task = MODEL_TYPES[load_config(options.model[0]).model_type].task
+    kind = KINDS.get(task or "")
     if kind is None:
         for model in options.model:
             load_config(model, "captioning")
@@ -68,24 +71,16 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"Several captioners caption together, and {options.model[0]} is {kind}; give one --model.")
     elif options.metrics is not None:
         raise ValueError(f"--metrics is for captioners, and this model is {kind}; leave it out.")
-    if options.folds is not None and task_of(options) != "retrieval":
+    if options.folds is not None and task != "retrieval":
         raise ValueError(f"--folds is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
-    if options.output and task_of(options) == "language_modeling":
+    if options.output and task == "language_modeling":
         raise ValueError("--output is for captions and ranks, which a language model has not; leave it out.")
-
-
-def task_of(options: argparse.Namespace) -> str | None:
-    """Returns the task that the first model belongs to."""
-    from ..auto import MODEL_TYPES
-    from ..loading import load_config
-
-    return MODEL_TYPES[load_config(options.model[0]).model_type].task
+    return task
 
 
 def run(options: argparse.Namespace) -> None:
-    check(options)
     evaluations = {"retrieval": evaluate_retrieval, "language_modeling": evaluate_language}
-    evaluations.get(task_of(options) or "", evaluate_captions)(options)
+    evaluations.get(check(options) or "", evaluate_captions)(options)
 
 
 def evaluate_language(options: argparse.Namespace) -> None:

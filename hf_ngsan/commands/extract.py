@@ -1,11 +1,13 @@
 """The command `hf-ngsan extract`: features of images into a folder that training and evaluation read."""
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..bounds import MOST_WORKERS
 from .arguments import (
     add_batch_size_argument,
+    add_image_source_arguments,
     add_launch_argument,
     add_vision_arguments,
     at_most,
@@ -32,21 +34,9 @@ LISTED_AT_MOST = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--images",
-        required=True,
-        type=user_path,
-        metavar="SOURCE",
-        help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
-    )
+    add_image_source_arguments(parser)
     add_vision_arguments(parser)
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the features")
-    parser.add_argument(
-        "--image-folder",
-        type=user_path,
-        metavar="DIR",
-        help="where the images of a COCO file are (its folder, or images/ there)",
-    )
     parser.add_argument(
         "--split",
         metavar="NAME",
@@ -122,10 +112,7 @@ def print_summary(result: "ExtractionResult", images: "ImageList", options: argp
         print(f"Note: {note}")
     listed = {image.image_id for image in images.images}
     skipped = [entry for entry in result.skipped if entry["image_id"] in listed]
-    for entry in skipped[:LISTED_AT_MOST]:
-        print(f"skipped: {entry['reason']}")
-    if len(skipped) > LISTED_AT_MOST:
-        print(f"skipped: {len(skipped) - LISTED_AT_MOST} more; all are in {options.output}/skipped.json.")
+    print_skipped([entry["reason"] for entry in skipped], f"; all are in {options.output}/skipped.json")
     number = len(images) - len(skipped)
     pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
     total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
@@ -139,3 +126,11 @@ def print_summary(result: "ExtractionResult", images: "ImageList", options: argp
             f"hf-ngsan caption reads them as features:{options.output}, split {options.split}; training and evaluation "
             "need captions, which a COCO caption file has (--images captions_NAME.json)."
         )
+
+
+def print_skipped(reasons: Sequence[str], rest: str = "") -> None:
+    """Prints why images were skipped, the first ones; `rest` says where to find the others."""
+    for reason in reasons[:LISTED_AT_MOST]:
+        print(f"skipped: {reason}")
+    if len(reasons) > LISTED_AT_MOST:
+        print(f"skipped: {len(reasons) - LISTED_AT_MOST} more{rest}.")

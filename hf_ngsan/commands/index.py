@@ -3,7 +3,14 @@
 import argparse
 
 from ..bounds import MOST_WORKERS
-from .arguments import add_batch_size_argument, add_model_argument, at_most, user_path, whole_number
+from .arguments import (
+    add_batch_size_argument,
+    add_image_source_arguments,
+    add_model_argument,
+    at_most,
+    user_path,
+    whole_number,
+)
 
 SUMMARY = "Index images with a dual encoder, for hf-ngsan search."
 EPILOG = """examples:
@@ -11,22 +18,12 @@ EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
 
 The same command continues what a killed run has begun. Images that cannot be read are left out and listed."""
-LISTED_AT_MOST = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument(
-        "--images",
-        required=True,
-        type=user_path,
-        metavar="SOURCE",
-        help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
-    )
+    add_image_source_arguments(parser)
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
-    parser.add_argument(
-        "--image-folder", type=user_path, metavar="DIR", help="where the images of a COCO file are (its folder)"
-    )
     parser.add_argument("--split", metavar="NAME", help="of a dataset, the split")
     add_batch_size_argument(parser, 32)
     parser.add_argument(
@@ -45,6 +42,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
     from ..tasks.image_search import index_images
+    from .extract import print_skipped
 
     images = list_images(options.images, options.image_folder, options.split)
     model, processor = load_model(options.model, "retrieval")
@@ -60,8 +58,5 @@ def run(options: argparse.Namespace) -> None:
         strict=options.strict,
     )
     names, skipped = index.items()
-    for _, reason in skipped[:LISTED_AT_MOST]:
-        print(f"skipped: {reason}")
-    if len(skipped) > LISTED_AT_MOST:
-        print(f"skipped: {len(skipped) - LISTED_AT_MOST} more.")
+    print_skipped([reason for _, reason in skipped])
     print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")

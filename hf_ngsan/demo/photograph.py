@@ -10,7 +10,7 @@ PHOTOGRAPH = "grace_hopper.jpg"
 """Among matplotlib's sample data: Grace Hopper in uniform, photographed by James S. Davis in 1984."""
 
 
-def caption_photograph(output: Path) -> str:
+def caption_photograph(output: Path) -> None:
     """Prints a caption of the photograph and draws where each of its words looked.
 
     Args:
@@ -30,4 +30,3 @@ def caption_photograph(output: Path) -> str:
         print(f"  {answer['generated_text']}")
         save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "photograph.png")
     print(f"Where each of its words looked: {output / 'photograph.png'}\n")
-    return answer["generated_text"]

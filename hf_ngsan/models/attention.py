@@ -54,7 +54,7 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Calls an attention implementation: in half precision on an accelerator, in float32 on a CPU.
 
-    A CPU's kernels are several times slower in half precision, above all backward, and less accurate.
+    On a CPU half precision makes attention less accurate and spares nothing.
     """
     if query.device.type != "cpu" or query.dtype not in (torch.float16, torch.bfloat16):
         return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)

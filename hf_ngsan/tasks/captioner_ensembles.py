@@ -42,11 +42,8 @@ def settings(image_processor: Any) -> dict | None:
 
 
 def is_model(place: str) -> bool:
-    """Returns whether there is a folder of a model at a path."""
-    if not os.path.isdir(place):
-        return False
+    """Returns whether a path or a name is that of a model on this machine."""
     try:
-        find_model_folder(place)
-    except ModelFolderError:
+        return os.path.isdir(find_model_folder(place))
+    except (FileNotFoundError, ModelFolderError):
         return False
-    return True

@@ -46,8 +46,8 @@ def tiny_captioner(seed: int = 9, **changes) -> NGSANForConditionalGeneration:
 
 
 @torch.no_grad()
-def make_talkative(model, seed: int):
-    """Random weights with which a captioner says something else of every image."""
+def make_lively(model, seed: int):
+    """Random weights of unit gain, no parameter 0."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -55,6 +55,12 @@ def make_talkative(model, seed: int):
             parameter.copy_(noise / parameter[0].numel() ** 0.5)
         else:
             parameter.add_(0.1 * noise)
+
+
+@torch.no_grad()
+def make_talkative(model, seed: int):
+    """Random weights with which a captioner says something else of every image."""
+    make_lively(model, seed)
     # Captions shall end, some early, and be of words.
     model.lm_head.bias[model.config.eos_token_id] += 2
     model.lm_head.bias[[model.config.pad_token_id, model.config.bos_token_id]] -= 20

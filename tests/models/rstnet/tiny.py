@@ -6,7 +6,7 @@ from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
-from tests.models.tiny import WORDS
+from tests.models.tiny import WORDS, make_lively
 
 FEATURE_SIZE = 12
 VOCAB_SIZE = len(WORDS) + 4
@@ -38,18 +38,6 @@ def tiny_config(release: bool = False, **changes) -> RSTNetConfig:
     if release:
         return RSTNetConfig.from_release(**{**sizes, **OUR_TOKENS, "grid_size": [3, 3], **changes})
     return RSTNetConfig(**{**sizes, **changes})
-
-
-@torch.no_grad()
-def make_lively(model, seed: int):
-    """Random weights of unit gain, no parameter 0."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.ndim > 1:
-            parameter.copy_(noise / parameter[0].numel() ** 0.5)
-        else:
-            parameter.add_(0.1 * noise)
 
 
 def tiny_captioner(seed: int = 1, **changes) -> RSTNetForConditionalGeneration:
