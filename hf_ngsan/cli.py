@@ -10,6 +10,7 @@ from types import ModuleType
 
 from . import __version__
 from .data import describe_readers
+from .freed_memory import keep_freed_memory
 from .launching import has_lost_another, launch_processes, tell_error
 from .messages import FULL_DISK, errno_of, is_out_of_memory, sentence
 from .user_modules import import_user_module
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
+    keep_freed_memory()
     options = argparse.Namespace()
     try:
         for name in common.modules:

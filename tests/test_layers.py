@@ -26,6 +26,7 @@ GROUND = [
     "configs",
     "boxes",
     "coco_files",
+    "freed_memory",
     "launching",
     "progress_display",
     "user_modules",

@@ -1,0 +1,27 @@
+"""What becomes of memory that tensors on the CPU have freed."""
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's `mallopt`."""
+LARGEST = 2**31 - 1
+SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+"""Environment variables by which a user decides it."""
+
+
+def keep_freed_memory() -> None:
+    """Lets this process keep freed memory for its next tensors, up to 2 GiB.
+
+    glibc gives large blocks back to the system at once and gets them anew, page by page, at the next operation, which
+    can take longer than the operation itself. Does nothing with another C library, and where the user has set one of
+    `SETTINGS`.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in SETTINGS):
+        return
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, LARGEST)
+        mallopt(M_MMAP_THRESHOLD, LARGEST)
