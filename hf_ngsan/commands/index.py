@@ -16,6 +16,8 @@ SUMMARY = "Index images with a dual encoder, for hf-ngsan search."
 EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
+  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
+  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
 
 The same command continues what a killed run has begun. Images that cannot be read are left out and listed."""
 
@@ -32,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="processes that read images (the main one)",
+    )
+    parser.add_argument(
+        "--to",
+        metavar="BACKEND",
+        help="what searches: exact, every image in turn (of a new index); usearch, a graph, approximate and fast, its "
+        "hits scored exactly; milvus:URI, a server's URL or a file ending in .db",
     )
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
@@ -56,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         num_workers=options.num_workers,
         strict=options.strict,
+        backend=options.to,
     )
     names, skipped = index.items()
     print_skipped([reason for _, reason in skipped])

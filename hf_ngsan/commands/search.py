@@ -16,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one, to look for instead")
     parser.add_argument("--top-k", type=positive_int, default=9, metavar="K", help="images at most (%(default)s)")
     parser.add_argument(
+        "--exact", action="store_true", help="compare with every image, whatever the index was made for"
+    )
+    parser.add_argument(
         "--model", type=user_path, metavar="DIR", help="the model that made the index, if it has been moved"
     )
 
@@ -40,6 +43,7 @@ def run(options: argparse.Namespace) -> None:
         text=options.text,
         image=options.image,
         top_k=options.top_k,
+        backend="exact" if options.exact else None,
     )
     for hit in hits:
         print(f"{hit.score:.4f}\t{printable(hit.name)}")

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from .index_folder import IndexFolder
+
 ROWS_AT_ONCE = 2048
 """So few that their float32 copy stays in a processor's cache."""
 
@@ -37,3 +39,24 @@ def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tup
         order = np.lexsort((candidates, -found))[:k]
         scores[query], rows[query] = found[order], candidates[order]
     return scores, rows
+
+
+class ExactSearch:
+    """Compares a query with every embedding of an index.
+
+    Args:
+        index: complete.
+    """
+
+    def __init__(self, index: IndexFolder) -> None:
+        self.index = index
+
+    def add(self) -> None:
+        """Does nothing: the embeddings are where they are searched."""
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and places for each query; see [`SearchBackend`]."""
+        parts = self.index.embeddings()
+        scores, rows = nearest(parts, queries, top_k)
+        places = np.concatenate([self.index.places(number) for number in range(len(parts))])
+        return list(zip(scores, places[rows], strict=True))

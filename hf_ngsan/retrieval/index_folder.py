@@ -1,14 +1,16 @@
 """A folder of embeddings and of what they are of: shards, each whole or absent, and a description."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..files import (
+    MANIFEST,
     DamagedFolderError,
     check_folder,
     is_empty,
@@ -16,10 +18,10 @@ from ..files import (
     write_folder_atomically,
     write_text_atomically,
 )
-from .exact import nearest
 
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS = "embeddings.npy", "items.json"
+BACKEND, EXACT = "backend.json", "exact"
 VERSION = 1
 
 
@@ -52,15 +54,10 @@ class IndexDescription:
     version: int = VERSION
 
 
-class Hit(NamedTuple):
-    """An item that was found, and its inner product with the query."""
-
-    score: float
-    name: str
-
-
 class IndexFolder:
     """Embeddings in float16, memory-mapped for search.
+
+    The place of an embedding is the number of its shard times `items_per_shard`, plus its row there.
 
     Args:
         folder: where they are.
@@ -69,6 +66,7 @@ class IndexFolder:
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
         self.folder, self.description = folder, description
+        self.read: dict[int, tuple[dict[str, Any], np.ndarray]] = {}
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription) -> "IndexFolder":
@@ -155,45 +153,79 @@ class IndexFolder:
         """Returns the names of all items with an embedding, and name and reason of each without."""
         names, skipped = [], []
         for number in range(self.num_shards):
-            self.check_shard(number)
-            content = json.loads((self.shard_folder(number) / ITEMS).read_text(encoding="utf-8"))
+            content, _ = self.read_shard(number)
             names += content["names"]
             skipped += content["skipped"]
         return names, skipped
 
-    def check_shard(self, number: int) -> None:
-        try:
-            check_folder(self.shard_folder(number))
-        except DamagedFolderError as error:
-            raise IndexFolderError(
-                f"{str(error).rstrip('.')}; delete this folder and run hf-ngsan index again."
-            ) from None
+    def read_shard(self, number: int) -> tuple[dict[str, Any], np.ndarray]:
+        """Returns `names` and `skipped` of a shard, and its embeddings, float16 `(items, dimension)`, memory-mapped.
+
+        Raises:
+            IndexFolderError: the shard is not what was written, which is looked at once.
+        """
+        if number not in self.read:
+            folder = self.shard_folder(number)
+            try:
+                check_folder(folder)
+            except DamagedFolderError as error:
+                raise IndexFolderError(
+                    f"{str(error).rstrip('.')}; delete this folder and run the same hf-ngsan index again."
+                ) from None
+            items = json.loads((folder / ITEMS).read_text(encoding="utf-8"))
+            self.read[number] = items, np.load(folder / EMBEDDINGS, mmap_mode="r")
+        return self.read[number]
 
     def embeddings(self) -> list[np.ndarray]:
         """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped."""
-        return [np.load(self.shard_folder(number) / EMBEDDINGS, mmap_mode="r") for number in range(self.num_shards)]
+        return [self.read_shard(number)[1] for number in range(self.num_shards)]
 
-    def search(self, queries: np.ndarray, top_k: int) -> list[list[Hit]]:
-        """Returns the nearest items to each query, the nearest first.
+    def embeddings_at(self, places: np.ndarray) -> np.ndarray:
+        """Returns the embeddings at some places, float32 `(places, dimension)`."""
+        found = np.empty((len(places), self.description.dimension), np.float32)
+        for row, (shard, place) in enumerate(zip(*self.split(places), strict=True)):
+            found[row] = self.read_shard(shard)[1][place]
+        return found
 
-        Args:
-            queries: float32 `(queries, dimension)`.
-            top_k: items a query; fewer where there are fewer.
+    def names_at(self, places: np.ndarray) -> list[str]:
+        """Returns the names of the items at some places."""
+        return [self.read_shard(shard)[0]["names"][row] for shard, row in zip(*self.split(places), strict=True)]
 
-        Raises:
-            IndexFolderError: the index is damaged, or of another dimension than the queries.
-        """
-        if queries.ndim != 2 or queries.shape[1] != self.description.dimension:
+    def places(self, number: int) -> np.ndarray:
+        """Returns the places of a shard's embeddings, int64 `(items,)`."""
+        return number * self.description.items_per_shard + np.arange(len(self.read_shard(number)[1]))
+
+    def split(self, places: np.ndarray) -> tuple[list[int], list[int]]:
+        """Returns the shards of places, and the rows there."""
+        shards, rows = np.divmod(places, self.description.items_per_shard)
+        return shards.tolist(), rows.tolist()
+
+    def checksum(self) -> str:
+        """Returns what tells the embeddings and their places from any others."""
+        digest = hashlib.sha256(self.description.fingerprint.encode())
+        for number in range(self.num_shards):
+            digest.update((self.shard_folder(number) / MANIFEST).read_bytes())
+        return digest.hexdigest()
+
+    @property
+    def backend(self) -> str:
+        """What searches this index, as [`~hf_ngsan.retrieval.open_backend`] takes it."""
+        try:
+            found = json.loads((self.folder / BACKEND).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return EXACT
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, str):
             raise IndexFolderError(
-                f"The queries have the shape {queries.shape}, but {self.folder} holds embeddings of dimension "
-                f"{self.description.dimension}; search it with the model that made it, {self.description.model}."
+                f"{self.folder} is damaged: {BACKEND} is not what was written; run the same hf-ngsan index again, with "
+                "--to."
             )
-        names, _ = self.items()
-        scores, rows = nearest(self.embeddings(), queries, top_k)
-        return [
-            [Hit(float(score), names[row]) for score, row in zip(*of_query, strict=True)]
-            for of_query in zip(scores, rows, strict=True)
-        ]
+        return found
+
+    @backend.setter
+    def backend(self, spec: str) -> None:
+        write_text_atomically(self.folder / BACKEND, json.dumps(spec) + "\n")
 
 
 def read_description(folder: Path) -> IndexDescription:

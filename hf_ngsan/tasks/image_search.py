@@ -14,7 +14,7 @@ from ..extraction.loading import load_batches
 from ..models.images import load_image
 from ..progress_display import ProgressDisplay
 from ..provenance import settings_checksum, unusual_settings, weights_checksum
-from ..retrieval import Hit, IndexDescription, IndexFolder, IndexFolderError
+from ..retrieval import Hit, IndexDescription, IndexFolder, IndexFolderError, check_backend, open_backend, search
 from .retrieval_embedding import embed_texts
 
 IMAGES_PER_SHARD = 1000
@@ -39,6 +39,7 @@ def index_images(
     num_workers: int = 0,
     images_per_shard: int | None = None,
     strict: bool = False,
+    backend: str | None = None,
 ) -> IndexFolder:
     """Embeds images into an index, or continues an index that was begun.
 
@@ -52,13 +53,18 @@ def index_images(
         num_workers: processes that read images; 0 = this one.
         images_per_shard: what a kill can cost; `IMAGES_PER_SHARD` by default.
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
+        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it, and gets the embeddings; by default
+            what the index was made for, and `exact` for a new one.
 
     Raises:
-        IndexFolderError: the folder holds something else, or an index of another model or other images.
+        IndexFolderError: the folder holds something else, or an index of another model or other images; or the backend
+            cannot be used.
         ExtractionError: the model sees no images, or an image cannot be read and `strict` is set.
     """
     if model.vision is None or processor.image_processor is None:
         raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+    if backend is not None:
+        check_backend(backend)
     description = IndexDescription(
         model=name,
         fingerprint=model_fingerprint(model, processor),
@@ -87,6 +93,10 @@ def index_images(
                 display.update(done)
             empty = np.zeros((0, description.dimension), np.float32)
             index.write_shard(number, names, np.concatenate([empty, *embeddings]), skipped)
+    backend = index.backend if backend is None else backend
+    open_backend(index, backend).add()
+    if backend != index.backend:
+        index.backend = backend
     return index
 
 
@@ -98,7 +108,14 @@ def embed_pixels(model: Any, inputs: dict[str, torch.Tensor]) -> np.ndarray:
 
 
 def search_images(
-    model: Any, processor: Any, index: IndexFolder, *, text: str | None = None, image: Any = None, top_k: int = 9
+    model: Any,
+    processor: Any,
+    index: IndexFolder,
+    *,
+    text: str | None = None,
+    image: Any = None,
+    top_k: int = 9,
+    backend: str | None = None,
 ) -> list[Hit]:
     """Returns the images of an index that are nearest to a text or to an image.
 
@@ -108,10 +125,12 @@ def search_images(
         text: what to look for; or
         image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
         top_k: images at most.
+        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default what the index was made
+            for.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, or damaged.
+        IndexFolderError: the index is of another model, or damaged; or the backend cannot be used.
     """
     if (text is None) == (image is None):
         raise ValueError("Give a text or an image to look for, and not both.")
@@ -125,7 +144,7 @@ def search_images(
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
-    return index.search(query, top_k)[0]
+    return search(index, query, top_k, backend)[0]
 
 
 def check_query(processor: Any, text: str) -> None:

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 
 DESCRIPTION = IndexDescription(
     model="some/model",
@@ -33,10 +33,10 @@ def test_an_index_finds_what_was_put_into_it(tmp_path):
     index = IndexFolder.open(tmp_path / "index")
     assert index.description == DESCRIPTION
     assert index.items() == ([f"{item}.jpg" for item in range(5)], [])
-    [hits] = index.search(VECTORS[3:4], top_k=2)
+    [hits] = search(index, VECTORS[3:4], top_k=2)
     assert hits[0].name == "3.jpg"
     assert hits[0].score == pytest.approx(1, abs=1e-3)
-    assert len(index.search(VECTORS[:2], top_k=9)[1]) == 5
+    assert len(search(index, VECTORS[:2], top_k=9)[1]) == 5
 
 
 def test_what_was_begun_is_continued(tmp_path):
@@ -104,10 +104,10 @@ def test_a_description_that_cannot_be_used(tmp_path, change):
 def test_damaged_embeddings_and_queries_of_another_dimension(tmp_path):
     index = written(tmp_path / "index")
     with pytest.raises(IndexFolderError, match="dimension 3"):
-        index.search(np.ones((1, 4), np.float32), 1)
+        search(index, np.ones((1, 4), np.float32), 1)
     file = tmp_path / "index" / "shard-000001" / "embeddings.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 255
     file.write_bytes(content)
     with pytest.raises(IndexFolderError, match="shard-000001"):
-        index.search(VECTORS[:1], 1)
+        search(index, VECTORS[:1], 1)

@@ -1,0 +1,114 @@
+"""Approximate search in a graph of embeddings (HNSW, Malkov and Yashunin 2018) by the package usearch.
+
+The graph holds the embeddings in 8 or 16 bits and is memory-mapped; what it finds is scored anew, exactly.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import DamagedFolderError, check_folder, write_folder_atomically
+from ..progress_display import ProgressDisplay
+from .index_folder import IndexFolder, IndexFolderError
+
+FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
+PRECISIONS = ("i8", "f16")
+NEIGHBOURS = 32
+"""Of each embedding in the graph."""
+CANDIDATES_TO_ADD = 128
+"""Among which the neighbours of a new embedding are chosen."""
+CANDIDATES, CANDIDATES_A_HIT = 128, 10
+"""Embeddings scored exactly: so many at least, and so many for each that is wanted."""
+
+
+class GraphSearch:
+    """Searches a graph beside the embeddings.
+
+    Args:
+        index: complete.
+        precision: `"i8"` or `"f16"`, of the graph's copy of the embeddings; "" = `"i8"`.
+
+    Raises:
+        IndexFolderError: an unknown precision, or usearch is not installed.
+    """
+
+    def __init__(self, index: IndexFolder, precision: str = "") -> None:
+        self.index, self.precision = index, precision or PRECISIONS[0]
+        if self.precision not in PRECISIONS:
+            raise IndexFolderError(
+                f"usearch:{precision} is no way to search; the precision can be {' or '.join(PRECISIONS)}."
+            )
+        try:
+            from usearch.index import Index
+        except ImportError:
+            raise IndexFolderError(
+                'Searching with usearch needs that package; pip install "hf-ngsan[retrieval]" brings it.'
+            ) from None
+        self.graphs: Any = Index
+        self.graph: Any = None
+
+    @property
+    def folder(self) -> Path:
+        return self.index.folder / FOLDER
+
+    def content(self) -> dict:
+        """Returns what tells the graph of this index from any other."""
+        return {"checksum": self.index.checksum(), "precision": self.precision}
+
+    def add(self) -> None:
+        """Makes the graph, unless it is there; one whose making was stopped is made anew."""
+        try:
+            self.open()
+        except IndexFolderError:
+            write_folder_atomically(self.folder, self.write)
+
+    def write(self, folder: Path) -> None:
+        dimension, total = self.index.description.dimension, self.index.description.num_items
+        graph = self.graphs(
+            ndim=dimension,
+            metric="ip",
+            dtype=self.precision,
+            connectivity=NEIGHBOURS,
+            expansion_add=CANDIDATES_TO_ADD,
+        )
+        with ProgressDisplay("making the graph", total) as display:
+            for number, embeddings in enumerate(self.index.embeddings()):
+                if len(embeddings):
+                    graph.add(self.index.places(number).astype(np.uint64), np.asarray(embeddings))
+                display.update(self.index.shard_items(number).stop)
+        graph.save(str(folder / GRAPH))
+        (folder / CONTENT).write_text(json.dumps(self.content()), encoding="utf-8")
+
+    def open(self) -> Any:
+        """Returns the graph.
+
+        Raises:
+            IndexFolderError: it is not there, damaged, or of other embeddings.
+        """
+        if self.graph is None:
+            again = "run the same hf-ngsan index again, which makes it"
+            if not self.folder.is_dir():
+                raise IndexFolderError(f"{self.index.folder} has no graph to search ({FOLDER} is missing); {again}.")
+            try:
+                check_folder(self.folder)
+            except DamagedFolderError as error:
+                raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
+            if json.loads((self.folder / CONTENT).read_text(encoding="utf-8")) != self.content():
+                raise IndexFolderError(f"{self.folder} is a graph of other embeddings; {again} anew.")
+            self.graph = self.graphs.restore(str(self.folder / GRAPH), view=True)
+        return self.graph
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and places for each query; see [`SearchBackend`]."""
+        graph = self.open()
+        number = max(CANDIDATES, CANDIDATES_A_HIT * top_k)
+        graph.expansion_search = number
+        found = []
+        for query in queries:
+            places = graph.search(query, number).keys.astype(np.int64) if len(graph) else np.empty(0, np.int64)
+            scores = self.index.embeddings_at(places) @ query
+            order = np.lexsort((places, -scores))[:top_k]
+            found.append((scores[order], places[order]))
+        return found

@@ -1,0 +1,133 @@
+"""Search in a collection of Milvus: of a server or cluster, or of a file through Milvus Lite."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..progress_display import ProgressDisplay
+from .index_folder import IndexFolder, IndexFolderError
+
+SECONDS_TO_CONNECT = 10.0
+SECONDS_TO_ANSWER = 600.0
+ROWS_AT_ONCE = 1000
+LONGEST_NAME = 65_535
+TOKEN = "MILVUS_TOKEN"
+"""Environment variable: the token, or `user:password`, of a server that wants one."""
+SCORE = "IP"  # inner product
+
+
+class MilvusSearch:
+    """Searches a collection that has the embeddings of an index; its name tells them from any others.
+
+    Args:
+        index: complete.
+        uri: `http://HOST:19530` of a server, or a file ending in `.db`.
+
+    Raises:
+        IndexFolderError: the client is not installed, or there is no such server or file.
+    """
+
+    def __init__(self, index: IndexFolder, uri: str) -> None:
+        if "://" not in uri:
+            uri = os.path.abspath(uri)
+        self.index, self.uri = index, uri
+        try:
+            from pymilvus import MilvusClient
+        except ImportError:
+            raise IndexFolderError(
+                'Searching with Milvus needs its client; pip install "hf-ngsan[milvus]" brings it.'
+            ) from None
+        with self.asking():
+            self.client: Any = MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=SECONDS_TO_CONNECT)
+        self.collection = f"hf_ngsan_{index.checksum()[:32]}"
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Raises an IndexFolderError for any error of the server or its client inside the `with` block."""
+        from grpc import RpcError
+        from pymilvus.exceptions import MilvusException
+
+        try:
+            yield
+        except (MilvusException, RpcError) as error:
+            reason = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
+            raise IndexFolderError(
+                f"Milvus at {self.uri} does not do what is asked ({reason}); start it, or correct the URI."
+            ) from None
+
+    def add(self) -> None:
+        """Brings the embeddings that are missing into the collection; one that was begun is continued."""
+        with (
+            self.asking(),
+            ProgressDisplay("sending to Milvus", self.index.description.num_items) as display,
+        ):
+            if not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
+                self.make_collection()
+            self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
+            for number in range(self.index.num_shards):
+                self.send(number)
+                display.update(self.index.shard_items(number).stop)
+            self.client.flush(self.collection, timeout=SECONDS_TO_ANSWER)
+
+    def make_collection(self) -> None:
+        from pymilvus import DataType, MilvusClient
+
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("place", DataType.INT64, is_primary=True)
+        schema.add_field("name", DataType.VARCHAR, max_length=LONGEST_NAME)
+        schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=self.index.description.dimension)
+        way = self.client.prepare_index_params()
+        way.add_index("embedding", index_type="AUTOINDEX", metric_type=SCORE)
+        self.client.create_collection(self.collection, schema=schema, index_params=way, timeout=SECONDS_TO_ANSWER)
+
+    def send(self, number: int) -> None:
+        """Sends a shard, unless the collection has all of it."""
+        places = self.index.places(number).tolist()
+        if not places or self.count(places[0], places[-1]) == len(places):
+            return
+        content, embeddings = self.index.read_shard(number)
+        rows = [
+            {"place": place, "name": name[:LONGEST_NAME], "embedding": embedding}
+            for place, name, embedding in zip(places, content["names"], embeddings.astype(np.float32), strict=True)
+        ]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
+
+    def count(self, first: int, last: int) -> int:
+        """Returns how many places from the first to the last one the collection has."""
+        [found] = self.client.query(
+            self.collection,
+            filter=f"place >= {first} and place <= {last}",
+            output_fields=["count(*)"],
+            consistency_level="Strong",
+            timeout=SECONDS_TO_ANSWER,
+        )
+        return int(found["count(*)"])
+
+    def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and places for each query; see [`SearchBackend`]."""
+        with self.asking():
+            if not self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
+                raise IndexFolderError(
+                    f"Milvus at {self.uri} has not the embeddings of {self.index.folder}; run the same hf-ngsan index "
+                    "again, which sends them."
+                )
+            self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
+            answers = self.client.search(
+                self.collection,
+                data=list(queries),
+                limit=top_k,
+                search_params={"metric_type": SCORE},
+                consistency_level="Strong",
+                timeout=SECONDS_TO_ANSWER,
+            )
+        found = []
+        for answer in answers:
+            scores = np.array([hit["distance"] for hit in answer], np.float32)
+            places = np.array([hit["place"] for hit in answer], np.int64)
+            order = np.lexsort((places, -scores))
+            found.append((scores[order], places[order]))
+        return found
