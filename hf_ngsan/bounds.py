@@ -12,6 +12,7 @@ LARGEST_SIDE = 4_096
 """Of images, in pixels."""
 LARGEST_GRID = 128
 """Rows or columns of a feature map."""
+MOST_COPIES = 100
 MOST_REGIONS = 10_000
 MOST_THREADS = 1_024
 MOST_WORKERS = 256

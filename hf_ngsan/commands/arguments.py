@@ -56,6 +56,13 @@ def fraction(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 MODEL = "folder of a model, folder of a training run (its best model is taken), or name on the Hub"
 
 

@@ -2,23 +2,26 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ..bounds import MOST_WORKERS
+from ..bounds import MOST_COPIES, MOST_WORKERS
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
     add_launch_argument,
     add_vision_arguments,
     at_most,
+    fraction,
     positive_int,
+    share,
     user_path,
     vision_fields,
     whole_number,
 )
 
 if TYPE_CHECKING:
-    from ..extraction import ExtractionResult, ImageList
+    from ..extraction import ExtractionResult, ImageChange, ImageList
 
 SUMMARY = "Extract visual features of images into a folder that training and evaluation read as features:DIR."
 EPILOG = """examples:
@@ -26,6 +29,7 @@ EPILOG = """examples:
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone microsoft/resnet-50 --output features
+  hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
 The same command continues what a killed run has begun, and adds images to a folder that has others already, such as
@@ -57,7 +61,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a kill can cost (chosen by the number of images)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_copies_arguments(parser)
     add_launch_argument(parser)
+
+
+def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
+    copies = parser.add_argument_group(
+        "copies",
+        "Features of changed images, of which a training with augmentation.feature_copies=true takes others"
+        " in every epoch. Images whose captions say left or right are not mirrored.",
+    )
+    copies.add_argument(
+        "--copies",
+        type=at_most(MOST_COPIES),
+        metavar="N",
+        help="also extract N copies of each image, changed at random",
+    )
+    copies.add_argument(
+        "--smallest-crop", type=share, default=0.6, metavar="SHARE", help="of the area that a crop has (%(default)s)"
+    )
+    copies.add_argument(
+        "--flip", type=fraction, default=0.5, metavar="SHARE", help="of the images that are mirrored (%(default)s)"
+    )
+    copies.add_argument(
+        "--color-jitter",
+        type=fraction,
+        default=0.2,
+        metavar="SHARE",
+        help="by which brightness, contrast and saturation change at most (%(default)s)",
+    )
+    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the changes (%(default)s)")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -68,6 +101,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from ..data.feature_copies import copy_folder
     from ..extraction.extract import extract_features
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
     from ..extraction.vision import load_vision
@@ -77,11 +111,11 @@ def run(options: argparse.Namespace) -> None:
     model, image_processor = on_every_process(
         accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
     )
-    result = extract_features(
+    extract = partial(
+        extract_features,
         model,
         image_processor,
         images,
-        options.output,
         name=options.backbone,
         split=options.split,
         batch_size=options.batch_size,
@@ -91,6 +125,9 @@ def run(options: argparse.Namespace) -> None:
         strict=options.strict,
         accelerator=accelerator,
     )
+    result = extract(output=options.output)
+    for number in range(1, (options.copies or 0) + 1):
+        extract(output=copy_folder(options.output, number), change=change_of_copy(options, number))
     if accelerator.is_main_process:
         print_summary(result, images, options)
     accelerator.end_training()
@@ -106,6 +143,19 @@ def find_images(options: argparse.Namespace) -> "ImageList":
     return list_images(options.images, options.image_folder, options.split)
 
 
+def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
+    from ..extraction import ImageChange
+    from ..tasks.captioning_recipe import AugmentationSettings
+    from ..tasks.image_augmentation import ImageAugmentation
+
+    settings = AugmentationSettings(
+        smallest_crop=options.smallest_crop, flip=options.flip, color_jitter=options.color_jitter
+    )
+    description = {name: getattr(options, name) for name in ("smallest_crop", "flip", "color_jitter", "seed")}
+    change = partial(ImageAugmentation(settings, options.seed), epoch=number)
+    return ImageChange(change, {**description, "copy": number})
+
+
 def print_summary(result: "ExtractionResult", images: "ImageList", options: argparse.Namespace) -> None:
     """Prints what has become of the images; the folder may hold others too, of another split for example."""
     for note in images.notes:
@@ -117,6 +167,8 @@ def print_summary(result: "ExtractionResult", images: "ImageList", options: argp
     pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
     total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
     print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
+    if options.copies:
+        print(f"{options.copies} copies of each, for augmentation.feature_copies=true, are beside them.")
     if options.split is None:
         print("They have no split, which training and evaluation need (--split); datasets.load_from_disk reads them.")
     elif images.has_captions:

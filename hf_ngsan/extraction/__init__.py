@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .extract import ExtractionResult, extract_features
     from .feature_folder import read_extraction
     from .image_list import ImageList, list_images
+    from .loading import ImageChange
     from .vision import load_vision
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "extract": ["ExtractionResult", "extract_features"],
         "feature_folder": ["read_extraction"],
         "image_list": ["ImageList", "list_images"],
+        "loading": ["ImageChange"],
         "vision": ["load_vision"],
         ".provenance": ["provenance_difference", "vision_provenance"],
     },

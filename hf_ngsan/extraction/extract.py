@@ -21,7 +21,7 @@ from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
-from .loading import PreparedBatch, load_batches
+from .loading import ImageChange, PreparedBatch, load_batches
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images
 from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
 from .versions import package_versions
@@ -60,6 +60,7 @@ def extract_features(
     dtype: str = "float16",
     images_per_shard: int | None = None,
     strict: bool = False,
+    change: ImageChange | None = None,
     accelerator: Accelerator | None = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
@@ -81,6 +82,7 @@ def extract_features(
         dtype: `"float16"` or `"float32"`, of the stored features.
         images_per_shard: of a new folder; chosen by the number of images if `None`.
         strict: an image that cannot be read is an error; otherwise it is skipped and listed.
+        change: of each image before it is preprocessed; the row's `width` and `height` are the changed image's.
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:
@@ -122,7 +124,7 @@ def extract_features(
 
     def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
-        wanted = describe(model, image_processor, images, name, split, dtype, shard_size)
+        wanted = describe(model, image_processor, images, name, split, dtype, shard_size, change)
         metadata = begin_alone(folder, lock, wanted)
         records = folder.records()
         rows = folder.rows_by_image_id(records)
@@ -138,7 +140,7 @@ def extract_features(
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         workers = default_num_workers(accelerator) if num_workers is None else num_workers
         writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, accelerator)
-        writer.write(own, workers)
+        writer.write(own, workers, change)
         wait_for_everyone(accelerator)
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
@@ -154,6 +156,7 @@ def describe(
     split: str | None,
     dtype: str,
     images_per_shard: int,
+    change: ImageChange | None,
 ) -> dict:
     columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
     columns += ["captions"] if images.has_captions else []
@@ -165,6 +168,7 @@ def describe(
         "dtype": dtype,
         "columns": columns,
         "images_per_shard": images_per_shard,
+        **({} if change is None else {"change": dict(change.description)}),
         "versions": package_versions(),
     }
 
@@ -216,9 +220,10 @@ class ChunkWriter:
         self.metadata, self.columns = metadata, columns_of(metadata)
         self.image_list = images.checksum(split)
 
-    def write(self, chunks: list[Chunk], num_workers: int) -> None:
+    def write(self, chunks: list[Chunk], num_workers: int, change: ImageChange | None) -> None:
         batches = [batch for chunk in chunks for batch in chunk.batches]
-        prepared = iter(load_batches(self.images, batches, self.image_processor, num_workers if batches else 0))
+        workers = num_workers if batches else 0
+        prepared = iter(load_batches(self.images, batches, self.image_processor, workers, change))
         process, processes = self.accelerator.process_index + 1, self.accelerator.num_processes
         description = "extracting" if processes == 1 else f"extracting, process {process} of {processes}"
         total = sum(chunk.num_images for chunk in chunks)

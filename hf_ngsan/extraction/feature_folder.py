@@ -30,8 +30,8 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
-        `checksums` (see [`vision_provenance`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages, and
-        `format`.
+        `checksums` (see [`vision_provenance`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages,
+        `format` and, if the images were changed first, `change`.
 
     Raises:
         ExtractionError: the folder was not written by an extraction, or its description is damaged.
@@ -136,6 +136,11 @@ def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping) -> None:
         raise ExtractionError(
             f"{folder} holds features of {recorded['backbone']}, and those of {current['backbone']} would now have "
             f"{difference}; features that are made differently do not mix: choose another output folder."
+        )
+    if recorded.get("change") != current.get("change"):
+        raise ExtractionError(
+            f"{folder} holds features of images with the changes {recorded.get('change')}, not "
+            f"{current.get('change')}; choose another output folder."
         )
     if recorded["dtype"] != current["dtype"]:
         raise ExtractionError(f"{folder} holds {recorded['dtype']} features; use --dtype {recorded['dtype']}.")

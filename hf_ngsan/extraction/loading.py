@@ -1,8 +1,8 @@
 """Reading images and preprocessing them, batch by batch, in processes of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -16,6 +16,20 @@ from .image_list import ImageList
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class ImageChange:
+    """How images are changed before their features are extracted, such as by random crops.
+
+    Attributes:
+        change: given `{"image_id", "image", "captions"}` of an image returns the same with the changed image. What
+            becomes of an image must not depend on the order or the process in which images are read.
+        description: JSON by which changes are told apart; features of different ones do not mix.
+    """
+
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    description: Mapping[str, Any]
 
 
 @dataclass
@@ -44,12 +58,17 @@ class PreparedBatches(Dataset):
         images: the list.
         batches: positions in it.
         image_processor: makes pixel values of PIL images.
+        change: of each image, or None.
     """
 
     def __init__(
-        self, images: ImageList, batches: Sequence[Sequence[int]], image_processor: BaseImageProcessor
+        self,
+        images: ImageList,
+        batches: Sequence[Sequence[int]],
+        image_processor: BaseImageProcessor,
+        change: ImageChange | None = None,
     ) -> None:
-        self.images, self.batches, self.image_processor = images, batches, image_processor
+        self.images, self.batches, self.image_processor, self.change = images, batches, image_processor, change
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -61,7 +80,7 @@ class PreparedBatches(Dataset):
         unreadable = []
         for position in self.batches[index]:
             try:
-                picture, stamp = self.images.read(position)
+                picture, stamp = self.read(position)
             except MemoryError:
                 raise
             except Exception as error:
@@ -85,6 +104,14 @@ class PreparedBatches(Dataset):
         stamps = {position: stamp for position, stamp in stamps.items() if position in pictures}
         return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps)
 
+    def read(self, position: int) -> tuple["Image", FileStamp | None]:
+        picture, stamp = self.images.read(position)
+        if self.change is not None:
+            listed = self.images.images[position]
+            row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
+            picture = self.change.change(row)["image"]
+        return picture, stamp
+
     def inputs_of(self, pictures: list["Image"]) -> dict[str, torch.Tensor]:
         return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
 
@@ -96,8 +123,12 @@ class PreparedBatches(Dataset):
 
 
 def load_batches(
-    images: ImageList, batches: Sequence[Sequence[int]], image_processor: BaseImageProcessor, num_workers: int
+    images: ImageList,
+    batches: Sequence[Sequence[int]],
+    image_processor: BaseImageProcessor,
+    num_workers: int,
+    change: ImageChange | None = None,
 ) -> DataLoader:
     """Returns the prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
-    dataset = PreparedBatches(images, batches, image_processor)
+    dataset = PreparedBatches(images, batches, image_processor, change)
     return DataLoader(dataset, batch_size=None, num_workers=num_workers)

@@ -21,7 +21,7 @@ from .caption_consensus import consensus_weights
 from .caption_evaluation import caption_metric, evaluate_captioner, score_captions
 from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioning_recipe import CaptioningRecipe
-from .image_augmentation import ImageAugmentation, check_augmentation
+from .image_augmentation import augmentation_of, check_augmentation
 from .new_captioners import new_captioner
 
 logger = logging.getLogger(__name__)
@@ -111,13 +111,13 @@ class CaptioningTask(Task):
         return SelfCritical(rewards, settings, policy, {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()})
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data, augmentation = self.recipe.data, self.recipe.augmentation
+        data = self.recipe.data
         return CaptionCollator(
             processor,
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
             seed=self.recipe.training.seed,
-            augment=ImageAugmentation(augmentation, self.recipe.training.seed) if augmentation.is_active else None,
+            augment=augmentation_of(self.recipe),
         )
 
     def evaluate(

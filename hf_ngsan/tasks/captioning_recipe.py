@@ -51,8 +51,12 @@ class AugmentationSettings:
         0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
     )
 
+    feature_copies: bool = setting(
+        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
+    )
+
     @property
-    def is_active(self) -> bool:
+    def changes_images(self) -> bool:
         return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
 
 

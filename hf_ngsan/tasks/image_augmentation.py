@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from ..data.feature_copies import FeatureCopies
 from ..models.images import load_image
 from ..training.recipe import RecipeError
 from .captioning_recipe import AugmentationSettings, CaptioningRecipe
@@ -59,17 +60,34 @@ class ImageAugmentation:
 def check_augmentation(recipe: CaptioningRecipe | RetrievalRecipe, columns: Sequence[str]) -> None:
     """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow."""
     settings = recipe.augmentation
-    if settings.is_active and "visual_features" in columns:
+    if settings.changes_images and "visual_features" in columns:
         raise RecipeError(
             f"section augmentation changes images, but the model is trained on the features of {recipe.data.spec}; "
             "give the model a vision_config and data with images, or leave the section out."
         )
     has_rewards = isinstance(recipe, CaptioningRecipe) and recipe.training.stage != "xe"
+    if settings.feature_copies and not recipe.data.spec.startswith("features:"):
+        raise RecipeError(
+            f"augmentation.feature_copies goes with features, not with {recipe.data.spec}; extract them with hf-ngsan "
+            "extract --copies and train on features:DIR, or set it to false."
+        )
     if settings.flip and settings.captions_with_sides == "swap" and has_rewards:
         raise RecipeError(
             "augmentation.captions_with_sides=swap does not go with self-critical training, whose rewards compare with "
             "the captions as they are; set it to skip."
         )
+
+
+def augmentation_of(recipe: CaptioningRecipe | RetrievalRecipe) -> ImageAugmentation | FeatureCopies | None:
+    """Returns what changes the rows of a training at random, or None.
+
+    Raises:
+        DataError: the copies that the training config asks for are not there.
+    """
+    settings, data, seed = recipe.augmentation, recipe.data, recipe.training.seed
+    if settings.feature_copies:
+        return FeatureCopies(data.spec.partition(":")[2], data.train_split, seed)
+    return ImageAugmentation(settings, seed) if settings.changes_images else None
 
 
 def says_sides(row: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from ..training.stages import Stage
 from ..training.task import Task
 from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioning import report_vocabulary
-from .image_augmentation import ImageAugmentation, check_augmentation
+from .image_augmentation import augmentation_of, check_augmentation
 from .new_dual_encoders import new_dual_encoder
 from .retrieval_embedding import embed_pairs, with_words
 from .retrieval_recipe import RetrievalRecipe
@@ -96,13 +96,13 @@ class RetrievalTask(Task):
         ]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data, augmentation = self.recipe.data, self.recipe.augmentation
+        data = self.recipe.data
         seed = self.recipe.training.seed
         return CaptionCollator(
             partial(pairs_of, processor, max_length=data.max_caption_length),
             captions_per_image=data.captions_per_image,
             seed=seed,
-            augment=ImageAugmentation(augmentation, seed) if augmentation.is_active else None,
+            augment=augmentation_of(self.recipe),
         )
 
     def evaluate(

@@ -9,6 +9,7 @@ from PIL import Image
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
+from hf_ngsan.extraction import read_extraction
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
 
 DATA = os.environ.get("HF_NGSAN_TEST_DATA")
@@ -39,6 +40,26 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     assert len(load_data(f"features:{output}", "test")) == 2
     assert command(*arguments) == 0
     assert "new" not in capsys.readouterr().out
+
+
+def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, capsys):
+    photos, output = write_photos(tmp_path / "photos", 4), tmp_path / "out"
+    arguments = ["--images", photos, "--backbone", vision, "--output", output, "--split", "train", "--num-workers", "0"]
+    assert command(*arguments) == 0
+    assert command(*arguments, "--copies", "2") == 0
+    folders = [output, output / "copies" / "1", output / "copies" / "2"]
+    originals, *copies = (load_data(f"features:{folder}", "train") for folder in folders)
+    for rows in copies:
+        assert rows["image_id"] == originals["image_id"]
+        assert all((rows[i]["visual_features"] != originals[i]["visual_features"]).any() for i in range(4))
+    assert (copies[0][0]["visual_features"] != copies[1][0]["visual_features"]).any()
+    before = {path: path.stat().st_mtime_ns for path in (output / "copies").rglob("*.arrow")}
+    assert command(*arguments, "--copies", "2") == 0
+    assert {path: path.stat().st_mtime_ns for path in (output / "copies").rglob("*.arrow")} == before
+    assert read_extraction(output / "copies" / "2")["change"]["flip"] == 0.5
+    capsys.readouterr()
+    assert command(*arguments, "--copies", "2", "--flip", "0") == 2
+    assert str(output / "copies" / "1") in capsys.readouterr().err
 
 
 def test_a_second_split_is_told_alone(vision, tmp_path, capsys):

@@ -7,7 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import CaptionCollator
+from hf_ngsan.data.feature_copies import copy_folder
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.captioning_recipe import AugmentationSettings
 from hf_ngsan.tasks.image_augmentation import ImageAugmentation, crop_box, cropped, mirrored
@@ -145,6 +147,34 @@ def test_features_cannot_be_augmented(tmp_path):
     made = tiny_recipe(tmp_path / "run", data=PIXELS)
     with pytest.raises(RecipeError, match="augmentation"):
         train(dataclasses.replace(made, augmentation=AugmentationSettings(flip=0.5)))
+
+
+def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
+    features = tmp_path / "features"
+    rows = load_data("scenes:size=20,validation=4,test=1", "train").map(lambda row: {**row, "split": "train"})
+    rows.save_to_disk(str(features))
+    darker = rows.map(lambda row: {**row, "visual_features": 0.5 * np.asarray(row["visual_features"])})
+    for number in (1, 2):
+        darker.save_to_disk(str(copy_folder(features, number)))
+
+    def recipe(name, copies=True, **training):
+        data = {"spec": f"features:{features}", "validation_split": None}
+        made = tiny_recipe(tmp_path / name, data=data, training={"schedule": "constant", **training})
+        return dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=copies))
+
+    train(recipe("whole", epochs=2))
+    train(recipe("parts", epochs=1))
+    train(recipe("parts", epochs=2), resume=True)
+    train(recipe("without", copies=False, epochs=2))
+    whole, parts, without = (weights(tmp_path / name / "last") for name in ("whole", "parts", "without"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert any(not torch.equal(whole[name], without[name]) for name in whole)
+
+
+def test_copies_are_of_features(tmp_path):
+    made = tiny_recipe(tmp_path / "run")
+    with pytest.raises(RecipeError, match=r"augmentation\.feature_copies"):
+        train(dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=True)))
 
 
 def test_swapped_words_do_not_go_with_rewards(tmp_path):

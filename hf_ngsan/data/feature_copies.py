@@ -1,0 +1,65 @@
+"""Copies of features: those of the same images, cropped, mirrored and recoloured at random, beside the features."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError
+from .saved import load_saved
+
+FOLDER = "copies"
+
+
+def copy_folder(features: str | os.PathLike, number: int) -> Path:
+    """Returns where the copy of this number, from 1, is in a folder of features."""
+    return Path(features) / FOLDER / str(number)
+
+
+class FeatureCopies:
+    """Gives a row, anew in each epoch, its own features or those of one of its copies.
+
+    Which it gets depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated
+    exactly, by any number of workers and processes.
+
+    Args:
+        features: a folder with copies, as `hf-ngsan extract --copies N` writes it.
+        split: of the rows.
+        seed: of the choice.
+
+    Raises:
+        DataError: the folder has no copies, or they cannot be read.
+    """
+
+    def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
+        folders: list[Path] = []
+        while copy_folder(features, len(folders) + 1).is_dir():
+            folders.append(copy_folder(features, len(folders) + 1))
+        if not folders:
+            raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
+        self.folders, self.seed = folders, seed
+        self.copies = [load_saved(str(folder), split) for folder in folders]
+        self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
+
+    def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+        """Returns the row with the visual features, and the boxes, that it has in this epoch.
+
+        Raises:
+            DataError: the copy lacks the row's image.
+        """
+        key = repr((self.seed, epoch, row["image_id"], FOLDER)).encode()
+        random = np.random.default_rng(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()))
+        chosen = int(random.integers(len(self.copies) + 1))
+        if chosen == len(self.copies):
+            return dict(row)
+        place = self.places[chosen].get(row["image_id"])
+        if place is None:
+            raise DataError(
+                f"{self.folders[chosen]} has no features of image {row['image_id']}; repeat the extraction with "
+                "--copies, which adds what is missing."
+            )
+        copy = self.copies[chosen][place]
+        return {**row, **{name: copy[name] for name in ("visual_features", "visual_boxes") if name in copy}}

@@ -1,0 +1,76 @@
+"""Copies of features: which of them a row gets, and in training that an epoch can be repeated."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data.contract import caption_features
+from hf_ngsan.data.feature_copies import FeatureCopies, copy_folder
+
+IMAGES, COPIES = 60, 3
+
+
+def save(folder, value: float, images: range = range(IMAGES)) -> None:
+    rows = [
+        {
+            "image_id": image_id,
+            "visual_features": np.full((2, 4), value + image_id / 100, dtype=np.float32),
+            "visual_boxes": np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]], dtype=np.float32),
+            "captions": ["a dog"],
+            "split": "train",
+        }
+        for image_id in images
+    ]
+    Dataset.from_list(rows, features=caption_features(4, dtype="float32", split=True)).save_to_disk(str(folder))
+
+
+@pytest.fixture
+def features(tmp_path):
+    save(tmp_path / "features", 0)
+    for number in range(1, COPIES + 1):
+        save(copy_folder(tmp_path / "features", number), number, range(IMAGES)[::-1])
+    return tmp_path / "features"
+
+
+def versions(copies: FeatureCopies, features, epoch: int) -> list[int]:
+    """Returns which version of its image every row gets, 0 = its own features."""
+    rows = [copies(row, epoch) for row in load_data(f"features:{features}", "train")]
+    found = [float(row["visual_features"][0, 0]) - row["image_id"] / 100 for row in rows]
+    assert np.allclose(found, np.round(found), atol=1e-4)  # the features of the row's image, not of another's
+    return [round(version) for version in found]
+
+
+def test_every_version_is_drawn_as_often_and_an_epoch_can_be_repeated(features):
+    copies = FeatureCopies(features, "train", seed=3)
+    epochs = [versions(copies, features, epoch) for epoch in range(10)]
+    drawn = Counter(version for epoch in epochs for version in epoch)
+    expected = 10 * IMAGES / (COPIES + 1)
+    assert set(drawn) == set(range(COPIES + 1))
+    assert all(abs(number - expected) < 4 * expected**0.5 for number in drawn.values())
+    assert epochs[0] != epochs[1]
+    assert versions(FeatureCopies(features, "train", seed=3), features, 1) == epochs[1]
+    assert versions(FeatureCopies(features, "train", seed=4), features, 1) != epochs[1]
+
+
+def test_the_rest_of_a_row_stays(features):
+    row = load_data(f"features:{features}", "train")[5]
+    changed = FeatureCopies(features, "train")({**row, "caption_weights": [1.0]}, 0)
+    assert changed["captions"] == row["captions"] and changed["image_id"] == 5 and changed["caption_weights"] == [1.0]
+
+
+def test_features_without_copies_are_refused(tmp_path):
+    save(tmp_path / "features", 0)
+    with pytest.raises(DataError, match="--copies"):
+        FeatureCopies(tmp_path / "features", "train")
+
+
+def test_an_image_that_a_copy_lacks_is_named(tmp_path):
+    save(tmp_path / "features", 0)
+    save(copy_folder(tmp_path / "features", 1), 1, range(IMAGES - 1))
+    copies, row = FeatureCopies(tmp_path / "features", "train"), load_data(f"features:{tmp_path}/features", "train")[59]
+    with pytest.raises(DataError, match="image 59"):
+        for epoch in range(50):
+            copies(row, epoch)
