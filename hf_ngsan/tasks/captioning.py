@@ -78,7 +78,9 @@ class CaptioningTask(Task):
         """
         training, stages = self.recipe.training, []
         if training.stage != "scst":
-            stages.append(Stage("xe", TeacherForcing(training.label_smoothing), training))
+            unknown = processor.tokenizer.unk_token_id
+            forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown)
+            stages.append(Stage("xe", forcing, training))
         if training.stage != "xe":
             objective = self.self_critical(model, processor, list(rows["captions"]))
             stages.append(Stage("scst", objective, self.recipe.self_critical, epoch_name="self-critical epoch"))

@@ -72,6 +72,9 @@ class CaptioningTrainingSettings(TrainingSettings):
     label_smoothing: float = setting(
         0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
     )
+    word_dropout: float = setting(
+        0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
+    )
     consensus_power: float = setting(
         0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
     )

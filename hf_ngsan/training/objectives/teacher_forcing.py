@@ -15,13 +15,19 @@ class TeacherForcing(Objective):
 
     Args:
         label_smoothing: share of the target that is spread evenly over the vocabulary.
+        word_dropout: share of the words before a target that are replaced, at random, by the unknown word (Bowman et
+            al. 2016, section 3.1), so that the image has to tell the next one. The first token stays.
+        unknown_token_id: the unknown word; needed for word dropout.
 
     A batch holds `labels (B * C, T)`, -100 where there is no target, and the model's other inputs; with
     `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
     """
 
-    def __init__(self, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, label_smoothing: float = 0.0, word_dropout: float = 0.0, unknown_token_id: int | None = None
+    ) -> None:
         self.label_smoothing = label_smoothing
+        self.word_dropout, self.unknown_token_id = word_dropout, unknown_token_id
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
@@ -32,6 +38,9 @@ class TeacherForcing(Objective):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)
         labels, weights = inputs.pop("labels"), inputs.pop("caption_weights", None)
+        if self.word_dropout and self.unknown_token_id is not None and model.training:
+            words = inputs["decoder_input_ids"]
+            inputs["decoder_input_ids"] = words.where(self.kept_words(words), self.unknown_token_id)
         logits = model(**inputs, use_cache=False).logits
         losses = functional.cross_entropy(
             logits.flatten(0, 1).float(),
@@ -46,6 +55,11 @@ class TeacherForcing(Objective):
         correct = ((logits.argmax(-1) == labels) & targets).sum()
         counts = {"weight": weights.sum(), "tokens": targets.sum(), "correct_tokens": correct}
         return loss, {"loss": loss.detach(), **counts}
+
+    def kept_words(self, decoder_input_ids: torch.Tensor) -> torch.Tensor:
+        kept = functional.dropout(torch.ones_like(decoder_input_ids, dtype=torch.float32), self.word_dropout) > 0
+        kept[:, 0] = True
+        return kept
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         return {"loss": sums["loss"] / sums["weight"], "token_accuracy": sums["correct_tokens"] / sums["tokens"]}

@@ -79,3 +79,20 @@ def test_the_words_of_a_caption_count_as_much_as_its_weight():
     assert "caption_weights" not in model.inputs
     summary = objective.summary({name: float(value) for name, value in statistics.items()})
     assert summary["loss"] == pytest.approx(loss.item() / 9)
+
+
+def test_word_dropout_makes_words_unknown_in_training_only_and_never_the_first():
+    torch.manual_seed(0)
+    rows, length, share, unknown = 200, 10, 0.3, 3
+    model = FixedLogits(torch.zeros(rows, length, VOCABULARY))
+    model.training = True
+    objective = TeacherForcing(word_dropout=share, unknown_token_id=unknown)
+    inputs = objective.prepare_batch(model, {"labels": torch.full((rows, length), 4)}, Update(0, 0))
+    objective.loss(model, inputs)
+    words = model.inputs["decoder_input_ids"]
+    changed = words != inputs["decoder_input_ids"]
+    assert (words[changed] == unknown).all() and not changed[:, 0].any()
+    assert changed[:, 1:].float().mean().item() == pytest.approx(share, abs=0.05)
+    model.training = False
+    objective.loss(model, inputs)
+    assert torch.equal(model.inputs["decoder_input_ids"], inputs["decoder_input_ids"])
