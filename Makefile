@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow lint format benchmarks clean
+.PHONY: help install demo test slow drift lint format benchmarks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,15 @@ test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
 slow: $(VENV)/installed-test  ## run the slow tests
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q -m slow --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+# Each version of transformers goes into a folder of its own, in front of the libraries that all share.
+DRIFT_VERSIONS ?= 5.20.2 5.21.1 5.22.2 5.23.0
+
+drift: $(VENV)/installed-test  ## compare frozen checkpoints of every model type under several versions of transformers
+	for version in $(DRIFT_VERSIONS); do \
+	  test -d build/drift/$$version || $(BIN)/pip install --quiet --no-deps --target build/drift/$$version transformers==$$version || exit 1; \
+	  PYTHONPATH=$(CURDIR)/build/drift/$$version $(BIN)/python -m tests.drift || exit 1; \
+	done
 
 lint: $(VENV)/installed-dev  ## check style, formatting and types
 	$(BIN)/ruff check

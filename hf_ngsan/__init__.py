@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_rstnet import RSTNetProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
+    from .sharing.upload import push_to_hub
 
 __version__ = "0.1.0"
 
@@ -74,6 +75,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.processing_rstnet": ["RSTNetProcessor"],
         "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
         "models.modeling_vision": ["VisionModel"],
+        "sharing.upload": ["push_to_hub"],
     },
 )
 

@@ -28,6 +28,8 @@ COMMANDS = {
     "convert": "commands.convert",
     "inspect": "commands.inspect",
     "attach-vision": "commands.attach_vision",
+    "push": "commands.push",
+    "serve": "commands.serve",
     "index": "commands.index",
     "search": "commands.search",
     "references": "commands.references",

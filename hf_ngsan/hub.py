@@ -12,6 +12,8 @@ def save_for_hub(
     model: PreTrainedModel,
     processor: ProcessorMixin | BaseImageProcessor | PreTrainedTokenizerBase | None,
     directory: str | Path,
+    *,
+    max_shard_size: int | str = "50GB",
 ) -> Path:
     """Saves model, processor and the code of both, ready to be uploaded.
 
@@ -24,6 +26,7 @@ def save_for_hub(
         processor: its processor. An architecture without one takes what it has, an image processor or a tokenizer, or
             `None`.
         directory: where to write; made if absent.
+        max_shard_size: of a file of weights, as in transformers.
 
     Returns:
         The directory.
@@ -46,7 +49,7 @@ def save_for_hub(
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
     with registered_for_auto_classes(auto_classes):
-        model.save_pretrained(directory)
+        model.save_pretrained(directory, max_shard_size=max_shard_size)
         if processor is not None:
             processor.save_pretrained(directory)
     return directory

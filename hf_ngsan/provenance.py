@@ -35,6 +35,7 @@ WITHOUT_EFFECT = {
     "initializer_range",
     "pretrained",
     "processor_class",
+    "requirements",
     "save_frozen_weights",
     "torch_dtype",
     "transformers_version",

@@ -1,4 +1,4 @@
-"""A Hub of one repository on 127.0.0.1, with as much of its protocol as uploading and loading small files needs."""
+"""A Hub on 127.0.0.1, with as much of its protocol as pushing and loading checkpoints needs."""
 
 import base64
 import hashlib
@@ -6,14 +6,39 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 REPOSITORY = "user/captioner"
-COMMIT = "0" * 40
+WRITER, READER = "hf_writer", "hf_reader"
+"""Tokens: one may write to the repositories of `user`, the other to none."""
+
+
+@dataclass
+class Repository:
+    """A repository: its commits, from the first to the last, each a mapping of paths to contents."""
+
+    private: bool = False
+    commits: list[tuple[str, dict[str, bytes]]] = field(default_factory=lambda: [("0" * 40, {})])
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
+        """The name and files of a commit, named by itself, by a tag, or as the newest one."""
+        if revision == "main":
+            return self.commits[-1]
+        named = self.tags.get(revision, revision)
+        return next((commit for commit in self.commits if commit[0] == named), None)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return self.commits[-1][1]
 
 
 class HubHandler(BaseHTTPRequestHandler):
-    """Keeps the files of the last commit in `self.server.files`."""
+    """Answers the requests of huggingface_hub's client."""
+
+    protocol_version = "HTTP/1.1"
 
     def answer(self, status: int = 200, body: bytes | dict | list = b"", **headers: str):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -25,43 +50,140 @@ class HubHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
+    def cut(self):
+        """Ends the connection without an answer."""
+        self.close_connection = True
+        self.connection.close()
+
+    def body(self, limit: int | None = None) -> bytes:
+        """What the client sends; of more than `limit` bytes only so many are read."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            length = int(self.headers.get("Content-Length", 0))
+            return self.rfile.read(length if limit is None else min(length, limit))
+        content = b""
+        while limit is None or len(content) < limit:
+            size = int(self.rfile.readline(), 16)
+            content += self.rfile.read(size)
+            self.rfile.readline()
+            if size == 0:
+                break
+        return content
+
+    def repository(self, name: str) -> Repository | None:
+        found = self.server.repositories.get(name)
+        if found is None:
+            self.answer(404, X_Error_Code="RepoNotFound")
+        return found
+
+    def may_write(self) -> bool:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token != WRITER:
+            self.answer(403 if token == READER else 401, {"error": "no"})
+        return token == WRITER
+
+    def breaks(self, path: str) -> bool:
+        beginning = next(
+            (one for one, number in self.server.broken_answers.items() if path.startswith(one) and number), ""
+        )
+        if beginning:
+            self.server.broken_answers[beginning] -= 1
+        return bool(beginning)
+
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/api/repos/create":
-            self.answer(body={"url": f"{self.server.url}/{REPOSITORY}"})
-        elif self.path == "/api/validate-yaml":
+        path, body = unquote(self.path.split("?")[0]), self.body()
+        self.server.requests.append(f"POST {path}")
+        if path == "/api/validate-yaml":
             self.answer(body={"errors": [], "warnings": []})
-        elif "/preupload/" in self.path:
+        elif self.breaks(path):
+            self.cut()
+        elif not self.may_write():
+            return
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            name = f"{asked.get('organization') or 'user'}/{asked['name']}"
+            status = 409 if name in self.server.repositories else 200
+            private = asked.get("private") or asked.get("visibility") == "private"
+            self.server.repositories.setdefault(name, Repository(bool(private)))
+            self.answer(status, {"url": f"{self.server.url}/{name}"})
+        elif path.endswith(".git/info/lfs/objects/batch"):
+            self.answer(body={"transfer": "basic", "objects": [self.upload_of(o) for o in json.loads(body)["objects"]]})
+        else:
+            name, _, rest = path.removeprefix("/api/models/").partition("/")
+            owner, (name, _, rest) = name, rest.partition("/")
+            if repository := self.repository(f"{owner}/{name}"):
+                self.write(repository, f"{owner}/{name}", rest, body)
+
+    def upload_of(self, wanted: dict) -> dict:
+        if wanted["oid"] in self.server.large_files:
+            return {**wanted}
+        return {**wanted, "actions": {"upload": {"href": f"{self.server.url}/large/{wanted['oid']}", "header": {}}}}
+
+    def write(self, repository: Repository, name: str, rest: str, body: bytes):
+        kind, _, revision = rest.partition("/")
+        if kind == "preupload":
             files = json.loads(body)["files"]
-            self.answer(
-                body={"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
-            )
-        elif "/commit/" in self.path:
+            modes = {f["path"]: "lfs" if f["size"] >= self.server.large_from else "regular" for f in files}
+            answers = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
+            self.answer(body={"files": answers})
+        elif kind == "commit":
+            files = dict(repository.files)
             for line in body.splitlines():
                 entry = json.loads(line)
+                value = entry["value"]
                 if entry["key"] == "file":
-                    self.server.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            self.answer(body={"commitUrl": f"{self.server.url}/{REPOSITORY}/commit/{COMMIT}", "commitOid": COMMIT})
+                    files[value["path"]] = base64.b64decode(value["content"])
+                elif entry["key"] == "lfsFile":
+                    files[value["path"]] = self.server.large_files[value["oid"]]
+                elif entry["key"] == "deletedFile":
+                    del files[value["path"]]
+            commit = hashlib.sha1(f"{len(repository.commits)}".encode() + body).hexdigest()
+            repository.commits.append((commit, files))
+            self.answer(body={"commitUrl": f"{self.server.url}/{name}/commit/{commit}", "commitOid": commit})
+        elif kind == "tag":
+            tag = json.loads(body)["tag"]
+            self.answer(409 if tag in repository.tags else 200)
+            repository.tags.setdefault(tag, revision)
         else:
             self.answer(404)
 
+    def do_PUT(self):
+        oid = self.path.removeprefix("/large/")
+        if self.server.cuts:
+            self.body(self.server.cuts.pop())
+            self.cut()
+            return
+        content = self.body()
+        self.server.large_uploads.append(oid)
+        assert hashlib.sha256(content).hexdigest() == oid
+        self.server.large_files[oid] = content
+        self.answer()
+
     def do_GET(self):
-        path = self.path.split("?")[0]
-        if "/resolve/" in path:
-            name = path.split("/resolve/")[1].split("/", 1)[1]
-            content = self.server.files.get(name)
+        path = unquote(self.path.split("?")[0])
+        if path == "/api/whoami-v2":
+            self.answer(body={"type": "user", "name": "user"})
+            return
+        parts = path.removeprefix("/api/models").strip("/").split("/")
+        repository = self.repository("/".join(parts[:2]))
+        if repository is None:
+            return
+        kind, revision = (parts[2], parts[3]) if len(parts) > 3 else ("revision", "main")
+        found = repository.at(revision)
+        if found is None:
+            self.answer(404, X_Error_Code="RevisionNotFound")
+            return
+        commit, files = found
+        if kind == "resolve":
+            content = files.get("/".join(parts[4:]))
             if content is None:
-                self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+                self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=commit)
             else:
-                self.answer(body=content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=COMMIT)
-        elif "/tree/" in path:
-            files = self.server.files.items()
-            self.answer(body=[{"type": "file", "path": p, "size": len(c), "oid": COMMIT} for p, c in files])
-        elif path.startswith("/api/models/"):
-            siblings = [{"rfilename": name} for name in self.server.files]
-            self.answer(body={"id": REPOSITORY, "sha": COMMIT, "siblings": siblings})
+                self.answer(body=content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=commit)
+        elif kind == "tree":
+            self.answer(body=[{"type": "file", "path": p, "size": len(c), "oid": commit} for p, c in files.items()])
         else:
-            self.answer(404)
+            siblings = [{"rfilename": name} for name in files]
+            self.answer(body={"id": "/".join(parts[:2]), "sha": commit, "siblings": siblings})
 
     do_HEAD = do_GET
 
@@ -69,11 +191,40 @@ class HubHandler(BaseHTTPRequestHandler):
         pass
 
 
+class Hub(ThreadingHTTPServer):
+    """The running server.
+
+    Attributes:
+        url: what HF_ENDPOINT shall be.
+        repositories: by name.
+        large_from: bytes from which a file is uploaded apart, as LFS does.
+        large_files, large_uploads: contents of such files by their SHA-256; the names of those that came whole.
+        cuts: after how many bytes the next uploads of such files are cut, the last one first.
+        broken_answers: beginnings of the paths of requests to how many of them are cut.
+        requests: of the method POST.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HubHandler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.repositories: dict[str, Repository] = {}
+        self.large_from = 2**62
+        self.large_files: dict[str, bytes] = {}
+        self.large_uploads: list[str] = []
+        self.cuts: list[int] = []
+        self.broken_answers: dict[str, int] = {}
+        self.requests: list[str] = []
+
+    def handle_error(self, *arguments) -> None:
+        """Says nothing of clients that have gone."""
+
+
 @contextmanager
-def hub() -> Iterator[ThreadingHTTPServer]:
-    """The running server; its `url` is what HF_ENDPOINT shall be."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
-    server.url, server.files = f"http://127.0.0.1:{server.server_address[1]}", {}
+def hub() -> Iterator[Hub]:
+    """The running server."""
+    server = Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server

@@ -11,7 +11,8 @@ import torch
 from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
-from hf_ngsan.loading import load_captioner
+from hf_ngsan.loading import ModelFolderError, load_captioner
+from hf_ngsan.models.configuration_hub import REQUIREMENTS, UnsupportedVersionError, refuse_unsupported_versions
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
@@ -345,7 +346,7 @@ print(json.dumps(vision(pixels).visual_features.flatten().tolist()))
 UPLOAD = """
 import json
 from huggingface_hub import HfApi
-api = HfApi(token="hf_stub")
+api = HfApi(token="hf_writer")
 api.create_repo({repository!r})
 api.upload_folder(folder_path={folder!r}, repo_id={repository!r}, ignore_patterns=["images.pt"])
 print(json.dumps(sorted(api.list_repo_files({repository!r}))))
@@ -365,3 +366,52 @@ def test_a_checkpoint_goes_up_to_a_hub_and_comes_down_without_the_package(checkp
     assert result["generated"] == result["piped"] == captions
     assert result["modules"] == ["transformers_modules"]
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == files
+
+
+def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_path):
+    described = json.loads((checkpoint / "config.json").read_text())
+    assert described["requirements"] == REQUIREMENTS
+    assert "requirements" not in tiny_captioner().config.to_dict()
+    for requirements in (
+        {"transformers": "<5"},
+        {"transformers": ">=5.20,<6", "torch": "==1.0"},
+        {"x y": ""},
+        ["torch"],
+    ):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        tiny_captioner().save_pretrained(folder)
+        tiny_processor().save_pretrained(folder)
+        (folder / "config.json").write_text(json.dumps({**described, "requirements": requirements}))
+        with pytest.raises(UnsupportedVersionError) as error:
+            NGSANConfig.from_pretrained(folder)
+        assert len(str(error.value).splitlines()) == 1
+        with pytest.raises(ModelFolderError, match="checkpoint"):
+            load_captioner(folder)
+
+
+def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):
+    for version in ("5.19.0", "6.0.0", "4.57.1"):
+        monkeypatch.setattr("importlib.metadata.version", {"transformers": version, "torch": "2.13.0"}.__getitem__)
+        with pytest.raises(UnsupportedVersionError, match=f">=5.20,<6.*{version}"):
+            refuse_unsupported_versions(REQUIREMENTS)
+
+
+WITH_ANOTHER_VERSION = """
+import importlib.metadata, json, sys
+sys.modules["hf_ngsan"] = None
+from transformers import AutoConfig
+version = importlib.metadata.version
+importlib.metadata.version = lambda name: "5.19.0" if name == "transformers" else version(name)
+try:
+    AutoConfig.from_pretrained({folder!r}, trust_remote_code=True)
+    said = ""
+except ImportError as error:
+    said = str(error)
+print(json.dumps([said]))
+"""
+
+
+@pytest.mark.slow
+def test_the_code_of_a_checkpoint_refuses_versions_that_it_is_not_made_for(checkpoint, tmp_path):
+    [said] = result_of(WITH_ANOTHER_VERSION.format(folder=str(checkpoint)), tmp_path)
+    assert "5.19.0" in said and REQUIREMENTS["transformers"] in said and len(said.splitlines()) == 1

@@ -45,6 +45,8 @@ LAYERS = [
     "extraction",
     "training",
     "tasks",
+    "sharing",
+    "serving",
     "commands",
     "demo",
     "cli",

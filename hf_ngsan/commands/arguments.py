@@ -182,9 +182,9 @@ def check_output_file(path: str, option: str = "--output") -> None:
     check_place(Path(path))
 
 
-def check_new_folder(path: str) -> None:
+def check_new_folder(path: str, option: str = "--output") -> None:
     """Raises an OSError for a folder that exists and holds something, or could not be made."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and is_empty(folder)):
-        raise FileExistsError(f"--output {path} exists already; choose another folder.")
+        raise FileExistsError(f"{option} {path} exists already; choose another folder.")
     check_place(folder)

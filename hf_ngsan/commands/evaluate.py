@@ -2,6 +2,10 @@
 
 import argparse
 import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from .arguments import (
     DATASETS,
@@ -52,16 +56,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="METRIC",
         help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
     )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="also write the scores into the model's folder, with what they depend on, for the card of hf-ngsan push",
+    )
     add_launch_argument(parser)
 
 
 def check(options: argparse.Namespace) -> str | None:
     """Returns the task that the models belong to, and raises an error if they cannot do what is asked."""
     from ..auto import MODEL_TYPES
-    from ..loading import load_config
+    from ..loading import find_model_folder, load_config
 
     if options.output:
         check_output_file(options.output)
+    if options.record and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
+        raise ValueError("--record writes into the folder of one model; give one --model, a folder.")
     task = MODEL_TYPES[load_config(options.model[0]).model_type].task
     kind = KINDS.get(task or "")
     if kind is None:
@@ -96,6 +107,7 @@ def evaluate_language(options: argparse.Namespace) -> None:
         model.to(accelerator.device), processor, rows, accelerator, batch_size=options.batch_size
     )
     if accelerator.is_main_process:
+        record(options, len(rows), scores, {"captions": "all"})
         print(json.dumps(scores, indent=2))
     leave_process_group()
 
@@ -121,6 +133,7 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
         scores = {"images": len(pairs.images), "captions": len(pairs.captions), "all": pairs.scores()}
         if options.folds is not None:
             scores[f"mean of {options.folds} folds"] = pairs.scores(options.folds)
+        record(options, len(rows), pairs.scores(options.folds or 1), {"folds": options.folds or 1})
         print(json.dumps(scores, indent=2))
     leave_process_group()
 
@@ -128,6 +141,7 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
 def evaluate_captions(options: argparse.Namespace) -> None:
     from ..data import extra_scores_of
     from ..launching import leave_process_group, make_accelerator
+    from ..sharing.evaluations import caption_settings
     from ..tasks import evaluate_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioner_ensembles import load_captioners
@@ -148,5 +162,31 @@ def evaluate_captions(options: argparse.Namespace) -> None:
     if accelerator.is_main_process:
         if options.output:
             evaluation.save(options.output)
+        settings = caption_settings(model.generation_config.to_dict(), generation_options(options))
+        record(options, len(rows), evaluation.scores, settings)
         print(json.dumps(evaluation.scores, indent=2))
     leave_process_group()
+
+
+def record(options: argparse.Namespace, rows: int, scores: Mapping[str, float], settings: Mapping[str, Any]) -> None:
+    """Writes scores into the folder of the model, if that is asked for."""
+    if not options.record:
+        return
+    from ..loading import find_model_folder
+    from ..sharing.evaluations import EVALUATIONS, RecordedEvaluation, fingerprint, record_evaluation, weights_checksum
+    from ..training.output_folder import MARKER, claim_files
+
+    folder = Path(find_model_folder(options.model[0]))
+    record_evaluation(
+        folder,
+        RecordedEvaluation(
+            data=options.data,
+            split=options.split,
+            rows=rows,
+            scores=dict(scores),
+            fingerprints={name: fingerprint(name, settings) for name in scores},
+            weights=weights_checksum(folder),
+        ),
+    )
+    if (folder.parent / MARKER).is_file():  # so that the run can still be overwritten
+        claim_files(folder.parent, [f"{folder.name}/{EVALUATIONS}"])

@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
-
-from .configuration_hub import IMAGE_TO_TEXT_PIPELINE, HubConfig, check_choice, check_positive, check_rate
+from .configuration_hub import (
+    IMAGE_TO_TEXT_PIPELINE,
+    HubConfig,
+    PreTrainedConfig,
+    SubConfigSpec,
+    check_choice,
+    check_positive,
+    check_rate,
+)
 from .configuration_vision import VisionConfig, make_vision_config
 
 

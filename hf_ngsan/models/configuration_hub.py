@@ -5,6 +5,7 @@ import difflib
 import functools
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -14,7 +15,41 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
-from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils.versions import require_version
+
+REQUIREMENTS = {"transformers": ">=5.20,<6", "torch": ">=2.6"}
+"""Versions that this code is made for; checkpoints with code name them under `requirements`."""
+
+
+class UnsupportedVersionError(ImportError):
+    """A library has another version than a checkpoint or its code was made for; the message names both."""
+
+
+def refuse_unsupported_versions(requirements: Any) -> None:
+    """Refuses installed versions with which weights would be loaded or used in another way than they were made for.
+
+    Args:
+        requirements: specifiers as pip has them, by the names of the libraries.
+
+    Raises:
+        UnsupportedVersionError: an installed version is not among them, or they are no specifiers.
+    """
+    try:
+        for name, versions in requirements.items():
+            require_version(f"{name}{versions}")
+    except ImportError as error:
+        found = str(error).strip().splitlines()[0].rstrip(".").rpartition("but found ")[2]
+        raise UnsupportedVersionError(
+            f"This checkpoint is made for {name}{versions}, not for {found}; install a version that it is made for."
+        ) from None
+    except Exception as error:
+        raise UnsupportedVersionError(f"The requirements of this checkpoint are {requirements!r:.200}.") from error
+
+
+refuse_unsupported_versions(REQUIREMENTS)
+
+# Other versions may not have these, so they are imported, here and by the other configurations, after the check.
+from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # noqa: E402, F401
 
 MOST_LAYERS = 512
 LARGEST_NUMBER = 2**20
@@ -53,8 +88,9 @@ class HubConfig(PreTrainedConfig):
     """A configuration whose checkpoints can carry their own code.
 
     Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class
-    completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one)
-    and `custom_pipelines` its pipelines. The installed package saves neither unless it saves the code too.
+    completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one),
+    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it is made for, without which it
+    is refused. The installed package saves neither unless it saves the code too.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
@@ -66,6 +102,7 @@ class HubConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)
+        refuse_unsupported_versions(kwargs.pop("requirements", {}))
         super().__post_init__(**kwargs)
         if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
             # pipeline() writes classes into the dictionary that it is given.
@@ -76,6 +113,7 @@ class HubConfig(PreTrainedConfig):
         auto_map = output.pop("auto_map", None)  # of a checkpoint with code
         if self._auto_class is not None:
             output["auto_map"] = {**(auto_map or {}), **self.remote_classes}
+            output["requirements"] = dict(REQUIREMENTS)
             if self.remote_pipelines:
                 output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
         return output
@@ -107,8 +145,33 @@ else:
 class HubModelMixin(Model):
     """Keeps the code of a model that was loaded from a checkpoint with code: saving the model saves the code again.
 
-    It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
+    `push_to_hub` uploads the code too. It is for whole models, not for their parts, and stands before `PreTrainedModel`
+    among the base classes.
     """
+
+    def push_to_hub(  # type: ignore[override]  # transformers wraps its own
+        self, repo_id: str, *, processor: Any = None, **options: Any
+    ) -> Any:
+        """Uploads the model and its code in one commit.
+
+        Args:
+            repo_id: repository on the Hub, made if absent.
+            processor: the model's processor. With it the installed package uploads a whole checkpoint, with a card
+                that tells what is known; without it, or from code of the Hub, transformers uploads the model alone.
+            options: as in transformers: `private`, `token`, `revision`, `commit_message` and so on.
+
+        Returns:
+            The commit.
+        """
+        package = sys.modules.get(type(self).__module__.partition(".")[0])  # not imported: code from the Hub has none
+        push = getattr(package, "push_to_hub", None)
+        if processor is not None and push is not None:
+            return push(self, processor, repo_id, **options)
+        auto_class = self.config.auto_class_of(type(self))
+        with registered_for_auto_classes(
+            {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
+        ):
+            return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
 
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
         auto_class = self.config.auto_class_of(type(self))
@@ -116,6 +179,23 @@ class HubModelMixin(Model):
         classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
         with registered_for_auto_classes(classes):
             super().save_pretrained(save_directory, *args, **kwargs)
+
+
+if TYPE_CHECKING:
+    from transformers.utils.hub import PushToHubMixin as Pushed
+else:
+    Pushed = object
+
+
+class HubProcessorMixin(Pushed):
+    """Lets `push_to_hub` of a processor upload its code too; stands before the base class of transformers."""
+
+    hub_auto_class: ClassVar[str] = "AutoProcessor"
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> Any:
+        """Uploads the processor and its code in one commit; the options are those of transformers."""
+        with registered_for_auto_classes({type(self): self.hub_auto_class}):
+            return super().push_to_hub(repo_id, **options)
 
 
 def refuse_absurd_sizes(fields: Mapping, nesting: int = DEEPEST_NESTING) -> None:

@@ -3,12 +3,13 @@
 from dataclasses import field
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import (
     ConfigurationError,
     HubConfig,
+    PreTrainedConfig,
+    SubConfigSpec,
     check_choice,
     check_positive,
     check_rate,

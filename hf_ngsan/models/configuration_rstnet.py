@@ -3,10 +3,8 @@
 from os import PathLike
 from typing import Any, Self
 
-from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
-
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import ConfigurationError, check_choice, check_positive, strict
+from .configuration_hub import ConfigurationError, PreTrainedConfig, SubConfigSpec, check_choice, check_positive, strict
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from .configuration_vision import VisionConfig, lasting_name
 

@@ -3,11 +3,12 @@
 import copy
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, AutoConfig
 
 from .configuration_hub import (
     HubConfig,
+    PreTrainedConfig,
+    SubConfigSpec,
     check_choice,
     check_positive,
     check_rate,

@@ -2,10 +2,8 @@
 
 from dataclasses import field
 
-from transformers.configuration_utils import PreTrainedConfig
-
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import check_choice, check_positive, check_rate, strict
+from .configuration_hub import PreTrainedConfig, check_choice, check_positive, check_rate, strict
 
 
 def vgg_11_grid() -> dict:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .configuration_hub import (
     ConfigurationError,
     HubConfig,
+    PreTrainedConfig,
     check_choice,
     check_positive,
     check_rate,

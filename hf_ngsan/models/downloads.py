@@ -1,8 +1,10 @@
 """Downloads from servers that nobody vouches for: bounded in size, in redirects and in time as a whole."""
 
+import ipaddress
 import math
 import os
 import queue
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -63,16 +65,17 @@ def number_in(variable: str, default: float) -> float:
     return number
 
 
-def download(url: str, limits: DownloadLimits | None = None) -> bytes:
+def download(url: str, limits: DownloadLimits | None = None, public_only: bool = False) -> bytes:
     """Returns what an `http(s)://` URL leads to.
 
     Args:
         url: of the file.
         limits: of this download; [`DownloadLimits.of_environment`] if `None`.
+        public_only: refuse servers whose IP address is not public, such as this machine and its network.
 
     Raises:
         DownloadError: the server cannot be reached or answers with an error, with too much, too slowly or with too many
-            redirects, or redirects to a URL of another kind.
+            redirects, or redirects to a URL of another kind; or its IP address is not public.
     """
     limits = limits or DownloadLimits.of_environment()
     deadline = time.monotonic() + limits.seconds
@@ -80,7 +83,7 @@ def download(url: str, limits: DownloadLimits | None = None) -> bytes:
 
     def work() -> None:
         try:
-            outcome.put(fetch(url, limits, deadline))
+            outcome.put(fetch(url, limits, deadline, public_only))
         except Exception as error:
             outcome.put(error)
 
@@ -97,13 +100,17 @@ def download(url: str, limits: DownloadLimits | None = None) -> bytes:
     return content
 
 
-def fetch(url: str, limits: DownloadLimits, deadline: float) -> bytes:
+def fetch(url: str, limits: DownloadLimits, deadline: float, public_only: bool = False) -> bytes:
     session, num_redirects = get_session(), 0
     silence = min(LONGEST_SILENCE, limits.seconds)
     while True:
+        if public_only:
+            refuse_private_server(url)
         with session.stream(
             "GET", url, headers={"Accept-Encoding": "identity"}, timeout=silence, follow_redirects=False
         ) as response:
+            if public_only:
+                refuse_private_peer(response)
             if response.status_code not in REDIRECTS or "location" not in response.headers:
                 response.raise_for_status()
                 return content_of(response, limits, deadline)
@@ -113,6 +120,31 @@ def fetch(url: str, limits: DownloadLimits, deadline: float) -> bytes:
             raise DownloadError(f"the server redirects to {url:.200}, which is no http(s) URL")
         if num_redirects > limits.max_redirects:
             raise DownloadError(f"the server redirects more than {limits.max_redirects:g} times ({MAX_REDIRECTS})")
+
+
+def refuse_private_server(url: str) -> None:
+    """Raises a DownloadError unless every IP address of a URL's host is public; nothing is sent to it before."""
+    host = urlsplit(url).hostname or ""
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError) as error:
+        raise DownloadError(f"{host:.200} is not known") from error
+    if not addresses or not all(map(is_public, addresses)):
+        raise DownloadError(f"{host:.200} is no public server")
+
+
+def refuse_private_peer(response: Any) -> None:
+    """Raises a DownloadError if the answer comes from a private address after all, as names can change theirs."""
+    stream = response.extensions.get("network_stream")
+    peer = stream.get_extra_info("server_addr") if stream is not None else None
+    if peer is None or not is_public(peer[0]):
+        raise DownloadError("it comes from no public server")
+
+
+def is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None) or found
+    return inner.is_global and not inner.is_multicast
 
 
 def content_of(response: Any, limits: DownloadLimits, deadline: float) -> bytes:

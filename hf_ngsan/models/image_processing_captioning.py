@@ -17,7 +17,7 @@ from transformers.image_utils import (
 )
 from transformers.processing_utils import ImagesKwargs
 
-from .configuration_hub import is_finite
+from .configuration_hub import HubProcessorMixin, is_finite
 from .images import load_images
 
 CUTTING = ("do_center_crop", "do_crop_margin")
@@ -35,7 +35,7 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
     round_edges: bool | None
 
 
-class CaptioningImageProcessor(PilBackend):
+class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     r"""Reads, resizes, scales and normalizes images for a vision encoder.
 
     Takes whatever [`images.load_image`] reads: paths, URLs, bytes, images of Pillow of any mode, arrays and

@@ -14,6 +14,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .configuration_hub import HubProcessorMixin
 from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
 from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
@@ -50,7 +51,7 @@ def check_text(text: Any, name: str) -> None:
         ) from None
 
 
-class CaptioningProcessor(ProcessorMixin):
+class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     """Makes pixels of images, pads visual features and boxes, tokenizes captions for training and prefixes.
 
     Args:

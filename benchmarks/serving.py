@@ -1,0 +1,109 @@
+"""The server with 32 clients against `pipeline("image-to-text", batch_size=...)` on the same photos, in one process.
+
+Every client sends one JPEG file at a time and waits for its caption; the spatial captioner of pipeline_batches.py, with
+random weights, captions them. Server and pipeline take turns, so that both meet the same machine. The program fails if
+a request is lost or the ratio of their throughput is too low.
+
+    python benchmarks/serving.py
+    python benchmarks/serving.py --requests 2000 --rounds 1
+"""
+
+import argparse
+import asyncio
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import torch
+import uvicorn
+from pipeline_batches import make_pipeline, seconds, write_photos
+from transformers.utils import logging
+
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.serving import ServingLimits, create_app
+
+WANTED = 0.9
+
+
+@contextmanager
+def running_server(pipe: ImageToTextPipeline, batch_size: int, clients: int) -> Iterator[str]:
+    """Serves on a free port of this machine, in a thread; yields the URL."""
+    limits = ServingLimits(batch_size=batch_size, waiting=2 * clients, seconds=3600)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(create_app(pipe, limits), log_level="error"))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+async def ask(url: str, photos: list[bytes], clients: int) -> tuple[float, list[float], int]:
+    """Sends every photo once; returns seconds in all, of each answer, and how many were lost."""
+    waiting, latencies, lost = iter(photos), [], 0
+
+    async def client(session: httpx.AsyncClient) -> None:
+        nonlocal lost
+        for photo in waiting:
+            start = time.perf_counter()
+            answer = await session.post(f"{url}/caption", files={"files": photo})
+            latencies.append(time.perf_counter() - start)
+            lost += answer.status_code != 200 or len(answer.json()["captions"]) != 1
+
+    start = time.perf_counter()
+    async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=clients)) as session:
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+    return time.perf_counter() - start, latencies, lost + len(photos) - len(latencies)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=2000, help="in all rounds together")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--vocabulary", type=int, default=9491)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.set_verbosity_error()
+    pipe = make_pipeline(arguments.vocabulary, arguments.device)
+    pipe.model.generation_config.min_new_tokens = pipe.model.generation_config.max_new_tokens
+    count, ratios, latencies, lost = arguments.requests // arguments.rounds, [], [], 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_server(pipe, arguments.batch_size, arguments.clients) as url,
+    ):
+        paths = write_photos(Path(folder), count)
+        photos = [Path(path).read_bytes() for path in paths]
+        seconds(pipe, paths[: arguments.batch_size], arguments.batch_size)  # warm up
+        for number in range(1, arguments.rounds + 1):
+            alone, _ = seconds(pipe, paths, arguments.batch_size)
+            served, found, missing = asyncio.run(ask(url, photos, arguments.clients))
+            ratios.append(alone / served)
+            latencies += found
+            lost += missing
+            print(
+                f"round {number}: pipeline {count / alone:.2f}, server {count / served:.2f} images/s, "
+                f"ratio {ratios[-1]:.2f}",
+                flush=True,
+            )
+    quantiles = statistics.quantiles(latencies, n=100)
+    print(f"latency: p50 {quantiles[49]:.2f} s, p99 {quantiles[98]:.2f} s; {lost} of {len(photos) * len(ratios)} lost")
+    reached = statistics.median(ratios)
+    print(f"ratio: {reached:.2f}; wanted: at least {WANTED} and none lost")
+    return 0 if reached >= WANTED and lost == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

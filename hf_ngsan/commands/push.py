@@ -1,0 +1,90 @@
+"""The command `hf-ngsan push`: a model with its processor, code and card, in one commit on the Hub."""
+
+import argparse
+import sys
+
+from .arguments import MODEL, check_new_folder, user_path
+
+SUMMARY = "Upload a model to the Hub: weights, processor, code and card, in one commit."
+EPILOG = """examples:
+  hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
+  hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
+
+Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, the checkpoint is loaded in a process that does
+not have this package. A push that failed is continued by the same command.
+
+The card tells what is known: the training config and curve of a run, the scores that chose its best epoch, and those
+of hf-ngsan evaluate --record. A README.md in DIR is taken in its place."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=user_path, metavar="DIR", help=MODEL)
+    parser.add_argument("repo_id", metavar="REPO_ID", help="repository, such as user/name; made if absent")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument(
+        "--dry-run",
+        nargs="?",
+        const="",
+        type=user_path,
+        metavar="FOLDER",
+        help="upload nothing: write what would be uploaded into a new folder (named as the repository), and check it",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="delete other files of the repository in the same commit"
+    )
+    parser.add_argument(
+        "--runs",
+        nargs="+",
+        default=[],
+        type=user_path,
+        metavar="RUN",
+        help="training runs with the same config and other seeds, for mean and standard deviation of the scores",
+    )
+    parser.add_argument(
+        "--examples", metavar="SPEC", help="dataset whose first test images the card shows with their captions"
+    )
+    parser.add_argument("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (none is stated)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from dataclasses import replace
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from huggingface_hub.utils import disable_progress_bars, validate_repo_id
+
+    from ..files import write_folder_atomically
+    from ..loading import load_model
+    from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
+    from ..sharing.examples import write_examples
+    from ..sharing.known_facts import known_facts
+    from ..sharing.upload import full_name
+    from ..sharing.upload_folder import files_of
+
+    validate_repo_id(options.repo_id)
+    target = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])
+    if target is not None:
+        check_new_folder(str(target), "--dry-run")
+    repo_id = options.repo_id if target is not None else full_name(options.repo_id)
+    model, processor = load_model(options.model)
+    facts = known_facts(options.model, options.runs, license=options.license)
+
+    def write(folder: Path) -> None:
+        examples = {}
+        if options.examples is not None:
+            examples = write_examples(model, processor, options.examples, folder)
+        write_checkpoint(model, processor, folder, repo_id, facts=replace(facts, examples=examples))
+        check_checkpoint(folder)
+
+    if target is not None:
+        write_folder_atomically(target, write, manifest=False)
+        files = files_of(target)
+        size = sum((target / name).stat().st_size for name in files) / 1e6
+        print(f"{target} holds what would be uploaded to {repo_id}: {len(files)} files, {size:.1f} MB.")
+        return
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    with TemporaryDirectory() as folder:
+        write(Path(folder))
+        commit = upload_checkpoint(folder, repo_id, private=options.private or None, overwrite=options.overwrite)
+    print(f"{repo_id} is uploaded: {commit.commit_url}")

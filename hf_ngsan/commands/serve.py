@@ -1,0 +1,87 @@
+"""The command `hf-ngsan serve`: captions over HTTP."""
+
+import argparse
+import socket
+
+from ..packaged_models import CAPTIONER
+from .arguments import MODEL, add_batch_size_argument, at_most, positive_int, user_path, whole_number
+
+SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
+EPILOG = """examples:
+  hf-ngsan serve --model captioner --port 8000
+  curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
+
+POST /caption takes files of a form, or JSON {"images": ["BASE64", ...]}; GET /health and GET /metrics tell how it does.
+Ctrl-C or SIGTERM ends it when the requests under way have their answers. It needs the extra serve."""
+LARGEST_PORT = 65_535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
+    parser.add_argument(
+        "--port",
+        type=at_most(LARGEST_PORT, whole_number),
+        default=8000,
+        metavar="N",
+        help="port to listen at, 0 for a free one (%(default)s)",
+    )
+    add_batch_size_argument(parser, 32)
+    parser.add_argument(
+        "--wait-ms",
+        type=at_most(1000, whole_number),
+        default=5,
+        metavar="MS",
+        help="milliseconds for which a batch that is not full waits (%(default)s)",
+    )
+    parser.add_argument("--max-images", type=at_most(4096), default=64, metavar="N", help="of a request (%(default)s)")
+    parser.add_argument(
+        "--max-bytes", type=positive_int, default=32_000_000, metavar="N", help="of a request (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-seconds", type=positive_int, default=60, metavar="S", help="until the answer of a request (%(default)s)"
+    )
+    parser.add_argument(
+        "--allow-urls",
+        action="store_true",
+        help="also read images from http(s) URLs, but never from private addresses",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    try:
+        import multipart  # noqa: F401
+        import uvicorn
+
+        from ..serving import ServingLimits, create_app
+    except ImportError:
+        raise ValueError(
+            'hf-ngsan serve needs FastAPI and uvicorn; pip install "hf-ngsan[serve]" brings them.'
+        ) from None
+    from ..launching import make_accelerator
+    from ..loading import load_captioner
+    from ..models.pipeline_image_to_text import ImageToTextPipeline
+
+    model, processor = load_captioner(options.model)
+    if model.config.vision_config is None:
+        raise ValueError(
+            f"{options.model} has no vision encoder and reads no images; give it one with hf-ngsan attach-vision."
+        )
+    limits = ServingLimits(
+        request_bytes=options.max_bytes,
+        images=options.max_images,
+        seconds=options.max_seconds,
+        batch_size=options.batch_size,
+        wait_ms=options.wait_ms,
+        allow_urls=options.allow_urls,
+    )
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with socket.create_server((options.host, options.port), family=family) as listening:
+        pipeline = ImageToTextPipeline(model=model.to(make_accelerator().device), processor=processor)
+        config = uvicorn.Config(
+            create_app(pipeline, limits, name=options.model),
+            log_level="warning",
+            timeout_graceful_shutdown=options.max_seconds,
+        )
+        print(f"Serving {options.model} at http://{options.host}:{listening.getsockname()[1]}/caption", flush=True)
+        uvicorn.Server(config).run([listening])

@@ -1,0 +1,317 @@
+"""Model cards: what is known of a model, and that nothing else is."""
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import (
+    EvalResult,
+    EvalResultEntry,
+    ModelCard,
+    ModelCardData,
+    eval_result_entries_to_yaml,
+    parse_eval_result_entries,
+)
+from transformers import PreTrainedModel
+
+from ..auto import MODEL_TYPES
+from ..files import write_text_atomically
+from ..messages import one_sentence
+from .evaluations import RecordedEvaluation, is_of_the_same
+
+CARD = "README.md"
+EVAL_RESULTS = ".eval_results"
+TRAINING_CONFIG = "training_config.yaml"
+TRAINING_CURVE = "training_curve.png"
+PAPERS = {
+    "ngsan": (
+        "NG-SAN",
+        "*Normalized and Geometry-Aware Self-Attention Network for Image Captioning* (Guo et al., CVPR 2020)",
+    ),
+    "rstnet": (
+        "RSTNet",
+        "*RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words* (Zhang et al., CVPR 2021)",
+    ),
+    "rstnet_language_model": (
+        "the language model of RSTNet",
+        "*RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words* (Zhang et al., CVPR 2021)",
+    ),
+    "spatial_captioner": (
+        "the spatial captioner",
+        "*Image-to-Text Transduction with Spatial Self-Attention* (Springenberg et al., ESANN 2018)",
+    ),
+    "mhsan": (
+        "MHSAN",
+        "*MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding* (Park et al., WACV 2020)",
+    ),
+    "mcan": (
+        "MCAN",
+        "*Deep Modular Co-Attention Networks for Visual Question Answering* (Yu et al., CVPR 2019)",
+    ),
+    "nsa_transformer": (
+        "a Transformer with normalized self-attention",
+        "*Normalized and Geometry-Aware Self-Attention Network for Image Captioning* (Guo et al., CVPR 2020)",
+    ),
+}
+"""What the models of a type are called, and the paper that describes them."""
+TASKS = {
+    "captioning": ("captions images", "image-to-text", "image-captioning"),
+    "retrieval": (
+        "finds images by texts, and texts by images",
+        "zero-shot-image-classification",
+        "image-text-retrieval",
+    ),
+    "visual_question_answering": ("answers questions about images", "visual-question-answering", None),
+    "translation": ("translates sentences", "translation", None),
+    "language_modeling": ("predicts the words of captions", None, "language-modeling"),
+}
+"""What models of a task do, the task's name on the Hub if it has one, and a tag."""
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What is known of a model beside its configuration.
+
+    Attributes:
+        own_card: a card that somebody has written, which is taken as it is.
+        summary: what the model is, in place of what its configuration says.
+        evaluations: of these very weights.
+        other_seeds: of each model that was trained the same way from another seed its evaluations.
+        training_config: sections of settings.
+        history: of each epoch of the training its numbers.
+        examples: files of pictures in the folder of the checkpoint, and what the model says of them.
+        limits: what the model cannot do, added to what its configuration tells.
+        sections: further ones by their titles, as Markdown.
+        license: identifier of the Hub, such as "apache-2.0"; None if it is not stated.
+        license_name: of a licence that is "other".
+        language: of the captions, such as "en".
+    """
+
+    own_card: str | None = None
+    summary: str | None = None
+    evaluations: Sequence[RecordedEvaluation] = ()
+    other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()
+    training_config: Mapping[str, Mapping] | None = None
+    history: Sequence[Mapping[str, Any]] = ()
+    examples: Mapping[str, str] = field(default_factory=dict)
+    limits: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    license: str | None = None
+    license_name: str | None = None
+    language: str | None = None
+
+
+def write_card(
+    model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts, tags: Sequence[str] = ()
+) -> None:
+    """Writes the card of a checkpoint, and its evaluations as the Hub reads them beside the card.
+
+    Args:
+        model: what the folder holds.
+        folder: of the checkpoint.
+        repo_id: where it is to be loaded from.
+        revision: what names this very checkpoint there; None leaves it open.
+        facts: what is known of the model.
+        tags: added to those of the task.
+    """
+    text = facts.own_card
+    if text is None:
+        header = card_data(model, repo_id, facts, tags).to_yaml()
+        text = f"---\n{header}\n---\n\n{body(model, folder, repo_id, revision, facts)}"
+    write_text_atomically(folder / CARD, text)
+
+
+def write_eval_results(folder: Path, facts: CardFacts) -> None:
+    """Writes the evaluations of a checkpoint in the format that superseded `model-index`, a file for each split."""
+    for one in facts.evaluations:
+        entries = [
+            EvalResultEntry(dataset_id=one.data, task_id=metric, value=value, notes=one.fingerprints.get(metric))
+            for metric, value in one.scores.items()
+        ]
+        name = re.sub(r"[^\w.-]+", "-", f"{one.data}-{one.split}").strip("-")
+        target = folder / EVAL_RESULTS / f"{name}.yaml"
+        earlier = yaml.safe_load(target.read_text(encoding="utf-8")) if target.is_file() else []
+        entries_of_all = [*earlier, *eval_result_entries_to_yaml(entries)]
+        write_text_atomically(target, yaml.safe_dump(entries_of_all, sort_keys=False))
+
+
+def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
+    """Returns the metadata of a card, which the Hub shows and searches."""
+    _, pipeline_tag, tag = task_of(model)
+    results = [
+        EvalResult(
+            task_type=pipeline_tag or tag or "other",
+            dataset_type=one.data,
+            dataset_name=one.data,
+            dataset_split=one.split,
+            metric_type=metric,
+            metric_value=round(value, 4),
+            metric_name=metric,
+            metric_args={"fingerprint": one.fingerprints[metric]} if metric in one.fingerprints else None,
+        )
+        for one in facts.evaluations
+        for metric, value in one.scores.items()
+    ]
+    return ModelCardData(
+        language=facts.language,
+        library_name="transformers",
+        pipeline_tag=pipeline_tag,
+        license=facts.license,
+        license_name=facts.license_name,
+        tags=["hf-ngsan", *([tag] if tag else []), *tags],
+        model_name=repo_id.split("/")[-1] if results else None,
+        eval_results=results or None,
+    )
+
+
+def task_of(model: PreTrainedModel) -> tuple[str, str | None, str | None]:
+    """Returns what a model does, its task's name on the Hub and its tag; None where there is none."""
+    entry = MODEL_TYPES.get(model.config.model_type)
+    return TASKS.get((entry and entry.task) or "", ("is part of models of hf-ngsan", None, None))
+
+
+def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
+    sections = {
+        None: facts.summary or description(model),
+        "Use": use(model, repo_id, revision),
+        "Evaluation": "\n\n".join(evaluation(facts)),
+        "Examples": examples(facts),
+        "Training": "\n\n".join(training(facts, (folder / TRAINING_CURVE).is_file())),
+        **facts.sections,
+        "Limits": limits(model, facts),
+        "Licence": licence(facts),
+    }
+    parts = [f"## {title}\n\n{text}" if title else text for title, text in sections.items() if text]
+    return f"# {repo_id.split('/')[-1]}\n\n" + "\n\n".join(parts) + "\n"
+
+
+def description(model: PreTrainedModel) -> str:
+    does, _, _ = task_of(model)
+    kind, paper = PAPERS.get(model.config.model_type, (f"a {model.config.model_type}", None))
+    text = f"This model {does}. It is {kind}"
+    if paper:
+        text += f" of {paper}"
+    return f"{text}: `{type(model).__name__}`, {model.num_parameters():,} parameters."
+
+
+def evaluation(facts: CardFacts) -> Iterator[str]:
+    """Yields paragraphs and tables: the scores of these weights, over seeds, and what they depend on."""
+    if not facts.evaluations:
+        yield "This model has not been evaluated: no scores of it are recorded."
+        return
+    for one in facts.evaluations:
+        others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(one, other)]
+        number = f" ({one.rows:,} rows)" if one.rows else ""
+        note = " Its scores chose the epoch of this model." if one.chose_epoch else ""
+        yield f"On `{one.data}`, split {one.split}{number}.{note}"
+        if others:
+            yield "\n".join(table_over_seeds(one, others))
+        else:
+            rows = [
+                f"| {name} | {value:.4f} | `{one.fingerprints.get(name, name)}` |" for name, value in one.scores.items()
+            ]
+            seed = "value" if one.seed is None else f"seed {one.seed}"
+            yield "\n".join([f"| metric | {seed} | fingerprint |", "| --- | --- | --- |", *rows])
+    if not any(facts.other_seeds):
+        yield "These are scores of one model; how much they differ from seed to seed is not known."
+    yield "A fingerprint is what a value depends on beside model and data; compare only values with the same one."
+
+
+def table_over_seeds(one: RecordedEvaluation, others: Sequence[RecordedEvaluation]) -> Iterator[str]:
+    """Yields the lines of a table: values of a model, and mean and standard deviation with those of other seeds."""
+    seeds = ", ".join(str(other.seed) for other in (one, *others))
+    yield f"| metric | this model (seed {one.seed}) | mean ± std of seeds {seeds} | fingerprint |"
+    yield "| --- | --- | --- | --- |"
+    for name, value in one.scores.items():
+        values = [value, *(other.scores[name] for other in others if name in other.scores)]
+        spread = f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+        yield f"| {name} | {value:.4f} | {spread} | `{one.fingerprints.get(name, name)}` |"
+
+
+def examples(facts: CardFacts) -> str:
+    rows = [f"| ![]({file}) | {caption} |" for file, caption in facts.examples.items()]
+    return "\n".join(["| image | caption |", "| --- | --- |", *rows]) if rows else ""
+
+
+def training(facts: CardFacts, has_curve: bool) -> Iterator[str]:
+    """Yields paragraphs: data, split, seed and settings, and how the training went."""
+    if facts.training_config is None:
+        yield "How this model was trained is not recorded."
+        return
+    data, settings = facts.training_config.get("data", {}), facts.training_config.get("training", {})
+    chosen = f", its epoch chosen by the split {data['validation_split']}" if data.get("validation_split") else ""
+    yield (
+        f"It was trained on `{data.get('spec')}`, split {data.get('train_split')}{chosen}, with seed "
+        f"{settings.get('seed')}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
+        f"`hf-ngsan train --config {TRAINING_CONFIG}` repeats the training."
+    )
+    start = facts.training_config.get("model", {}).get("init_from")
+    if start:
+        yield f"It began with the weights of `{start}`."
+    if has_curve:
+        yield f"![Loss and score by epoch]({TRAINING_CURVE})"
+
+
+def use(model: PreTrainedModel, repo_id: str, revision: str | None) -> str:
+    """Returns how to load a model and run it with transformers alone."""
+    place = f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")
+    if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
+        lines = [
+            "from transformers import pipeline",
+            "",
+            f'captioner = pipeline("image-to-text", model={place}, trust_remote_code=True)',
+        ]
+        if model.config.vision_config is not None:
+            lines.append('print(captioner("photo.jpg"))')
+        else:
+            size = model.config.visual_feature_size
+            lines += [
+                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+            ]
+    else:
+        auto = model.config.auto_class_of(type(model)) or "AutoModel"
+        classes = [auto]
+        loading = [f"model = {auto}.from_pretrained({place}, trust_remote_code=True)"]
+        for processor in ("AutoProcessor", "AutoTokenizer", "AutoImageProcessor"):
+            if processor in model.config.remote_classes:
+                classes.append(processor)
+                loading.append(f"processor = {processor}.from_pretrained({place}, trust_remote_code=True)")
+                break
+        lines = [f"from transformers import {', '.join(classes)}", "", *loading]
+    code = "\n".join(lines)
+    if "/" not in repo_id:
+        code = f"# {repo_id} is the path of this folder\n{code}"
+    trust = "Its code comes with it, so that transformers alone runs it; with `import hf_ngsan` no trust is needed."
+    pinned = f" The revision names this very checkpoint, code included: `{revision}`." if revision else ""
+    return f"```python\n{code}\n```\n\n{trust}{pinned}"
+
+
+def limits(model: PreTrainedModel, facts: CardFacts) -> str:
+    sentences = [facts.limits] if facts.limits else []
+    if getattr(model.config, "vocab_size", None):
+        sentences.append(f"It has a vocabulary of {model.config.vocab_size:,} tokens and no other words.")
+    sentences.append("On other data than it was trained on it may be wrong without a sign.")
+    return " ".join(sentences)
+
+
+def licence(facts: CardFacts) -> str:
+    name = facts.license_name or facts.license
+    weights = f"The weights are under `{name}`." if name else "No licence of the weights is stated."
+    return f"{weights} The code is under Apache-2.0."
+
+
+def check_card(folder: Path) -> None:
+    """Raises a ValueError unless the card of a folder is one that the Hub reads, by `huggingface_hub`'s own classes."""
+    try:
+        ModelCard.load(folder / CARD)
+        for file in sorted((folder / EVAL_RESULTS).glob("*.yaml")):
+            parse_eval_result_entries(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ValueError(f"{folder} has no card ({CARD}).") from None
+    except Exception as error:  # YAML's errors are of many types
+        raise ValueError(f"{folder / CARD} is no model card ({one_sentence(error)}).") from error

@@ -1,0 +1,60 @@
+"""The handler of Inference Endpoints: `handler.py` of a pushed captioner, which needs transformers alone."""
+
+import base64
+import binascii
+from typing import Any
+
+from transformers import pipeline
+
+PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
+MOST_IMAGES = 64
+
+
+class EndpointHandler:
+    """Captions images; made once when the endpoint starts, then called for each request.
+
+    Args:
+        path: folder of the checkpoint.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self.pipeline = pipeline("image-to-text", model=path, trust_remote_code=True)
+
+    def __call__(self, data: dict[str, Any]) -> list:
+        """Answers a request.
+
+        Args:
+            data: `inputs`, an image or a list of images: text in base64, bytes or images of Pillow; for a captioner of
+                features mappings with `visual_features` and `visual_boxes`. `parameters`, optionally: of `generate()`,
+                and `text`, the beginning of every caption.
+
+        Returns:
+            `[{"generated_text": caption}]`, or for a list of images a list of such lists.
+
+        Raises:
+            ValueError: no image, too many, one that cannot be read, or an unknown parameter.
+        """
+        inputs, parameters = data.get("inputs"), data.get("parameters") or {}
+        unknown = sorted(set(parameters) - set(PARAMETERS))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no parameter; there are {', '.join(PARAMETERS)}.")
+        several = isinstance(inputs, list)
+        images = inputs if several else [inputs]
+        if not 1 <= len(images) <= MOST_IMAGES:
+            raise ValueError(f"A request has 1 to {MOST_IMAGES} images, not {len(images)}.")
+        answers = self.pipeline([decoded(image, place) for place, image in enumerate(images)], **parameters)
+        return answers if several else answers[0]
+
+
+def decoded(image: Any, place: int) -> Any:
+    """Returns an image with the bytes of what is text in base64; names of files and URLs are refused."""
+    if image is None:
+        raise ValueError(f"Image {place} is missing; give it under 'inputs', in base64.")
+    if isinstance(image, dict) and isinstance(image.get("image"), str):
+        return {**image, "image": decoded(image["image"], place)}
+    if not isinstance(image, str):
+        return image
+    try:
+        return base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"Image {place} is no base64; URLs and names of files are not read.") from None

@@ -1,0 +1,217 @@
+"""Uploads checkpoints to the Hub, each in one commit that a tag names."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.utils import validate_repo_id
+from transformers import PreTrainedModel
+
+from ..messages import chain, one_sentence
+from .upload_folder import checkpoint_tag, files_of, write_checkpoint
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+LONGEST_PAUSE = 8
+"""Seconds between two attempts of an upload."""
+TRANSIENT = {408, 429, 500, 502, 503, 504}
+OF_THE_HUB = {".gitattributes", "README.md"}
+"""Files that a new repository has, or that everybody may add there."""
+LOG_IN = "log in with hf auth login, or set HF_TOKEN to a token with the right to write"
+
+Result = TypeVar("Result")
+
+
+class UploadError(OSError):
+    """An upload that the Hub refused or that could not be finished; the message names the repository and the reason."""
+
+
+def push_to_hub(
+    model: PreTrainedModel,
+    processor: Any,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: bool | str | None = None,
+    overwrite: bool = False,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    commit_description: str | None = None,
+    max_shard_size: int | str = "50GB",
+    tags: list[str] | None = None,
+) -> CommitInfo:
+    """Uploads a model, its processor, the code of both and a card, in one commit.
+
+    The card says what the model's configuration tells; that of `hf-ngsan push` also tells of training and evaluation.
+
+    Args:
+        model, processor: what [`save_for_hub`] takes.
+        repo_id: `user/name`, or `name` for the user of the token; made if absent.
+        private: whether a new repository is private.
+        token, revision, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
+        overwrite: delete other files of the repository in the same commit; without it they are refused.
+        tags: added to the card's.
+
+    Raises:
+        ValueError: see [`save_for_hub`]; or no name of a repository.
+        UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
+    """
+    repo_id = full_name(repo_id, token)
+    with TemporaryDirectory() as folder:
+        write_checkpoint(model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size)
+        return upload_checkpoint(
+            folder,
+            repo_id,
+            private=private,
+            token=token,
+            overwrite=overwrite,
+            revision=revision,
+            create_pr=create_pr,
+            commit_message=commit_message,
+            commit_description=commit_description,
+        )
+
+
+def full_name(repo_id: str, token: bool | str | None = None) -> str:
+    """Returns `user/name` of a repository that may be named without its user.
+
+    Raises:
+        ValueError: no name of a repository.
+        UploadError: there is no token, or the Hub does not know it.
+    """
+    validate_repo_id(repo_id)
+    if token is False or not (token if isinstance(token, str) else get_token()):
+        raise UploadError(f"{repo_id} cannot be written without a token; {LOG_IN}.")
+    if "/" in repo_id:
+        return repo_id
+    with telling_reasons(repo_id):
+        return f"{HfApi(token=token).whoami()['name']}/{repo_id}"
+
+
+def upload_checkpoint(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: bool | str | None = None,
+    overwrite: bool = False,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    commit_description: str | None = None,
+) -> CommitInfo:
+    """Uploads a folder that [`write_checkpoint`] wrote in one commit, and tags this as its card says.
+
+    A connection that breaks is made again. Called again after a failure, it uploads only what the Hub does not have.
+
+    Args:
+        folder: of the checkpoint.
+        repo_id: `user/name`; made if absent.
+        private, token, overwrite, revision, create_pr, commit_message, commit_description: see [`push_to_hub`].
+
+    Raises:
+        UploadError: see [`push_to_hub`]; the repository is as it was.
+    """
+    folder, api = Path(folder), HfApi(token=token)
+    names = files_of(folder)
+    with telling_reasons(repo_id):
+        repeat(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
+        if revision is not None and not create_pr:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        existing = repeat(lambda: api.list_repo_files(repo_id, revision=revision))
+        others = sorted({*existing} - {*names} - OF_THE_HUB)
+        if others and not overwrite:
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            raise UploadError(
+                f"{repo_id} holds files that are not of this checkpoint: {others[0]}{more}; choose another "
+                "repository, or delete them with --overwrite."
+            )
+
+        def commit() -> CommitInfo:
+            added = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in names]
+            return api.create_commit(
+                repo_id,
+                [*added, *(CommitOperationDelete(path_in_repo=name) for name in others)],
+                commit_message=commit_message or "Upload model, processor, code and card",
+                commit_description=commit_description,
+                revision=revision,
+                create_pr=create_pr,
+            )
+
+        info = repeat(commit)
+    if not create_pr:
+        add_tag(api, repo_id, checkpoint_tag(folder), info.oid)
+    return info
+
+
+def add_tag(api: HfApi, repo_id: str, tag: str, commit: str) -> None:
+    """Tags a commit; the upload is complete without, so a failure is told and no more."""
+    try:
+        repeat(lambda: api.create_tag(repo_id, tag=tag, revision=commit, exist_ok=True))
+    except Exception as error:
+        logger.warning(
+            "%s is complete at commit %s, but the tag %s of its card could not be made (%s); push again to make it.",
+            repo_id,
+            commit,
+            tag,
+            one_sentence(error),
+        )
+
+
+def repeat(step: Callable[[], Result]) -> Result:
+    """Returns what a step of an upload does; while its connection breaks it is done again, after a pause."""
+    pause = 1
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return step()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    return step()
+
+
+def is_transient(error: Exception) -> bool:
+    """Returns whether an error is one of the connection, or of a Hub that is busy."""
+    for one in chain(error):
+        if isinstance(one, OfflineModeIsEnabled):
+            return False
+        if isinstance(one, HfHubHTTPError):
+            return one.response.status_code in TRANSIENT
+        if isinstance(one, HTTPError | ConnectionError | TimeoutError):
+            return True
+    return False
+
+
+@contextmanager
+def telling_reasons(repo_id: str) -> Iterator[None]:
+    """Inside the `with` block an error of the Hub or of the connection becomes an [`UploadError`] of one sentence."""
+    try:
+        yield
+    except UploadError:
+        raise
+    except Exception as error:
+        status = next((one.response.status_code for one in chain(error) if isinstance(one, HfHubHTTPError)), None)
+        if status == 401:
+            raise UploadError(f"{repo_id}: the Hub does not accept the token; {LOG_IN}.") from error
+        if status == 403:
+            raise UploadError(
+                f"{repo_id}: the token has no right to write there; choose a repository of yours, or {LOG_IN}."
+            ) from error
+        if isinstance(error, OfflineModeIsEnabled):
+            raise UploadError(f"{repo_id} cannot be reached while HF_HUB_OFFLINE is set; unset it.") from error
+        if status is not None or is_transient(error):
+            raise UploadError(
+                f"{repo_id} was not uploaded completely ({one_sentence(error)}); run the same again, which uploads "
+                "what is missing."
+            ) from error
+        raise

@@ -1,0 +1,153 @@
+"""The folder of a checkpoint as it goes to the Hub: written whole, named by its content, and checked."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from transformers import PreTrainedModel
+
+from ..files import TEMPORARY_PREFIX, sha256, write_text_atomically
+from ..hub import save_for_hub
+from ..loading import ModelFolderError, without_progress_bars
+from ..messages import one_sentence
+from ..visualization import MissingPlotsError, save_figure
+from ..visualization.training_curve import plot_training_curve
+from .cards import CARD, TRAINING_CONFIG, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
+from .evaluations import weights_checksum, write_evaluations
+
+HANDLER, HANDLER_SOURCE = "handler.py", "endpoint_handler.py"
+SECONDS_TO_LOAD = 600
+LOAD_WITHOUT_THE_PACKAGE = """
+import json, os, sys
+sys.modules["hf_ngsan"] = None  # importing it raises an ImportError
+import transformers
+folder = sys.argv[1]
+with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+    config = json.load(file)
+names = {reference.split(".")[-1]: auto for auto, reference in config["auto_map"].items()}
+auto = names[config["architectures"][0]]
+if auto == "AutoBackbone":
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+    loader, options = get_class_from_dynamic_module(config["auto_map"][auto], folder), {}
+else:
+    loader, options = getattr(transformers, auto), {"trust_remote_code": True}
+model, report = loader.from_pretrained(folder, output_loading_info=True, **options)
+if report["missing_keys"]:
+    raise ValueError(f"{len(report['missing_keys'])} weights are missing")
+for file, name in {
+    "processor_config.json": "AutoProcessor",
+    "preprocessor_config.json": "AutoImageProcessor",
+    "tokenizer_config.json": "AutoTokenizer",
+}.items():
+    if os.path.isfile(os.path.join(folder, file)):
+        getattr(transformers, name).from_pretrained(folder, trust_remote_code=True)
+        break
+"""
+
+
+def write_checkpoint(
+    model: PreTrainedModel,
+    processor: Any,
+    folder: str | Path,
+    repo_id: str,
+    *,
+    facts: CardFacts | None = None,
+    tags: Sequence[str] = (),
+    max_shard_size: int | str = "50GB",
+) -> None:
+    """Writes what a repository of the Hub is to hold: model, processor, the code of both, and the card.
+
+    Args:
+        model, processor: what [`save_for_hub`] takes.
+        folder: an empty one, or where it is to be made.
+        repo_id: name of the repository, for the card.
+        facts: what is known of the model beside its configuration.
+        tags: added to the card's.
+        max_shard_size: of a file of weights, as in transformers.
+    """
+    folder = Path(folder)
+    with without_progress_bars():
+        save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
+    if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
+        handler = resources.files(__package__).joinpath(HANDLER_SOURCE).read_text("utf-8")
+        write_text_atomically(folder / HANDLER, handler)
+    facts = facts or CardFacts()
+    write_facts(folder, facts)
+    write_card(model, folder, repo_id, checkpoint_tag(folder), facts, tags)
+
+
+def write_facts(folder: Path, facts: CardFacts) -> None:
+    """Writes what the card refers to: training config, training curve and evaluations."""
+    if facts.training_config is not None:
+        text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
+        write_text_atomically(folder / TRAINING_CONFIG, text)
+    if facts.history:
+        score = (facts.training_config or {}).get("evaluation", {}).get("metric")
+        with suppress(MissingPlotsError):
+            save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
+    if facts.evaluations:
+        weights = weights_checksum(folder)  # of the same weights, which may be in other files now
+        write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
+        write_eval_results(folder, facts)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Returns the paths of the files in a folder and those within, relative to it."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def checkpoint_tag(folder: str | Path) -> str:
+    """Returns the name of a checkpoint by its content; of its files all but the card count, as that names it."""
+    folder = Path(folder)
+    digest = hashlib.sha256()
+    for name in files_of(folder):
+        if name != CARD:
+            digest.update(f"{name}\0{sha256(folder / name)}\n".encode())
+    return f"checkpoint-{digest.hexdigest()[:12]}"
+
+
+def check_checkpoint(folder: str | Path) -> None:
+    """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process without this package.
+
+    Raises:
+        ModelFolderError: it is not complete, or does not load.
+        ValueError: its card is not what the Hub reads.
+    """
+    folder = Path(folder)
+    for name in files_of(folder):
+        if (folder / name).is_symlink() or Path(name).name.startswith(TEMPORARY_PREFIX):
+            raise ModelFolderError(f"{folder}: {name} is a link or was not written completely; write the folder again.")
+    check_card(folder)
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for reference in described.get("auto_map", {}).values():
+        if not (folder / f"{reference.split('.')[0]}.py").is_file():
+            raise ModelFolderError(f"{folder}: the code of {reference} is missing; write the folder again.")
+    with TemporaryDirectory() as modules:
+        environment = {**os.environ, "HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
+        command = [sys.executable, "-c", LOAD_WITHOUT_THE_PACKAGE, str(folder.absolute())]
+        try:
+            process = subprocess.run(
+                command,
+                cwd=modules,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_TO_LOAD,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ModelFolderError(f"{folder} does not load within {SECONDS_TO_LOAD} seconds.") from error
+    if process.returncode != 0:
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        reason = one_sentence(ValueError(lines[-1]))
+        raise ModelFolderError(f"{folder} does not load in a process without this package ({reason}).")

@@ -1,0 +1,36 @@
+"""The curve of a training run: its loss and its scores, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .plots import ACCENT, INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None = None) -> Figure:
+    """Draws the loss of each epoch, and a score of those that were evaluated.
+
+    Args:
+        history: an entry for each epoch, as a run's `history.jsonl` has them.
+        score: name of the score; only the loss is drawn without.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    figure = new_figure(6.0, 3.2)
+    axes = figure.subplots()
+    axes.set_xlabel("epoch")
+    draw(axes, history, "loss", "o-", INK)
+    if any(score in entry for entry in history):
+        draw(axes.twinx(), history, str(score), "s--", ACCENT)
+    return figure
+
+
+def draw(axes: Any, history: Sequence[Mapping[str, Any]], name: str, style: str, color: str) -> None:
+    points = [(entry["epoch"], entry[name]) for entry in history if name in entry]
+    axes.plot([epoch for epoch, _ in points], [value for _, value in points], style, color=color, markersize=3)
+    axes.set_ylabel(name, color=color)

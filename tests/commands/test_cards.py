@@ -1,0 +1,135 @@
+"""Cards of trained models: every number with what it depends on, and nothing that is not known."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading import ModelFolderError, load_model
+from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from hf_ngsan.sharing.cards import CardFacts
+from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations
+from hf_ngsan.sharing.examples import write_examples
+from hf_ngsan.sharing.known_facts import known_facts
+from hf_ngsan.tasks import load_recipe
+from tests.commands.running import fails, prints
+from tests.hub_stub import REPOSITORY
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.tasks.tiny import DATA
+
+SPEC = DATA["spec"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(run, tmp_path_factory):
+    """A copy of a training run whose best model is evaluated on the test split too, twice."""
+    folder = tmp_path_factory.mktemp("cards") / "run"
+    shutil.copytree(run, folder)
+    for limit in (4, 4, 5):
+        options = ["--data", SPEC, "--num-beams", "1", "--limit", str(limit), "--record"]
+        assert main(["evaluate", "--model", str(folder), *options]) == 0
+    return folder
+
+
+def written(folder, target, **given) -> ModelCard:
+    model, processor = load_model(folder)
+    write_checkpoint(model, processor, target, REPOSITORY, facts=known_facts(folder, **given))
+    return ModelCard.load(target / "README.md")
+
+
+def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
+    card = written(evaluated, tmp_path / "model")
+    [epoch] = map(json.loads, (evaluated / "history.jsonl").read_text().splitlines())
+    results = {(one.dataset_split, one.metric_type): one for one in card.data.eval_results if one.dataset_type == SPEC}
+    assert results["validation", "rouge_l"].metric_value == round(epoch["rouge_l"], 4) > 0
+    prints = {split: results[split, "cider_d"].metric_args["fingerprint"] for split in ("validation", "test")}
+    assert {"beams:2", "max:14", "tok:ptb", "df:references", "end:excluded"} <= set(prints["validation"].split("|"))
+    assert "beams:1" in prints["test"].split("|") and "hf-ngsan:" in prints["test"]
+    assert "df:" not in results["test", "bleu_4"].metric_args["fingerprint"]
+    assert prints["test"] in card.text and "chose the epoch" in card.text and "(5 rows)" in card.text
+    assert SPEC in card.text and "seed 0" in card.text
+    assert (tmp_path / "model" / "training_curve.png").stat().st_size > 1000 and "training_curve.png" in card.text
+    assert load_recipe(tmp_path / "model" / "training_config.yaml").training.batch_size == 8
+    assert [one.rows for one in read_evaluations(tmp_path / "model")] == [None, 4, 5]
+
+
+def test_evaluations_stand_in_the_files_that_the_hub_reads(evaluated, tmp_path):
+    written(evaluated, tmp_path / "model")
+    files = sorted((tmp_path / "model" / ".eval_results").glob("*.yaml"))
+    entries = [parse_eval_result_entries(yaml.safe_load(file.read_text())) for file in files]
+    assert [{one.dataset_id for one in found} for found in entries] == [{SPEC}, {SPEC}]
+    assert {"cider_d", "bleu_4"} <= {one.task_id for found in entries for one in found}
+    assert all("hf-ngsan:" in one.notes for found in entries for one in found)
+
+
+def test_nothing_tells_of_this_machine(evaluated, tmp_path):
+    written(evaluated, tmp_path / "model")
+    for file in (tmp_path / "model").rglob("*"):
+        if file.suffix in (".md", ".json", ".yaml"):
+            assert str(evaluated.parent) not in file.read_text(), file
+
+
+def test_scores_over_seeds(run, evaluated, config, tmp_path):
+    other = tmp_path / "other"
+    for seed, changes in ((1, []), (2, ["training.learning_rate=0.02"])):
+        place = other / str(seed)
+        words = [f"training.seed={seed}", f"training.output_dir={place}", *changes]
+        assert main(["train", "--config", str(config), *words]) == 0
+    card = written(evaluated, tmp_path / "model", other_runs=[other / "1"])
+    values = [json.loads((place / "history.jsonl").read_text())["rouge_l"] for place in (evaluated, other / "1")]
+    mean, half = sum(values) / 2, abs(values[0] - values[1]) / 2
+    assert f"{mean:.4f} ± {half * 2**0.5:.4f}" in card.text and "seeds 0, 1" in card.text
+    for place in (other / "2", run / "best" / "config.json", tmp_path / "model"):
+        with pytest.raises(ModelFolderError):
+            known_facts(evaluated, [place])
+
+
+def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(evaluated / "best", folder)
+    assert len(read_evaluations(folder)) == 2
+    model, _ = load_model(folder)
+    with torch.no_grad():
+        model.lm_head.bias += 1
+    model.save_pretrained(folder)
+    assert read_evaluations(folder) == []
+    assert "not been evaluated" in written(folder, tmp_path / "card").text
+    (folder / EVALUATIONS).write_text('[{"data": 1}]')
+    with pytest.raises(EvaluationsError, match=EVALUATIONS):
+        known_facts(folder)
+
+
+def test_a_recorded_run_can_still_be_overwritten(evaluated, config, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(evaluated, folder)
+    assert main(["train", "--config", str(config), f"training.output_dir={folder}", "--overwrite"]) == 0
+    assert read_evaluations(folder / "best") == []
+
+
+def test_only_the_folder_of_one_model_is_written_into(run, capsys):
+    assert "--record" in fails(capsys, "evaluate", "--model", run, run, "--data", SPEC, "--record")
+
+
+@pytest.mark.parametrize("value", ["a\nb", "other"])
+def test_a_licence_that_is_none_of_yaml_is_still_yaml(value, run, tmp_path):
+    assert written(run, tmp_path / "model", license=value).data.license == value
+
+
+def test_examples_are_small_pictures_with_captions(tmp_path):
+    found = write_examples(pixel_captioner(), pixel_processor(), "scenes:images=true,size=20", tmp_path)
+    assert found.keys() == {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")} and found
+    facts = CardFacts(examples=found)
+    write_checkpoint(pixel_captioner(), pixel_processor(), tmp_path, REPOSITORY, facts=facts)
+    text = (tmp_path / "README.md").read_text()
+    assert all(f"![]({file}) | {caption}" in text for file, caption in found.items())
+
+
+@pytest.mark.slow
+def test_a_push_of_a_run_is_checked_whole(evaluated, tmp_path, capsys):
+    target = tmp_path / "folder"
+    prints(capsys, "push", evaluated, REPOSITORY, "--dry-run", target, "--license", "mit")
+    check_checkpoint(target)

@@ -1,0 +1,140 @@
+"""`hf-ngsan push`: a model on the Hub as a person uploads it, and read back without the package."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from hf_ngsan import save_for_hub
+from hf_ngsan.cli import main
+from hf_ngsan.loading import ModelFolderError
+from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from tests.commands.running import fails, prints
+from tests.hub_stub import REPOSITORY, WRITER, hub
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.sharing.conftest import online  # noqa: F401
+from tests.test_hub import result_of
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("push") / "model"
+    tiny_captioner().save_pretrained(folder)
+    tiny_processor().save_pretrained(folder)
+    return folder
+
+
+def test_what_is_no_checkpoint_is_refused_before_anything_is_uploaded(model, online, tmp_path, capsys):  # noqa: F811
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").write_text((model / "config.json").read_text())
+    for folder in ("missing", "empty", "half"):
+        assert folder in fails(capsys, "push", tmp_path / folder, REPOSITORY)
+    assert "Repo id" in fails(capsys, "push", model, "a/b/c")
+    assert not online.requests
+
+
+def test_without_a_token(model, online, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.delenv("HF_TOKEN")
+    message = fails(capsys, "push", model, REPOSITORY)
+    assert REPOSITORY in message and "HF_TOKEN" in message
+    assert not online.requests
+
+
+def test_a_dry_run_needs_a_new_folder(model, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert str(tmp_path) in fails(capsys, "push", model, REPOSITORY, "--dry-run", tmp_path)
+
+
+def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):
+    write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "link", REPOSITORY)
+    code = tmp_path / "link" / "attention.py"
+    code.rename(tmp_path / "attention.py")
+    code.symlink_to(tmp_path / "attention.py")
+    with pytest.raises(ModelFolderError, match=r"attention\.py"):
+        check_checkpoint(tmp_path / "link")
+    code.unlink()
+    (tmp_path / "attention.py").rename(code)
+    (tmp_path / "link" / "README.md").write_text("---\n: [\n---\n")
+    with pytest.raises(ValueError, match=r"README\.md"):
+        check_checkpoint(tmp_path / "link")
+    (tmp_path / "link" / "README.md").unlink()
+    with pytest.raises(ValueError, match=r"README\.md"):
+        check_checkpoint(tmp_path / "link")
+    save_for_hub(tiny_captioner(), tiny_processor(), tmp_path / "code")
+    (tmp_path / "code" / "README.md").write_text("A captioner.")
+    (tmp_path / "code" / "modeling_ngsan.py").unlink()
+    with pytest.raises(ModelFolderError, match="modeling_ngsan"):
+        check_checkpoint(tmp_path / "code")
+
+
+@pytest.mark.slow
+def test_a_folder_that_does_not_load_without_the_package(tmp_path):
+    write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "model", REPOSITORY)
+    check_checkpoint(tmp_path / "model")
+    (tmp_path / "model" / "attention.py").write_text("import hf_ngsan\n")
+    with pytest.raises(ModelFolderError, match="hf_ngsan"):
+        check_checkpoint(tmp_path / "model")
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_what_a_push_uploads(model, tmp_path, capsys, online, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    assert "captioner holds" in prints(capsys, "push", model, REPOSITORY, "--dry-run", "--license", "cc-by-4.0")
+    assert not online.requests
+    files = {path.name: path.read_bytes() for path in (tmp_path / "captioner").iterdir()}
+    assert ModelCard(files["README.md"].decode()).data.license == "cc-by-4.0"
+    assert REPOSITORY in prints(capsys, "push", model, REPOSITORY, "--license", "cc-by-4.0")
+    assert online.repositories[REPOSITORY].files == files
+    (model / "README.md").write_text("---\nlicense: mit\n---\n\n# Mine\n")
+    try:
+        assert main(["push", str(model), REPOSITORY]) == 0
+    finally:
+        (model / "README.md").unlink()
+    assert "# Mine" in online.repositories[REPOSITORY].files["README.md"].decode()
+
+
+PULL = """
+import json, sys
+sys.modules["hf_ngsan"] = None
+from transformers import pipeline
+pipe = pipeline("image-to-text", model={repository!r}, revision={revision!r}, trust_remote_code=True)
+print(json.dumps([answers[0]["generated_text"] for answers in pipe({photos!r})]))
+"""
+
+
+@pytest.mark.slow
+def test_what_was_pushed_is_pulled_at_its_revision_without_the_package(tmp_path):
+    """In processes that know the Hub by HF_ENDPOINT alone; an earlier revision keeps its weights."""
+    photos = []
+    for index, image in enumerate(PHOTOS[:2]):
+        photos.append(str(tmp_path / f"photo_{index}.png"))
+        image.save(photos[-1])
+    captions = {}
+    with hub() as server:
+        server.large_from = 50_000
+        variables = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER}
+        environment = {**os.environ, **variables, "HF_HOME": str(tmp_path / "home")}
+        for version in ("first", "second"):
+            made, processor = pixel_captioner(), pixel_processor()
+            with torch.no_grad():
+                made.lm_head.bias[4 + len(version)] += 6
+            made.save_pretrained(tmp_path / version)
+            processor.save_pretrained(tmp_path / version)
+            command = [sys.executable, "-m", "hf_ngsan.cli", "push", str(tmp_path / version), REPOSITORY]
+            process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+            assert process.returncode == 0, process.stderr
+            repository = server.repositories[REPOSITORY]
+            [tag] = [tag for tag, commit in repository.tags.items() if commit == repository.commits[-1][0]]
+            sequences = made.generate(**processor(images=photos))
+            captions[tag] = processor.batch_decode(sequences, skip_special_tokens=True)
+        assert len(captions) == 2 and len({tuple(texts) for texts in captions.values()}) == 2
+        for tag, texts in captions.items():
+            code = PULL.format(repository=REPOSITORY, revision=tag, photos=photos)
+            assert result_of(code, tmp_path, **variables) == texts
+    assert json.loads(server.repositories[REPOSITORY].files["config.json"])["auto_map"]

@@ -1,0 +1,1 @@
+"""Frozen checkpoints of every model type, which must compute the same under every supported version of transformers."""

@@ -1,0 +1,22 @@
+"""The frozen checkpoints under the installed transformers; `make drift` tries the other versions."""
+
+import pytest
+
+from hf_ngsan.auto import MODEL_TYPES
+from tests.drift.__main__ import TOLERANCE, differences_as_remote_code, differences_with_the_package, frozen_outputs
+
+
+def test_there_is_one_of_every_model_type():
+    assert frozen_outputs().keys() == MODEL_TYPES.keys()
+
+
+def test_they_compute_what_they_did(tmp_path):
+    found = differences_with_the_package(tmp_path)
+    assert max(found.values()) <= TOLERANCE, found
+
+
+@pytest.mark.slow
+def test_they_compute_it_as_remote_code_too(tmp_path):
+    differences_with_the_package(tmp_path)
+    found = differences_as_remote_code(tmp_path)
+    assert max(found.values()) <= TOLERANCE, found

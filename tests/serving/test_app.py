@@ -1,0 +1,244 @@
+"""The server: captions of files and base64, batches, and an answer to everything that is wrong with a request."""
+
+import asyncio
+import base64
+import io
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("httpx", reason="httpx is not installed")
+pytest.importorskip("multipart", reason="the extra serve is not installed")
+
+from fastapi.testclient import TestClient
+
+from hf_ngsan.models import downloads
+from hf_ngsan.models.downloads import DownloadError, DownloadLimits, download, is_public
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+
+def png(image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+FILES = [png(photo) for photo in PHOTOS]
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> ImageToTextPipeline:
+    return ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+
+
+@pytest.fixture(scope="module")
+def captions(pipeline) -> list[str]:
+    return [answer["generated_text"] for [answer] in pipeline(PHOTOS, batch_size=1)]
+
+
+@pytest.fixture(scope="module")
+def client(pipeline):
+    limits = ServingLimits(request_bytes=200_000, images=8, seconds=60, wait_ms=1)
+    with TestClient(create_app(pipeline, limits, name="tiny")) as client:
+        yield client
+
+
+def in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def test_files_and_base64_are_captioned(client, captions):
+    files = [("files", (f"{place}.png", content)) for place, content in enumerate(FILES)]
+    answer = client.post("/caption", files=files)
+    assert answer.status_code == 200 and answer.json() == {"captions": captions}
+    for prefix in ("", "data:image/png;base64,"):
+        answer = client.post("/caption", json={"images": [prefix + in_base64(content) for content in FILES]})
+        assert answer.status_code == 200 and answer.json() == {"captions": captions}
+
+
+def test_options_are_those_of_the_pipeline(client, pipeline):
+    expected = pipeline(PHOTOS[0], num_beams=3, max_new_tokens=3, text="the red")[0]["generated_text"]
+    options = {"num_beams": 3, "max_new_tokens": 3, "text": "the red"}
+    answer = client.post("/caption", json={"images": [in_base64(FILES[0])], **options})
+    assert answer.json() == {"captions": [expected]}
+    answer = client.post("/caption", files={"files": FILES[0]}, data={name: str(one) for name, one in options.items()})
+    assert answer.json() == {"captions": [expected]}
+
+
+BAD = {
+    "no images": ({"json": {"images": []}}, 400),
+    "no list": ({"json": {"images": "x"}}, 400),
+    "no object": ({"json": [1]}, 400),
+    "no JSON": ({"content": b"{", "headers": {"content-type": "application/json"}}, 400),
+    "another type": ({"content": b"x", "headers": {"content-type": "text/plain"}}, 415),
+    "no type": ({"content": b"x"}, 415),
+    "no base64": ({"json": {"images": ["*"]}}, 400),
+    "no text": ({"json": {"images": [7]}}, 400),
+    "no bytes": ({"files": {"files": b""}}, 400),
+    "no bytes in base64": ({"json": {"images": [""]}}, 400),
+    "no image": ({"files": {"files": b"not an image"}}, 400),
+    "half an image": ({"files": {"files": FILES[0][: len(FILES[0]) // 2]}}, 400),
+    "too large": ({"files": {"files": b"0" * 300_000}}, 413),
+    "too large in base64": ({"json": {"images": ["0" * 300_000]}}, 413),
+    "too many files": ({"files": [("files", FILES[0])] * 9}, 413),
+    "too many in base64": ({"json": {"images": ["x"] * 1000}}, 413),
+    "a URL": ({"json": {"images": ["http://127.0.0.1/photo.png"]}}, 400),
+    "a file": ({"json": {"images": ["file:///etc/passwd"]}}, 400),
+    "a broken form": ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400),
+    "unknown option": ({"json": {"images": [in_base64(FILES[0])], "beams": 3}}, 400),
+    "too many beams": ({"json": {"images": [in_base64(FILES[0])], "num_beams": 500}}, 400),
+    "no number": ({"json": {"images": [in_base64(FILES[0])], "num_beams": True}}, 400),
+    "unknown words": ({"json": {"images": [in_base64(FILES[0])], "text": "zebra"}}, 400),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_request_gets_one_sentence(client, case):
+    request, status = BAD[case]
+    answer = client.post("/caption", **request)
+    assert answer.status_code == status
+    message = answer.json()["error"]
+    assert len(message.splitlines()) == 1 and message.endswith(".")
+
+
+def test_a_body_of_unknown_length_is_cut_at_the_limit(client):
+    def endless():
+        for _ in range(1000):
+            yield b"0" * 10_000
+
+    answer = client.post("/caption", content=endless(), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_health_and_metrics(client, captions):
+    def count(name: str) -> float:
+        lines = [line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines()]
+        return float(dict(lines).get(f"hf_ngsan_{name}", 0))
+
+    assert client.get("/health").json() == {"status": "ok", "model": "tiny", "waiting": 0}
+    names = ("images_total", 'requests_total{status="200"}', 'requests_total{status="415"}')
+    before = [count(name) for name in names]
+    client.post("/caption", files=[("files", FILES[0]), ("files", FILES[1])])
+    client.post("/caption", content=b"x")
+    assert [count(name) - start for name, start in zip(names, before, strict=True)] == [2, 1, 1]
+    assert client.get("/other").status_code == 404 and client.get("/caption").status_code == 405
+
+
+def test_requests_that_come_together_are_one_batch():
+    """The first batch keeps the model until all others wait, so that these gather."""
+    sizes, free = [], threading.Event()
+
+    def work(images, options):
+        sizes.append(len(images))
+        free.wait(30)
+        return [f"{image} {options}" for image in images]
+
+    async def scenario():
+        batcher = Batcher(work, ServingLimits(batch_size=4, wait_ms=1000, waiting=20))
+        await batcher.start()
+        requests = [asyncio.create_task(batcher.submit([place, place + 100], "a")) for place in range(4)]
+        other = asyncio.create_task(batcher.submit([9], "b"))
+        gone = asyncio.create_task(batcher.submit([7], "a"))
+        while batcher.waiting < 10:
+            await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await batcher.submit(range(11), "a")
+        gone.cancel()
+        free.set()
+        answers = await asyncio.gather(*requests, other)
+        await batcher.stop()
+        assert batcher.waiting == 0
+        return answers
+
+    answers = asyncio.run(scenario())
+    assert answers == [[f"{place} a", f"{place + 100} a"] for place in range(4)] + [["9 b"]]
+    assert sizes == [4, 4, 1]
+
+
+def test_an_error_of_the_model_is_that_of_its_batch_alone():
+    def work(images, options):
+        if options == "bad":
+            raise ValueError("bad")
+        return [ValueError("one") if image == 1 else image for image in images]
+
+    async def scenario():
+        batcher = Batcher(work, ServingLimits(wait_ms=0))
+        await batcher.start()
+        tasks = [batcher.submit([0], "bad"), batcher.submit([0, 2], "good"), batcher.submit([1], "good")]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await batcher.submit([3], "good") == [3]
+        await batcher.stop()
+        return answers
+
+    first, second, third = asyncio.run(scenario())
+    assert str(first) == "bad" and second == [0, 2] and str(third) == "one"
+
+
+def test_what_takes_too_long_and_what_waits_too_much(pipeline):
+    class Slow:
+        def __call__(self, images, **options):
+            time.sleep(0.2)
+            return [[{"generated_text": "late"}] for _ in images]
+
+    for limits, status in ((ServingLimits(seconds=0.01), 504), (ServingLimits(waiting=0), 503)):
+        with TestClient(create_app(Slow(), limits)) as client:
+            answer = client.post("/caption", files={"files": FILES[0]})
+            assert answer.status_code == status and answer.json()["error"].endswith(".")
+            assert client.get("/health").json()["waiting"] == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2001:4860:4860::8888", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("192.168.0.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("fe80::1%eth0", False),
+    ],
+)
+def test_addresses_that_are_public(address, public):
+    assert is_public(address) is public
+
+
+def test_private_servers_are_not_asked(pipeline, monkeypatch):
+    """By whatever name; and one whose name leads elsewhere the second time gives nothing away."""
+    limits = ServingLimits(allow_urls=True)
+    with TestClient(create_app(pipeline, limits)) as client:
+        for url in ("http://127.0.0.1:9/x", "http://localhost/x", "http://[::1]/x", "http://2130706433/x"):
+            answer = client.post("/caption", json={"images": [url]})
+            assert answer.status_code == 400 and "public" in answer.json()["error"], url
+        answer = client.post("/caption", json={"images": ["ftp://example.org/x"]})
+        assert answer.status_code == 400
+
+
+def test_a_name_that_changes_its_address_gives_nothing_away(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        port = server.getsockname()[1]
+        monkeypatch.setattr(downloads, "refuse_private_server", lambda url: None)
+
+        def serve():
+            connection, _ = server.accept()
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret")
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        with pytest.raises(DownloadError, match="public"):
+            download(f"http://127.0.0.1:{port}/x", DownloadLimits(seconds=30), public_only=True)
+        thread.join()

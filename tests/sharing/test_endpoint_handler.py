@@ -1,0 +1,59 @@
+"""The handler of Inference Endpoints, as a pushed repository has it."""
+
+import base64
+import io
+
+import pytest
+
+from hf_ngsan.sharing import write_checkpoint
+from hf_ngsan.sharing.endpoint_handler import MOST_IMAGES, EndpointHandler
+from tests.hub_stub import REPOSITORY
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+
+@pytest.fixture(scope="module")
+def handler(tmp_path_factory) -> EndpointHandler:
+    folder = tmp_path_factory.mktemp("handler") / "model"
+    write_checkpoint(pixel_captioner(), pixel_processor(), folder, REPOSITORY)
+    names: dict = {}
+    exec(compile((folder / "handler.py").read_text(), "handler.py", "exec"), names)
+    return names["EndpointHandler"](str(folder))
+
+
+def in_base64(image) -> str:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def test_it_captions_what_the_pipeline_captions(handler):
+    expected = [answer for [answer] in handler.pipeline(PHOTOS)]
+    assert [handler({"inputs": photo})[0] for photo in PHOTOS] == expected
+    assert [answer for [answer] in handler({"inputs": [in_base64(photo) for photo in PHOTOS]})] == expected
+    assert handler({"inputs": {"image": in_base64(PHOTOS[0])}}) == expected[:1]
+    beams = handler({"inputs": PHOTOS[0], "parameters": {"num_beams": 3, "num_return_sequences": 2}})
+    assert beams == handler.pipeline(PHOTOS[0], num_beams=3, num_return_sequences=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({}, "missing"),
+        ({"inputs": []}, "0"),
+        ({"inputs": ["x"] * (MOST_IMAGES + 1)}, str(MOST_IMAGES)),
+        ({"inputs": "/etc/passwd"}, "base64"),
+        ({"inputs": {"image": "http://127.0.0.1/x"}}, "base64"),
+        ({"inputs": PHOTOS[0], "parameters": {"on_error": "skip"}}, "on_error"),
+    ],
+)
+def test_what_it_refuses(handler, data, said):
+    with pytest.raises(ValueError, match=said):
+        handler(data)
+
+
+def test_a_captioner_of_features_has_one_too(tmp_path):
+    write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path, REPOSITORY)
+    assert (tmp_path / "handler.py").is_file()
+    write_checkpoint(pixel_captioner().model.vision, None, tmp_path / "vision", REPOSITORY)
+    assert not (tmp_path / "vision" / "handler.py").exists()

@@ -1,0 +1,163 @@
+"""Uploads: one commit, continued where a connection broke, and refused in one sentence."""
+
+import pytest
+from huggingface_hub import ModelCard, constants
+
+from hf_ngsan import push_to_hub
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
+from hf_ngsan.sharing.upload_folder import files_of
+from tests.hub_stub import READER, REPOSITORY
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.test_hub import CODE
+
+FILES = CODE | {
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "handler.py",
+    "model.safetensors",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A checkpoint, ready to be uploaded, in two files of weights and their index."""
+    folder = tmp_path_factory.mktemp("upload")
+    write_checkpoint(tiny_captioner(), tiny_processor(), folder, REPOSITORY, max_shard_size="100KB")
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    return folder
+
+
+def test_model_processor_code_and_card_are_one_commit(online):
+    commit = tiny_captioner().push_to_hub("captioner", processor=tiny_processor(), private=True, tags=["mine"])
+    repository = online.repositories[REPOSITORY]
+    assert repository.private
+    assert len(repository.commits) == 2 and repository.commits[-1][0] == commit.oid
+    assert repository.files.keys() == FILES
+    assert list(repository.tags.values()) == [commit.oid]
+    card = ModelCard(repository.files["README.md"].decode())
+    assert card.data.pipeline_tag == "image-to-text"
+    assert {"hf-ngsan", "mine"} <= set(card.data.tags)
+    [tag] = repository.tags
+    assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
+    assert "not been evaluated" in card.text
+
+
+def test_the_same_model_is_the_same_checkpoint_wherever_it_is_pushed(online):
+    for name in ("user/one", "user/two"):
+        push_to_hub(tiny_captioner(), tiny_processor(), name)
+    one, two = (online.repositories[name].tags for name in ("user/one", "user/two"))
+    assert one.keys() == two.keys()
+    push_to_hub(tiny_captioner(), tiny_processor(), "user/one", commit_message="again")
+    assert online.repositories["user/one"].tags.keys() == one.keys()
+    push_to_hub(tiny_captioner(seed=1), tiny_processor(), "user/one")
+    assert len(online.repositories["user/one"].tags) == 2
+
+
+def test_a_part_is_uploaded_with_its_code(online):
+    """Each class alone, as in transformers; what the repository holds stays."""
+    tiny_captioner().push_to_hub(REPOSITORY)
+    repository = online.repositories[REPOSITORY]
+    assert {"model.safetensors", "modeling_ngsan.py"} <= repository.files.keys()
+    tiny_processor().push_to_hub(REPOSITORY)
+    assert {"modeling_ngsan.py", "processing_ngsan.py", "tokenizer.json"} <= repository.files.keys()
+    CaptioningImageProcessor().push_to_hub("user/pixels")
+    assert "image_processing_captioning.py" in online.repositories["user/pixels"].files
+    model, processor = tiny_captioner(), tiny_processor()
+    assert type(model)._auto_class is None and type(processor)._auto_class is None
+
+
+def test_an_upload_that_is_cut_five_times_ends_complete(online, folder):
+    online.large_from, online.cuts = 40_000, [0, 1_000, 10_000, 20_000, 30_000]
+    upload_checkpoint(folder, REPOSITORY)
+    assert not online.cuts
+    assert online.repositories[REPOSITORY].files == {name: (folder / name).read_bytes() for name in files_of(folder)}
+    assert len(online.repositories[REPOSITORY].commits) == 2
+
+
+@pytest.mark.parametrize("path", ["/api/repos/create", f"/api/models/{REPOSITORY}/commit/main"])
+def test_a_request_that_is_cut_is_made_again(online, folder, path):
+    online.broken_answers = {path: 5}
+    upload_checkpoint(folder, REPOSITORY)
+    assert online.repositories[REPOSITORY].files.keys() == set(files_of(folder))
+    assert len(online.repositories[REPOSITORY].commits) == 2
+
+
+def test_an_upload_that_failed_is_continued(online, folder):
+    """What has arrived is not sent again; until the end the repository is as it was."""
+    online.large_from, online.cuts = 40_000, [0] * 1000
+    with pytest.raises(UploadError, match=REPOSITORY):
+        upload_checkpoint(folder, REPOSITORY)
+    assert not online.repositories[REPOSITORY].files
+    online.cuts = []
+    online.broken_answers = {f"/api/models/{REPOSITORY}/commit/main": 1000}
+    with pytest.raises(UploadError, match=REPOSITORY):
+        upload_checkpoint(folder, REPOSITORY)
+    assert not online.repositories[REPOSITORY].files
+    online.broken_answers = {}
+    upload_checkpoint(folder, REPOSITORY)
+    assert online.repositories[REPOSITORY].files.keys() == set(files_of(folder))
+    assert len(online.large_uploads) == len(set(online.large_uploads)) == 2
+
+
+def test_a_missing_tag_is_told(online, folder, caplog):
+    upload_checkpoint(folder, REPOSITORY)
+    repository = online.repositories[REPOSITORY]
+    [tag] = repository.tags
+    repository.tags.clear()
+    online.broken_answers = {f"/api/models/{REPOSITORY}/tag": 1000}
+    upload_checkpoint(folder, REPOSITORY)
+    assert tag in caplog.text and not repository.tags
+    online.broken_answers = {}
+    upload_checkpoint(folder, REPOSITORY)
+    assert repository.tags.keys() == {tag}
+
+
+def test_other_files_are_refused_or_deleted(online, folder):
+    tiny_captioner().push_to_hub(REPOSITORY)
+    repository = online.repositories[REPOSITORY]
+    assert "model.safetensors" in repository.files
+    with pytest.raises(UploadError, match=r"model\.safetensors") as error:
+        upload_checkpoint(folder, REPOSITORY)
+    assert "--overwrite" in str(error.value) and len(repository.commits) == 2
+    repository.files[".gitattributes"] = b"text"
+    upload_checkpoint(folder, REPOSITORY, overwrite=True)
+    assert repository.files.keys() == {*files_of(folder), ".gitattributes"}
+    assert len(repository.commits) == 3
+
+
+@pytest.mark.parametrize(("token", "said"), [("", "token"), ("hf_unknown", "token"), (READER, "right to write")])
+def test_who_may_not_write_is_told(online, folder, monkeypatch, token, said):
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(UploadError, match=f"{REPOSITORY}.*{said}"):
+        push_to_hub(tiny_captioner(), tiny_processor(), REPOSITORY)
+    assert REPOSITORY not in online.repositories
+
+
+def test_a_reader_of_an_existing_repository_may_not_write(online, folder, monkeypatch):
+    upload_checkpoint(folder, REPOSITORY)
+    monkeypatch.setenv("HF_TOKEN", READER)
+    with pytest.raises(UploadError, match=f"{REPOSITORY}.*right to write"):
+        upload_checkpoint(folder, REPOSITORY)
+    assert len(online.repositories[REPOSITORY].commits) == 2
+
+
+def test_without_a_network(online, folder, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UploadError, match="HF_HUB_OFFLINE"):
+        upload_checkpoint(folder, REPOSITORY)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UploadError, match=REPOSITORY):
+        upload_checkpoint(folder, REPOSITORY)
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "a b", ""])
+def test_a_name_that_is_none(online, name):
+    with pytest.raises(ValueError, match="Repo id"):
+        push_to_hub(tiny_captioner(), tiny_processor(), name)
+    assert not online.requests
