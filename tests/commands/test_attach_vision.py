@@ -132,6 +132,8 @@ def test_folders_that_cannot_be_used(journey, tmp_path, capsys):
     again = attach(journey, tmp_path / "again", model=tmp_path / "captioner")
     assert "has a vision encoder already" in fails(capsys, *again)
     assert "no model folder" in fails(capsys, *attach(journey, tmp_path / "again", model="nothing"))
+    left_out = (*attach(journey, tmp_path / "again"), "--leave-out-backbone")
+    assert str(journey / "backbone") in fails(capsys, *left_out)
     (tmp_path / "file").touch()
     assert "is a file" in fails(capsys, *attach(journey, tmp_path / "file" / "captioner"))
     assert not (tmp_path / "again").exists()
