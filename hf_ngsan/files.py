@@ -115,9 +115,11 @@ def check_folder(folder: Path) -> None:
             raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Deletes what an interrupted write left behind in a folder."""
+def remove_leftovers(folder: Path, besides: Collection[str] = ()) -> None:
+    """Deletes what an interrupted write left behind in a folder, but for some names."""
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.name in besides:
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -10,7 +10,9 @@ import psutil
 import pytest
 import yaml
 
+from hf_ngsan.loading import save_model
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.models.mhsan import tiny as tiny_dual_encoder
 from tests.tasks.tiny import tiny_sections
 from tests.test_dying import outcome
 from tests.test_journeys import start, succeed
@@ -110,3 +112,13 @@ def test_extraction_on_two_processes(tmp_path):
     command += ["--output", "features", "--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0"]
     method = ("hf_ngsan.data.shard_folder", "ShardWriter", "commit")
     kill_each(command, tmp_path, method, "features/records/shard-*.json")
+
+
+def test_indexing_on_two_processes(tmp_path):
+    write_photos(tmp_path / "photos", 24)
+    model = tiny_dual_encoder.tiny_model(vision_config=tiny_dual_encoder.VISION)
+    save_model(model, tiny_dual_encoder.tiny_processor(pixels=True), tmp_path / "model")
+    command = ["index", "--images", tmp_path / "photos", "--model", tmp_path / "model", "--output", "index"]
+    command += ["--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0"]
+    method = ("hf_ngsan.retrieval.index_folder", "IndexFolder", "write_shard")
+    kill_each(command, tmp_path, method, "index/shard-*")

@@ -5,7 +5,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ..bounds import LARGEST_BATCH, LARGEST_GRID, LONGEST_CAPTION, MOST_CAPTIONS, MOST_REGIONS, most_processes
+from ..bounds import (
+    LARGEST_BATCH,
+    LARGEST_GRID,
+    LONGEST_CAPTION,
+    MOST_CAPTIONS,
+    MOST_REGIONS,
+    MOST_WORKERS,
+    most_processes,
+)
 from ..data import describe_readers
 from ..files import check_place, is_empty
 
@@ -98,6 +106,23 @@ def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the images of a COCO file are (its folder, or images/ there)",
     )
+
+
+def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds how the images of a source are read and what is done with them in one piece."""
+    parser.add_argument(
+        "--num-workers",
+        type=at_most(MOST_WORKERS, whole_number),
+        metavar="N",
+        help="processes that read images (one a processor, at most 4)",
+    )
+    parser.add_argument(
+        "--images-per-shard",
+        type=positive_int,
+        metavar="N",
+        help="what a kill can cost (chosen by the number of images)",
+    )
+    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:

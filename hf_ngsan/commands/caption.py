@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write a figure for each image: where each word of its caption looked",
     )
+    parser.add_argument(
+        "--rerank-with",
+        type=user_path,
+        metavar="DUAL_ENCODER",
+        help="of all beams take the caption that this dual encoder finds most similar to the image",
+    )
     parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
 
 
@@ -69,6 +75,7 @@ def run(options: argparse.Namespace) -> None:
     paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioners(models)
     text = {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
+    reranking = {} if options.rerank_with is None else reranked(options, model)
     images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
@@ -79,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         on_error="skip",
         batch_size=options.batch_size,
         **text,
-        **generation_options(options),
+        **{**generation_options(options), **reranking},
     )
     number = skipped = 0
     for name, caption, error in results:
@@ -92,6 +99,20 @@ def run(options: argparse.Namespace) -> None:
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
     if skipped:
         print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
+
+
+def reranked(options: argparse.Namespace, model: "PreTrainedModel") -> dict:
+    """Returns what lets a dual encoder choose among the beams of each image."""
+    from ..launching import make_accelerator
+    from ..loading import load_model
+    from ..tasks.reranking import Reranker
+
+    beams = options.num_beams or getattr(model.generation_config, "num_beams", None) or 1
+    if beams < 2:
+        raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")
+    dual_encoder, processor = load_model(options.rerank_with, "retrieval")
+    reranker = Reranker(dual_encoder.to(make_accelerator().device), processor)
+    return {"reranker": reranker, "num_beams": beams, "num_return_sequences": beams}
 
 
 def image_files(places: Iterable[str]) -> Iterator[str]:

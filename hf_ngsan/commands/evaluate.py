@@ -51,6 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dual encoders: also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
     )
     parser.add_argument(
+        "--positives",
+        nargs=3,
+        type=user_path,
+        metavar=("I2T.json", "T2I.json", "CAPTIONS.json"),
+        help="dual encoders: also mAP@R by all right answers: eccv_image_to_caption.json and "
+        "eccv_caption_to_image.json of ECCV Caption, and COCO's file of captions, which has their ids",
+    )
+    parser.add_argument(
         "--metrics",
         nargs="+",
         metavar="METRIC",
@@ -84,6 +92,8 @@ def check(options: argparse.Namespace) -> str | None:
         raise ValueError(f"--metrics is for captioners, and this model is {kind}; leave it out.")
     if options.folds is not None and task != "retrieval":
         raise ValueError(f"--folds is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
+    if options.positives is not None and task != "retrieval":
+        raise ValueError(f"--positives is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
     if options.output and task == "language_modeling":
         raise ValueError("--output is for captions and ranks, which a language model has not; leave it out.")
     return task
@@ -118,12 +128,14 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
     from ..loading import load_model
     from ..tasks import embed_pairs
     from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.retrieval_positives import read_positives
 
     accelerator = make_accelerator()
     model, processor = load_model(options.model[0], "retrieval")
     rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)
     if options.folds is not None and len(rows) % options.folds:
         raise ValueError(f"--folds {options.folds}: {len(rows)} images cannot be divided into so many equal parts.")
+    positives = None if options.positives is None else read_positives(*options.positives, rows)
     pairs = embed_pairs(model.to(accelerator.device), processor, rows, accelerator, options.batch_size)
     if accelerator.is_main_process:
         if options.output:
@@ -133,6 +145,10 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
         scores = {"images": len(pairs.images), "captions": len(pairs.captions), "all": pairs.scores()}
         if options.folds is not None:
             scores[f"mean of {options.folds} folds"] = pairs.scores(options.folds)
+        if positives is not None:
+            queries = {"images with positives": len(positives.image_to_text)}
+            queries["captions with positives"] = len(positives.text_to_image)
+            scores["all right answers"] = {**queries, **pairs.map_at_r(positives)}
         record(options, len(rows), pairs.scores(options.folds or 1), {"folds": options.folds or 1})
         print(json.dumps(scores, indent=2))
     leave_process_group()

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..bounds import MOST_COPIES, MOST_WORKERS
+from ..bounds import MOST_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
     add_launch_argument,
+    add_reading_arguments,
     add_vision_arguments,
     at_most,
     fraction,
-    positive_int,
     share,
     user_path,
     vision_fields,
@@ -48,19 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
     add_batch_size_argument(parser, 16)
-    parser.add_argument(
-        "--num-workers",
-        type=at_most(MOST_WORKERS, whole_number),
-        metavar="N",
-        help="processes that read images (one a processor, at most 4)",
-    )
-    parser.add_argument(
-        "--images-per-shard",
-        type=positive_int,
-        metavar="N",
-        help="what a kill can cost (chosen by the number of images)",
-    )
-    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_reading_arguments(parser)
     add_copies_arguments(parser)
     add_launch_argument(parser)
 

@@ -1,16 +1,21 @@
 """The command `hf-ngsan index`: embeddings of images in a folder that `hf-ngsan search` reads."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ..bounds import MOST_WORKERS
+from ..files import check_place
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
+    add_launch_argument,
     add_model_argument,
-    at_most,
+    add_reading_arguments,
     user_path,
-    whole_number,
 )
+from .extract import print_skipped
+
+if TYPE_CHECKING:
+    from ..extraction import ImageList
 
 SUMMARY = "Index images with a dual encoder, for hf-ngsan search."
 EPILOG = """examples:
@@ -29,33 +34,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", metavar="NAME", help="of a dataset, the split")
     add_batch_size_argument(parser, 32)
     parser.add_argument(
-        "--num-workers",
-        type=at_most(MOST_WORKERS, whole_number),
-        default=0,
-        metavar="N",
-        help="processes that read images (the main one)",
-    )
-    parser.add_argument(
         "--to",
         metavar="BACKEND",
         help="what searches: exact, every image in turn (of a new index); usearch, a graph, approximate and fast, its "
         "hits scored exactly; milvus:URI, a server's URL or a file ending in .db",
     )
-    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_reading_arguments(parser)
+    add_launch_argument(parser)
+
+
+def check(options: argparse.Namespace) -> None:
+    from ..loading import load_config
+
+    load_config(options.model, "retrieval")
+    find_images(options)
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..extraction import list_images
-    from ..launching import make_accelerator
+    from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
     from ..loading import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.image_search import index_images
-    from .extract import print_skipped
+    from ..tasks.image_index import index_images
 
-    images = list_images(options.images, options.image_folder, options.split)
-    model, processor = load_model(options.model, "retrieval")
+    accelerator = extraction_accelerator()
+    images = on_main_process(accelerator, lambda: find_images(options))
+    model, processor = on_every_process(accelerator, lambda: load_model(options.model, "retrieval"))
     index = index_images(
-        model.to(make_accelerator().device),
+        model.to(accelerator.device),
         processor,
         images,
         options.output,
@@ -63,9 +68,26 @@ def run(options: argparse.Namespace) -> None:
         split=options.split,
         batch_size=options.batch_size,
         num_workers=options.num_workers,
+        images_per_shard=options.images_per_shard,
         strict=options.strict,
         backend=options.to,
+        accelerator=accelerator,
     )
-    names, skipped = index.items()
-    print_skipped([reason for _, reason in skipped])
-    print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
+    if accelerator.is_main_process:
+        names, skipped = index.items()
+        print_skipped([reason for _, reason in skipped])
+        print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
+    accelerator.end_training()
+
+
+def find_images(options: argparse.Namespace) -> "ImageList":
+    from pathlib import Path
+
+    from ..extraction.image_list import list_images
+    from ..retrieval import check_backend, check_new_index
+
+    if options.to is not None:
+        check_backend(options.to)
+    check_new_index(Path(options.output))
+    check_place(Path(options.output))
+    return list_images(options.images, options.image_folder, options.split)

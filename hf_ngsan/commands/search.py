@@ -2,11 +2,12 @@
 
 import argparse
 
-from .arguments import positive_int, user_path
+from .arguments import check_output_file, positive_int, user_path
 
 SUMMARY = "Print the images of an index that fit a text or resemble an image: the cosine similarity, a tab, the name."
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
+  hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
   hf-ngsan search photos.index --image photo.jpg --top-k 20"""
 
 
@@ -15,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to look for")
     parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one, to look for instead")
     parser.add_argument("--top-k", type=positive_int, default=9, metavar="K", help="images at most (%(default)s)")
+    parser.add_argument(
+        "--figure", type=user_path, metavar="FILE", help="draw the images that are found, with their scores, there"
+    )
     parser.add_argument(
         "--exact", action="store_true", help="compare with every image, whatever the index was made for"
     )
@@ -29,11 +33,15 @@ def run(options: argparse.Namespace) -> None:
     from ..launching import make_accelerator
     from ..loading import load_model
     from ..retrieval import IndexFolder
-    from ..tasks.image_search import search_images
+    from ..tasks.image_search import draw_hits, search_images
+    from ..visualization import check_matplotlib
     from .caption import printable
 
     if (options.text is None) == (options.image is None):
         raise ValueError("Give a text to look for, or an image with --image, and not both.")
+    if options.figure:
+        check_matplotlib()
+        check_output_file(options.figure, "--figure")
     index = IndexFolder.open(Path(options.index))
     model, processor = load_model(options.model or index.description.model, "retrieval")
     hits = search_images(
@@ -47,3 +55,5 @@ def run(options: argparse.Namespace) -> None:
     )
     for hit in hits:
         print(f"{hit.score:.4f}\t{printable(hit.name)}")
+    if options.figure and hits:
+        draw_hits(index, hits, options.text or f"images like {options.image}", options.figure)

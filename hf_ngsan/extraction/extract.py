@@ -1,6 +1,5 @@
 """Extraction: images through a vision encoder into a folder of features, on one process or many."""
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -10,25 +9,28 @@ import numpy
 import torch
 from accelerate import Accelerator
 from datasets import Features, Value
-from filelock import FileLock, Timeout
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
 from ..data.shard_folder import ShardWriter, shard_name
-from ..files import TEMPORARY_PREFIX, FileStamp
+from ..files import FileStamp
 from ..progress_display import ProgressDisplay
 from ..provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
-from .loading import ImageChange, PreparedBatch, load_batches
+from .loading import ImageChange, PreparedBatch, load_batches, next_batch
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images
-from .together import default_num_workers, extraction_accelerator, on_main_process, wait_for_everyone
+from .together import (
+    FolderLock,
+    default_num_workers,
+    extraction_accelerator,
+    on_main_process,
+    wait_for_everyone,
+)
 from .versions import package_versions
 
 DTYPES = ("float16", "float32")
-LOCK_SECONDS = 15
-"""For which an extraction waits for its folder: the reading processes of a killed one notice its end after seconds."""
 
 
 class ExtractionResult(NamedTuple):
@@ -119,7 +121,7 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder = FeatureFolder(output)
-    lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
+    lock = FolderLock(folder.path, "extraction")
     begin = time.perf_counter()
 
     def plan() -> tuple[list[Chunk], dict, int]:
@@ -144,7 +146,7 @@ def extract_features(
         wait_for_everyone(accelerator)
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
-        release(lock)
+        lock.release()
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
 
 
@@ -173,22 +175,11 @@ def describe(
     }
 
 
-def begin_alone(folder: FeatureFolder, lock: FileLock, metadata: dict) -> dict:
+def begin_alone(folder: FeatureFolder, lock: FolderLock, metadata: dict) -> dict:
     """`FeatureFolder.begin` by the one process that holds the folder's lock."""
     check_output_folder(folder.path)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire(timeout=LOCK_SECONDS)
-    except Timeout:
-        raise ExtractionError(f"Another extraction is writing {folder.path}; wait for it or choose another.") from None
+    lock.acquire()
     return folder.begin(metadata)
-
-
-def release(lock: FileLock) -> None:
-    if lock.is_locked:
-        with contextlib.suppress(OSError):  # Windows deletes no open file
-            os.unlink(lock.lock_file)
-        lock.release()
 
 
 def columns_of(metadata: Mapping) -> Features:
@@ -301,15 +292,3 @@ class ChunkWriter:
         if numpy.abs(features).max(initial=0) > largest:
             raise ExtractionError(f"{file_name}: features beyond {largest:g} do not fit float16; use --dtype float32.")
         return features.astype(self.metadata["dtype"])
-
-
-def next_batch(prepared: Iterator[PreparedBatch]) -> PreparedBatch:
-    try:
-        return next(prepared)
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise ExtractionError(
-            f"A process that reads images ended unexpectedly ({' '.join(str(error).split())}); it may lack memory: use "
-            "fewer --num-workers or a smaller --batch-size."
-        ) from error

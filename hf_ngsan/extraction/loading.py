@@ -1,6 +1,7 @@
 """Reading images and preprocessing them, batch by batch, in processes of their own."""
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ..data import DataError
 from ..files import FileStamp
 from ..messages import type_and_reason
 from ..models.images import ImageError
+from .errors import ExtractionError
 from .image_list import ImageList
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class PreparedBatch:
         inputs: `pixel_values` and, where sizes differ, `pixel_mask`; empty if no image could be read.
         unreadable: place and reason of each of the others.
         stamps: of the images that could be read, by their places, where they have any.
+        thumbnails: small JPEG images of them, if asked for.
     """
 
     positions: list[int]
@@ -49,6 +52,7 @@ class PreparedBatch:
     inputs: dict[str, torch.Tensor]
     unreadable: list[tuple[int, str]]
     stamps: dict[int, FileStamp]
+    thumbnails: list[bytes]
 
 
 class PreparedBatches(Dataset):
@@ -59,6 +63,7 @@ class PreparedBatches(Dataset):
         batches: positions in it.
         image_processor: makes pixel values of PIL images.
         change: of each image, or None.
+        thumbnail_side: longest side of thumbnails in pixels; 0 = none are made.
     """
 
     def __init__(
@@ -67,8 +72,10 @@ class PreparedBatches(Dataset):
         batches: Sequence[Sequence[int]],
         image_processor: BaseImageProcessor,
         change: ImageChange | None = None,
+        thumbnail_side: int = 0,
     ) -> None:
         self.images, self.batches, self.image_processor, self.change = images, batches, image_processor, change
+        self.thumbnail_side = thumbnail_side
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -102,7 +109,9 @@ class PreparedBatches(Dataset):
             inputs = self.inputs_of(list(pictures.values()))
         sizes = [picture.size for picture in pictures.values()]
         stamps = {position: stamp for position, stamp in stamps.items() if position in pictures}
-        return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps)
+        side = self.thumbnail_side
+        thumbnails = [thumbnail_of(picture, side) for picture in pictures.values()] if side else []
+        return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
 
     def read(self, position: int) -> tuple["Image", FileStamp | None]:
         picture, stamp = self.images.read(position)
@@ -122,13 +131,35 @@ class PreparedBatches(Dataset):
         return f"{self.images.images[position].file_name} cannot be read ({type_and_reason(error)})."
 
 
+def thumbnail_of(picture: "Image", side: int) -> bytes:
+    """Returns an image in RGB as JPEG, made smaller if a side is longer than `side` pixels."""
+    small, file = picture.copy(), io.BytesIO()
+    small.thumbnail((side, side))
+    small.save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
 def load_batches(
     images: ImageList,
     batches: Sequence[Sequence[int]],
     image_processor: BaseImageProcessor,
     num_workers: int,
     change: ImageChange | None = None,
+    thumbnail_side: int = 0,
 ) -> DataLoader:
     """Returns the prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
-    dataset = PreparedBatches(images, batches, image_processor, change)
+    dataset = PreparedBatches(images, batches, image_processor, change, thumbnail_side)
     return DataLoader(dataset, batch_size=None, num_workers=num_workers)
+
+
+def next_batch(prepared: Iterator[PreparedBatch]) -> PreparedBatch:
+    """Returns the next batch; raises an ExtractionError if the process that reads it has ended."""
+    try:
+        return next(prepared)
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ExtractionError(
+            f"A process that reads images ended unexpectedly ({' '.join(str(error).split())}); it may lack memory: use "
+            "fewer --num-workers or a smaller --batch-size."
+        ) from error

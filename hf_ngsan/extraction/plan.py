@@ -32,9 +32,9 @@ class Chunk:
         return sum(map(len, self.batches))
 
 
-def default_images_per_shard(num_images: int, batch_size: int) -> int:
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = LARGEST_SHARD) -> int:
     """Returns a multiple of the batch size, so small that processes get equal shares and a kill costs little."""
-    wanted = min(max(num_images // SHARDS_WANTED, 1), LARGEST_SHARD)
+    wanted = min(max(num_images // SHARDS_WANTED, 1), largest)
     return -(-wanted // batch_size) * batch_size
 
 

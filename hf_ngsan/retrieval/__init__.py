@@ -10,13 +10,13 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .backends import Hit, SearchBackend, check_backend, open_backend, search
     from .exact import nearest
-    from .index_folder import IndexDescription, IndexFolder, IndexFolderError
+    from .index_folder import IndexDescription, IndexFolder, IndexFolderError, check_new_index
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "backends": ["Hit", "SearchBackend", "check_backend", "open_backend", "search"],
         "exact": ["nearest"],
-        "index_folder": ["IndexDescription", "IndexFolder", "IndexFolderError"],
+        "index_folder": ["IndexDescription", "IndexFolder", "IndexFolderError", "check_new_index"],
     },
 )

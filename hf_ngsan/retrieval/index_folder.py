@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from ..files import (
 )
 
 DESCRIPTION = "index.json"
-EMBEDDINGS, ITEMS = "embeddings.npy", "items.json"
+EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
-VERSION = 1
+VERSION = 2
 
 
 class IndexFolderError(ValueError):
@@ -69,8 +70,13 @@ class IndexFolder:
         self.read: dict[int, tuple[dict[str, Any], np.ndarray]] = {}
 
     @classmethod
-    def begin(cls, folder: Path, description: IndexDescription) -> "IndexFolder":
+    def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
         """Makes a new index, or continues one with the same description.
+
+        Args:
+            folder: of the index.
+            description: what it shall hold.
+            besides: files there that are the caller's.
 
         Raises:
             IndexFolderError: the folder holds something else, or an index of another model or other items.
@@ -84,10 +90,9 @@ class IndexFolder:
                 raise IndexFolderError(
                     f"{folder} is an index of other images ({found.num_items} of {found.source}); name a new folder."
                 )
-            remove_leftovers(folder)
+            remove_leftovers(folder, besides)
             return cls(folder, found)
-        if folder.is_file() or (folder.is_dir() and not is_empty(folder)):
-            raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
+        check_new_index(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / DESCRIPTION, json.dumps(asdict(description), indent=1) + "\n")
         return cls(folder, description)
@@ -128,7 +133,12 @@ class IndexFolder:
         return [number for number in range(self.num_shards) if not self.shard_folder(number).is_dir()]
 
     def write_shard(
-        self, number: int, names: Sequence[str], embeddings: np.ndarray, skipped: Sequence[Sequence[str]] = ()
+        self,
+        number: int,
+        names: Sequence[str],
+        embeddings: np.ndarray,
+        skipped: Sequence[Sequence[str]] = (),
+        thumbnails: Sequence[bytes] = (),
     ) -> None:
         """Adds a shard, whole or not at all.
 
@@ -137,6 +147,7 @@ class IndexFolder:
             names: of its items.
             embeddings: `(items, dimension)`, stored as float16.
             skipped: name and reason of each item that has no embedding.
+            thumbnails: JPEG images of the items; none where they are no images.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -145,7 +156,10 @@ class IndexFolder:
         def write(folder: Path) -> None:
             np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
             content = {"names": list(names), "skipped": [list(entry) for entry in skipped]}
-            (folder / ITEMS).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+            (folder / ITEMS).write_text(json.dumps(content), encoding="utf-8")
+            with zipfile.ZipFile(folder / THUMBNAILS, "w") as archive:
+                for row, thumbnail in enumerate(thumbnails):
+                    archive.writestr(zipfile.ZipInfo(f"{row:06d}.jpg"), thumbnail)
 
         write_folder_atomically(self.shard_folder(number), write)
 
@@ -191,6 +205,14 @@ class IndexFolder:
         """Returns the names of the items at some places."""
         return [self.read_shard(shard)[0]["names"][row] for shard, row in zip(*self.split(places), strict=True)]
 
+    def thumbnail_at(self, place: int) -> bytes | None:
+        """Returns the JPEG image of the item at a place; None if it has none."""
+        [shard], [row] = self.split(np.array([place]))
+        self.read_shard(shard)
+        with zipfile.ZipFile(self.shard_folder(shard) / THUMBNAILS) as archive:
+            name = f"{row:06d}.jpg"
+            return archive.read(name) if name in archive.namelist() else None
+
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
         return number * self.description.items_per_shard + np.arange(len(self.read_shard(number)[1]))
@@ -226,6 +248,13 @@ class IndexFolder:
     @backend.setter
     def backend(self, spec: str) -> None:
         write_text_atomically(self.folder / BACKEND, json.dumps(spec) + "\n")
+
+
+def check_new_index(folder: Path) -> None:
+    """Raises an IndexFolderError unless a folder can become an index or is one already."""
+    is_index = (folder / DESCRIPTION).is_file()
+    if not is_index and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
+        raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 
 def read_description(folder: Path) -> IndexDescription:

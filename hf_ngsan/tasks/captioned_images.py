@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..visualization import check_matplotlib, plot_word_maps, save_figure
+from .reranking import Reranker
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ def caption_images(
     names: Iterable[str],
     *,
     attention_folder: str | Path | None = None,
+    reranker: Reranker | None = None,
     on_error: str = "raise",
     batch_size: int = 64,
     **generate_arguments: Any,
@@ -51,6 +53,8 @@ def caption_images(
         names: what to call each image in the results, and its figure.
         attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
             caption has no words, or that is features without an image or boxes, gets none, and the log says so.
+        reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
+            or a list.
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
         batch_size: images captioned together.
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
@@ -68,9 +72,13 @@ def caption_images(
         Path(attention_folder).mkdir(parents=True, exist_ok=True)
         generate_arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
     pipeline = ImageToTextPipeline(model=model, processor=processor, batch_size=batch_size)
+    seen: Any = images
     images = images if isinstance(images, Dataset) else iter(images)
     answers = pipeline(images, on_error=on_error, **generate_arguments)
-    for (name, file_name), [answer, *_] in zip(with_file_names(names), answers, strict=True):
+    for number, ((name, file_name), of_image) in enumerate(zip(with_file_names(names), answers, strict=True)):
+        answer = of_image[0]
+        if reranker is not None and answer.get("error") is None:
+            answer = of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]
         if attention_folder is not None and answer.get("error") is None:
             save_attention(answer, name, Path(attention_folder) / f"{file_name}.png")
         yield CaptionedImage(name, answer["generated_text"], answer.get("error"))

@@ -11,9 +11,11 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from ..data.collator import visual_arguments
+from ..metrics.average_precision import map_at_r
 from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
 from ..training.batches import take
 from ..training.gathering import map_sharded
+from .retrieval_positives import Positives
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class PairEmbeddings:
     def scores(self, folds: int = 1) -> dict[str, float]:
         """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""
         return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
+
+    def map_at_r(self, positives: Positives) -> dict[str, float]:
+        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.average_precision.map_at_r`]."""
+        similarity = self.images @ self.captions.T
+        return {
+            "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),
+            "text_to_image_map_at_r": map_at_r(similarity.T, positives.text_to_image),
+        }
 
     def ranks(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rank of the right answer to each image and to each caption; 1 is the first place."""

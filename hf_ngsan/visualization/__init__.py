@@ -9,6 +9,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention
+    from .contact_sheet import plot_contact_sheet
     from .figures import plot_caption, plot_regions, plot_words
     from .geometry import geometric_weights, plot_geometric_weights
     from .heatmaps import plot_word_maps
@@ -19,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "attention": ["WordAttention", "word_attention"],
+        "contact_sheet": ["plot_contact_sheet"],
         "figures": ["plot_caption", "plot_regions", "plot_words"],
         "geometry": ["geometric_weights", "plot_geometric_weights"],
         "heatmaps": ["plot_word_maps"],

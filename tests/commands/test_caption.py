@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset, DatasetDict, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
@@ -11,6 +12,8 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading import save_model
+from hf_ngsan.tasks.retrieval_embedding import with_words
+from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
@@ -70,6 +73,28 @@ def test_files_are_captioned_in_their_order(capsys, model, photos):
     assert len(set(expected)) > 2
     few = captions(capsys, "--model", model, "--limit", 2, *photos)
     assert few == captions(capsys, "--model", model, *photos[:2])
+
+
+def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path):
+    dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
+    save_model(dual_encoder, texts, tmp_path / "mhsan")
+    pixels, processor = pixel_captioner(), pixel_processor()
+    expected, first = [], []
+    for photo in PHOTOS:
+        ids = pixels.generate(**processor(images=photo), num_beams=3, num_return_sequences=3)
+        beams = [beam.strip() for beam in processor.batch_decode(ids, skip_special_tokens=True)]
+        with torch.no_grad():
+            found = dual_encoder(**texts(images=photo, text=with_words(texts, beams))).logits_per_image
+        expected.append(beams[int(found.argmax())])
+        first.append(beams[0])
+    options = ["--model", model, "--num-beams", 3, "--rerank-with", tmp_path / "mhsan"]
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    files = [tmp_path / "broken.png", *photos]
+    assert [caption for _, caption in captions(capsys, *options, *files, "--skip-errors")] == ["", *expected]
+    assert [caption for _, caption in captions(capsys, *options, "--data", photo_data)] == expected
+    assert expected != first
+    assert "--num-beams" in fails(capsys, "caption", *options, photos[0], "--num-beams", 1)
+    assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", blind, photos[0])
 
 
 def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):

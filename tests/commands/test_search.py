@@ -1,16 +1,22 @@
 """`hf-ngsan index` and `hf-ngsan search`: photos in a folder, found by words and by each other."""
 
+import io
+
 import pytest
 import torch
+from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading import save_model
 from hf_ngsan.retrieval import IndexFolder
-from hf_ngsan.tasks import image_search
+from hf_ngsan.tasks import image_index
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 
 from .running import fails, prints
+
+HERE = ("--num-workers", "0")
+"""Images are read in this process."""
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +42,15 @@ def names_of(output: str) -> list[str]:
 def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, capsys):
     (photos / "broken.png").write_bytes(b"no image")
     index = tmp_path / "photos.index"
-    said = prints(capsys, "index", "--model", model, "--images", photos, "--output", index)
+    said = prints(capsys, "index", "--model", model, "--images", photos, "--output", index, *HERE)
     assert "5 images, 1 skipped" in said and "broken.png" in said
     found = prints(capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2)
     assert names_of(found)[0] == "more/photo3.png"
     assert float(found.split("\t")[0]) == pytest.approx(1, abs=1e-3)
 
-    found = prints(capsys, "search", index, "a red ball")
+    found = prints(capsys, "search", index, "a red ball", "--figure", tmp_path / "new" / "hits.png")
+    with Image.open(tmp_path / "new" / "hits.png") as figure:
+        assert figure.width > 1000
     dual_encoder, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
     with torch.no_grad():
         embeds = dual_encoder(**processor(images=PHOTOS, text="a red ball"))
@@ -53,8 +61,37 @@ def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, caps
     assert scores == pytest.approx([similarities[place] for place in order], abs=1e-3)
 
 
+def test_an_index_has_a_thumbnail_of_each_image(model, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    for name, size, color in (("large", (400, 100), "red"), ("small", (30, 20), "blue"), ("broken", None, "")):
+        file = tmp_path / "photos" / f"{name}.png"
+        Image.new("RGB", size, color).save(file) if size else file.write_bytes(b"no image")
+    prints(capsys, "index", "--model", model, "--images", tmp_path / "photos", "--output", tmp_path / "index", *HERE)
+    index = IndexFolder.open(tmp_path / "index")
+    assert index.items()[0] == ["large.png", "small.png"]
+    large, small = (Image.open(io.BytesIO(index.thumbnail_at(place))) for place in index.places(0))
+    assert (large.size, small.size) == ((160, 40), (30, 20))
+    assert large.getpixel((80, 20))[0] > 200 and small.getpixel((15, 10))[2] > 200
+
+
+def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
+    pytest.importorskip("usearch")
+    index = tmp_path / "index"
+    arguments = ["index", "--model", model, "--images", photos, "--output", index, *HERE]
+    prints(capsys, *arguments, "--to", "usearch")
+    prints(capsys, *arguments)
+    found = prints(capsys, "search", index, "a red ball")
+    assert found == prints(capsys, "search", index, "a red ball", "--exact")
+    (index / "usearch" / "graph.usearch").write_bytes(b"")
+    assert "graph.usearch" in fails(capsys, "search", index, "a red ball")
+    assert found == prints(capsys, "search", index, "a red ball", "--exact")
+    prints(capsys, *arguments)
+    assert found == prints(capsys, "search", index, "a red ball")
+    assert "faiss" in fails(capsys, *arguments, "--to", "faiss")
+
+
 def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(image_search, "IMAGES_PER_SHARD", 2)
+    monkeypatch.setattr(image_index, "LARGEST_SHARD", 2)
     write, written = IndexFolder.write_shard, []
 
     def dying(self, number, *arguments):
@@ -64,7 +101,8 @@ def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos
         write(self, number, *arguments)
 
     monkeypatch.setattr(IndexFolder, "write_shard", dying)
-    arguments = ["index", "--model", str(model), "--images", str(photos), "--output", str(tmp_path / "index")]
+    arguments = ["index", "--model", str(model), "--images", str(photos), "--output", str(tmp_path / "index"), *HERE]
+    arguments += ["--batch-size", "2"]
     assert main(arguments) == 130
     assert "not complete" in fails(capsys, "search", tmp_path / "index", "a red ball")
     monkeypatch.setattr(
@@ -79,7 +117,7 @@ def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos
 
 def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     index = tmp_path / "index"
-    prints(capsys, "index", "--model", model, "--images", photos, "--output", index)
+    prints(capsys, "index", "--model", model, "--images", photos, "--output", index, *HERE)
     assert "no words" in fails(capsys, "search", index, " ")
     assert "zeppelin" in fails(capsys, "search", index, "zeppelin")
     assert "not both" in fails(capsys, "search", index)
@@ -95,5 +133,7 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")
     assert "no vision encoder" in said and not (tmp_path / "new").exists()
     (photos / "broken.png").write_bytes(b"no image")
-    said = fails(capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "strict", "--strict")
+    said = fails(
+        capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "strict", "--strict", *HERE
+    )
     assert "broken.png" in said

@@ -92,7 +92,7 @@ def test_a_damaged_description(tmp_path, content):
         IndexFolder.open(tmp_path / "index")
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"dimension": 0}])
+@pytest.mark.parametrize("change", [{"version": 99}, {"dimension": 0}])
 def test_a_description_that_cannot_be_used(tmp_path, change):
     written(tmp_path / "index")
     changed = dataclasses.asdict(dataclasses.replace(DESCRIPTION, **change))
