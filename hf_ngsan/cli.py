@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": "commands.serve",
     "index": "commands.index",
     "search": "commands.search",
+    "explain": "commands.explain",
     "references": "commands.references",
     "score": "commands.score",
 }

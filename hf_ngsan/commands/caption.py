@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..packaged_models import CAPTIONER
 from .arguments import (
@@ -74,7 +74,9 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioners(models)
-    text = {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
+    text: dict[str, Any] = (
+        {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
+    )
     reranking = {} if options.rerank_with is None else reranked(options, model)
     images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
@@ -85,8 +87,7 @@ def run(options: argparse.Namespace) -> None:
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **text,
-        **{**generation_options(options), **reranking},
+        **{**text, **generation_options(options), **reranking},
     )
     number = skipped = 0
     for name, caption, error in results:

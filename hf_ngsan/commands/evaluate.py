@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "eccv_caption_to_image.json of ECCV Caption, and COCO's file of captions, which has their ids",
     )
     parser.add_argument(
+        "--head-diversity",
+        action="store_true",
+        help="dual encoders: also how different the attention heads are",
+    )
+    parser.add_argument(
         "--metrics",
         nargs="+",
         metavar="METRIC",
@@ -90,10 +95,10 @@ def check(options: argparse.Namespace) -> str | None:
         raise ValueError(f"Several captioners caption together, and {options.model[0]} is {kind}; give one --model.")
     elif options.metrics is not None:
         raise ValueError(f"--metrics is for captioners, and this model is {kind}; leave it out.")
-    if options.folds is not None and task != "retrieval":
-        raise ValueError(f"--folds is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
-    if options.positives is not None and task != "retrieval":
-        raise ValueError(f"--positives is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
+    given = {"--folds": options.folds, "--positives": options.positives, "--head-diversity": options.head_diversity}
+    for option, value in given.items():
+        if value and task != "retrieval":
+            raise ValueError(f"{option} is for dual encoders, and this model is {kind or 'a captioner'}; leave it out.")
     if options.output and task == "language_modeling":
         raise ValueError("--output is for captions and ranks, which a language model has not; leave it out.")
     return task
@@ -128,6 +133,7 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
     from ..loading import load_model
     from ..tasks import embed_pairs
     from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.head_diversity import measure_head_diversity
     from ..tasks.retrieval_positives import read_positives
 
     accelerator = make_accelerator()
@@ -135,8 +141,14 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
     rows = rows_for(model, processor, load_rows(options.data, options.split, limit=options.limit), options.data)
     if options.folds is not None and len(rows) % options.folds:
         raise ValueError(f"--folds {options.folds}: {len(rows)} images cannot be divided into so many equal parts.")
-    positives = None if options.positives is None else read_positives(*options.positives, rows)
+    positives = None
+    if options.positives is not None:
+        image_to_text, text_to_image, caption_file = options.positives
+        positives = read_positives(image_to_text, text_to_image, caption_file, rows)
     pairs = embed_pairs(model.to(accelerator.device), processor, rows, accelerator, options.batch_size)
+    diversity = {}
+    if options.head_diversity:
+        diversity = {"heads": measure_head_diversity(model, processor, rows, accelerator, options.batch_size)}
     if accelerator.is_main_process:
         if options.output:
             image_ranks, text_ranks = pairs.ranks()
@@ -150,7 +162,7 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
             queries["captions with positives"] = len(positives.text_to_image)
             scores["all right answers"] = {**queries, **pairs.map_at_r(positives)}
         record(options, len(rows), pairs.scores(options.folds or 1), {"folds": options.folds or 1})
-        print(json.dumps(scores, indent=2))
+        print(json.dumps({**scores, **diversity}, indent=2))
     leave_process_group()
 
 

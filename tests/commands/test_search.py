@@ -74,6 +74,21 @@ def test_an_index_has_a_thumbnail_of_each_image(model, tmp_path, capsys):
     assert large.getpixel((80, 20))[0] > 200 and small.getpixel((15, 10))[2] > 200
 
 
+def test_a_match_is_explained_by_head(model, photos, tmp_path, capsys):
+    figure = tmp_path / "new" / "heads.png"
+    said = prints(capsys, "explain", "--model", model, photos / "photo0.png", "a red ball", "--figure", figure)
+    first, *lines = [line.split("\t") for line in said.splitlines()]
+    for side, heads in (("image", 3), ("text", 2)):
+        shares = [float(line[1]) for line in lines if line[0].startswith(side)]
+        assert len(shares) == heads + 1
+        assert sum(shares) == pytest.approx(float(first[1]), abs=1e-3)
+    assert {line[2] for line in lines if line[0].startswith("text head")} <= {"a", "red", "ball"}
+    with Image.open(figure) as drawn:
+        assert drawn.width > 500
+    assert "zeppelin" in fails(capsys, "explain", "--model", model, photos / "photo0.png", "zeppelin")
+    assert "missing.png" in fails(capsys, "explain", "--model", model, photos / "missing.png", "a ball")
+
+
 def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
     pytest.importorskip("usearch")
     index = tmp_path / "index"

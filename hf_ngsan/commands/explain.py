@@ -1,0 +1,60 @@
+"""The command `hf-ngsan explain`: what the heads of a dual encoder have to do with the match of an image and a text."""
+
+import argparse
+
+from .arguments import add_model_argument, check_output_file, user_path
+
+SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
+EPILOG = """examples:
+  hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
+  hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
+
+The first line is the similarity, a cosine. It is a sum of terms: one for each pair of an image's head, or the bias of
+the image's projection, and a text's. Each further line has a head, a tab and the sum of its terms, and for a text's
+head another tab and the word that it weighs most; those of one side add up to the similarity."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("image", type=user_path, metavar="IMAGE", help="image, or URL of one")
+    parser.add_argument("text", metavar="TEXT", help="what to compare it with")
+    parser.add_argument(
+        "--figure", type=user_path, metavar="FILE", help="draw the map of each head over the image and the words there"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from ..launching import make_accelerator
+    from ..loading import load_model
+    from ..models.attention_maps import attention_maps
+    from ..models.images import load_image
+    from ..tasks.captioned_images import FIGURE_SIDE
+    from ..tasks.image_search import check_query
+    from ..visualization import check_matplotlib, explain_match, plot_match, save_figure
+
+    if options.figure:
+        check_matplotlib()
+        check_output_file(options.figure, "--figure")
+    model, processor = load_model(options.model, "retrieval")
+    if model.vision is None or processor.image_processor is None:
+        raise ValueError(f"{options.model} has no vision encoder, so it reads no images; give a model with one.")
+    check_query(processor, options.text)
+    image = load_image(options.image)
+    inputs = processor(images=image, text=options.text).to(make_accelerator().device)
+    match = explain_match(model.to(inputs["input_ids"].device), processor.tokenizer, inputs)
+    print(f"similarity\t{match.similarity:.4f}")
+    sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
+    for side, weights, shares in sides:
+        for number, of_head in enumerate(weights):
+            word = f"\t{match.words[of_head.argmax()]}" if side == "text" else ""
+            print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
+        if len(weights):
+            print(f"{side} bias\t{shares[-1]:+.4f}")
+    if options.figure:
+        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
+        maps = np.zeros((0, image.height, image.width))
+        if len(match.image_weights) and match.boxes is not None:
+            maps = attention_maps(match.image_weights, match.boxes, *image.size)
+        save_figure(plot_match(image, maps, match), options.figure)

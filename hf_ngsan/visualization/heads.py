@@ -1,0 +1,173 @@
+"""Attention heads of a dual encoder: what each looked at, and its share in the similarity of an image and a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .figures import COLUMNS, show_image
+from .plots import INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+    from PIL.Image import Image
+
+HEAD = "head {}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The similarity of an image and a text, by head.
+
+    An embedding is the projection of its heads side by side plus a bias, divided by its length: a sum with a term for
+    each head and one for the bias. The similarity is therefore the sum of the inner products of the terms of both
+    sides.
+
+    Attributes:
+        similarity: the cosine of the two embeddings.
+        shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, that of the biases last; their sum is
+            the similarity. A side without heads has one term, its embedding, and no bias.
+        words: the T tokens of the text.
+        image_weights: float32 `(image_heads, N)`, what each head weighs the N cells or regions with; rows sum to 1.
+        text_weights: float32 `(text_heads, T)`, the same over the tokens.
+        boxes: float32 `(N, 4)` of the cells or regions, if known.
+    """
+
+    similarity: float
+    shares: np.ndarray
+    words: list[str]
+    image_weights: np.ndarray
+    text_weights: np.ndarray
+    boxes: np.ndarray | None
+
+
+def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Match:
+    """Returns what each head of a dual encoder has to do with the similarity of an image and a text.
+
+    Args:
+        model: a dual encoder of this package, in evaluation mode.
+        tokenizer: the model's.
+        inputs: what its processor made of one image, or its features, and one text.
+
+    Raises:
+        ValueError: more than one image or text.
+    """
+    import torch
+
+    real = inputs["attention_mask"]
+    with torch.inference_mode():
+        found = model(**inputs)
+        if found.logits_per_image.numel() != 1:
+            raise ValueError(f"{tuple(found.logits_per_image.shape)} images and texts were given; give one of each.")
+        image, text = found.vision_model_output, found.text_model_output
+        image_weights = head_weights(image.attentions, model.config.num_image_heads, image.attention_mask)
+        text_weights = head_weights(text.attentions, model.config.num_text_heads, real)
+        of_image = terms(image, image_weights, model.image_projection, image.attention_mask)
+        of_text = terms(text, text_weights, model.text_projection, real)
+        boxes = None if image.visual_boxes is None else kept(image.visual_boxes[0], image.attention_mask)
+        return Match(
+            similarity=float(found.image_embeds[0] @ found.text_embeds[0]),
+            shares=(of_image @ of_text.mT).float().cpu().numpy(),
+            words=[str(word) for word in tokenizer.convert_ids_to_tokens(kept(inputs["input_ids"][0], real).tolist())],
+            image_weights=image_weights.float().cpu().numpy(),
+            text_weights=text_weights.float().cpu().numpy(),
+            boxes=None if boxes is None else boxes.float().cpu().numpy(),
+        )
+
+
+def kept(values: Any, mask: Any) -> Any:
+    """Returns the real ones of some positions `(positions, ...)`."""
+    return values if mask is None else values[mask[0].bool()]
+
+
+def head_weights(attentions: Any, num_heads: int, mask: Any) -> Any:
+    """Returns the maps of the only row's heads over its real positions, `(num_heads, positions)`."""
+    import torch
+
+    return kept(attentions[-1][0].mT, mask).mT if num_heads else torch.zeros(0, 0)
+
+
+def terms(outputs: Any, weights: Any, projection: Any, mask: Any) -> Any:
+    """Returns the terms of an embedding, `(heads + 1, dimension)`; only the embedding where there are no heads."""
+    import torch
+
+    if not len(weights):
+        return outputs.pooler_output
+    heads = weights @ kept(outputs.last_hidden_state[0], mask)
+    of_heads = projection.weight.unflatten(1, heads.shape)
+    parts = torch.cat([torch.einsum("ohd,hd->ho", of_heads, heads), projection.bias[None]])
+    return parts / parts.sum(0).norm()
+
+
+def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figure:
+    """Draws the map of each head over the image and over the words, with its share (figures 2-5 of Park et al. 2020).
+
+    Args:
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
+        maps: of the image's heads, `(image_heads, height, width)`, from
+            [`~hf_ngsan.models.attention_maps.attention_maps`].
+        match: of this image and a text.
+
+    Raises:
+        ValueError: not one map of the image's size for each head, or neither side has heads.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    maps = np.asarray(maps, dtype=np.float32)
+    height, width = np.asarray(image).shape[:2]
+    if maps.shape != (len(match.image_weights), height, width):
+        raise ValueError(
+            f"The maps have shape {maps.shape}; for {len(match.image_weights)} heads and this image it must be "
+            f"{(len(match.image_weights), height, width)}."
+        )
+    if not len(maps) and not len(match.text_weights):
+        raise ValueError("The model has no attention heads on either side, so there is nothing to draw.")
+    columns = max(1, min(COLUMNS + 1, len(maps)))
+    rows = math.ceil(len(maps) / columns)
+    heights = [(1.9 * height / width + 0.3) * rows, 0.6 + 0.26 * len(match.text_weights)]
+    shown = [number for number, one in enumerate((maps, match.text_weights)) if len(one)]
+    figure = new_figure(max(1.9 * columns, 0.5 * len(match.words) + 2), sum(heights[number] for number in shown) + 0.4)
+    figure.suptitle(f"similarity {match.similarity:.3f}", fontsize=11, color=INK)
+    parts = figure.subfigures(len(shown), 1, height_ratios=[heights[number] for number in shown], squeeze=False)
+    of_part = dict(zip(shown, parts[:, 0], strict=True))
+    if 0 in of_part:
+        panels = of_part[0].subplots(rows, columns, squeeze=False).ravel()
+        titles = [f"{HEAD.format(number + 1)}: {share:+.3f}" for number, share in enumerate(match.shares.sum(1))]
+        for panel in panels[len(maps) :]:
+            panel.set_axis_off()
+        for panel, title, weights in zip(panels, titles, maps, strict=False):
+            strongest = max(float(weights.max()), 1e-12)
+            show_image(panel, image, faded=True)
+            panel.imshow(weights / strongest, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(weights / strongest) * 0.75)
+            panel.set_title(title, fontsize=9, color=INK)
+    if 1 in of_part:
+        panel = of_part[1].subplots()
+        shares = match.shares.sum(0)
+        panel.imshow(match.text_weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        panel.set_xticks(range(len(match.words)), match.words, rotation=40, ha="right", fontsize=8, parse_math=False)
+        names = [f"{HEAD.format(number + 1)}: {shares[number]:+.3f}" for number in range(len(match.text_weights))]
+        panel.set_yticks(range(len(names)), names, fontsize=8)
+    return figure
+
+
+def head_overlap(weights: Sequence[np.ndarray]) -> float:
+    """Returns how alike the maps of heads are: the mean cosine of two different heads, 1 where all look at the same.
+
+    Args:
+        weights: `(heads, positions)` of each image or text, with two heads at least.
+
+    Raises:
+        ValueError: there are no maps, or only one head.
+    """
+    if not weights or any(len(one) < 2 for one in weights):
+        raise ValueError("The overlap of heads needs maps of two heads at least.")
+    means = []
+    for maps in weights:
+        unit = maps / np.linalg.norm(maps, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        means.append((cosines.sum() - len(maps)) / (len(maps) * (len(maps) - 1)))
+    return float(np.mean(means))

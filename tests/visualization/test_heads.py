@@ -1,0 +1,75 @@
+"""Heads of a dual encoder: their shares add up to the similarity, whichever side has heads."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.visualization import explain_match, head_overlap, plot_match, save_figure
+from tests.models.mhsan.tiny import VISION, random_features, tiny_model, tiny_processor
+from tests.models.tiny_photos import PHOTOS
+
+TEXT = "a red ball left of a ring"
+
+
+@pytest.mark.parametrize(("image_heads", "text_heads"), [(3, 2), (3, 0), (0, 2), (0, 0)])
+def test_shares_add_up_to_the_similarity(image_heads, text_heads, tmp_path):
+    model = tiny_model(num_image_heads=image_heads, num_text_heads=text_heads, vision_config=VISION)
+    processor = tiny_processor(pixels=True)
+    match = explain_match(model, processor.tokenizer, processor(images=PHOTOS[0], text=TEXT))
+    with torch.no_grad():
+        found = model(**processor(images=PHOTOS[0], text=TEXT))
+    assert match.similarity == pytest.approx(float(found.image_embeds[0] @ found.text_embeds[0]), abs=1e-6)
+    assert match.shares.sum() == pytest.approx(match.similarity, abs=1e-5)
+    assert match.shares.shape == (image_heads + 1, text_heads + 1)
+    assert match.words == TEXT.split()
+    assert match.image_weights.shape == ((3, 12) if image_heads else (0, 0))
+    assert match.image_weights.sum(-1) == pytest.approx(np.ones(image_heads), abs=1e-5)
+    maps = np.random.default_rng(0).random((image_heads, PHOTOS[0].height, PHOTOS[0].width))
+    if image_heads or text_heads:
+        save_figure(plot_match(PHOTOS[0].convert("RGB"), maps, match), tmp_path / "match.png")
+    else:
+        with pytest.raises(ValueError, match="no attention heads"):
+            plot_match(PHOTOS[0].convert("RGB"), maps, match)
+
+
+def test_padding_has_no_share():
+    model, processor = tiny_model(), tiny_processor()
+    words = dict(processor(text=TEXT))
+    features = random_features([4])
+    longer = {
+        name: torch.nn.functional.pad(value, (0, 0, 0, 3)[-2 * (value.ndim - 1) :]) for name, value in features.items()
+    }
+    padded = {name: torch.nn.functional.pad(value, (0, 2)) for name, value in words.items()}
+    match, expected = (
+        explain_match(model, processor.tokenizer, inputs) for inputs in (longer | padded, features | words)
+    )
+    assert match.words == expected.words and match.image_weights.shape == (3, 4)
+    assert match.shares == pytest.approx(expected.shares, abs=1e-5)
+
+
+def test_a_head_that_is_silenced_loses_its_share():
+    model, processor = tiny_model(), tiny_processor()
+    size = model.config.hidden_size
+    with torch.no_grad():
+        model.image_projection.weight[:, size : 2 * size] = 0
+    match = explain_match(model, processor.tokenizer, {**random_features([5]), **processor(text=TEXT)})
+    assert match.shares[1] == pytest.approx(np.zeros(3), abs=1e-6)
+    assert np.abs(match.shares[[0, 2]]).min() > 1e-4
+
+
+def test_maps_and_heads_go_together():
+    model, processor = tiny_model(), tiny_processor()
+    match = explain_match(model, processor.tokenizer, {**random_features([5]), **processor(text=TEXT)})
+    with pytest.raises(ValueError, match="3 heads"):
+        plot_match(PHOTOS[0].convert("RGB"), np.zeros((2, 4, 4)), match)
+    with pytest.raises(ValueError, match="one of each"):
+        explain_match(model, processor.tokenizer, {**random_features([5, 4]), **processor(text=TEXT)})
+
+
+def test_overlap_of_heads():
+    alike, apart = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert head_overlap([alike]) == pytest.approx(1)
+    assert head_overlap([apart]) == pytest.approx(0)
+    assert head_overlap([alike, apart]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="two heads"):
+        head_overlap([alike[:1]])
