@@ -100,7 +100,7 @@ def check_folder(folder: Path) -> None:
         written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
     except (FileNotFoundError, NotADirectoryError):
         raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
     if not written:
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} names no file.")

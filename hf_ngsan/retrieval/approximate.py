@@ -103,8 +103,8 @@ class GraphSearch:
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns scores and places for each query; see [`SearchBackend`]."""
         graph = self.open()
-        number = max(CANDIDATES, CANDIDATES_A_HIT * top_k)
-        graph.expansion_search = number
+        number = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), len(graph))
+        graph.expansion_search = max(number, 1)
         found = []
         for query in queries:
             places = graph.search(query, number).keys.astype(np.int64) if len(graph) else np.empty(0, np.int64)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -108,11 +109,16 @@ class IndexFolder:
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
         index = cls(folder, read_description(folder))
-        missing = index.missing_shards()
-        if missing:
+        number = sum(path.is_dir() for path in folder.glob("shard-*"))
+        if number > index.num_shards:
             raise IndexFolderError(
-                f"{folder} is not complete: {len(missing)} of its {index.num_shards} parts are missing; run the same "
-                "hf-ngsan index again, which continues it."
+                f"{folder} is damaged: it has {number} parts, and {DESCRIPTION} says {index.num_shards}; index the "
+                "images again, in a new folder."
+            )
+        if number < index.num_shards or index.missing_shards():
+            raise IndexFolderError(
+                f"{folder} is not complete: {max(index.num_shards - number, 1)} of its {index.num_shards} parts are "
+                "missing; run the same hf-ngsan index again, which continues it."
             )
         return index
 
@@ -187,7 +193,14 @@ class IndexFolder:
                     f"{str(error).rstrip('.')}; delete this folder and run the same hf-ngsan index again."
                 ) from None
             items = json.loads((folder / ITEMS).read_text(encoding="utf-8"))
-            self.read[number] = items, np.load(folder / EMBEDDINGS, mmap_mode="r")
+            embeddings = np.load(folder / EMBEDDINGS, mmap_mode="r")
+            total = len(items["names"]) + len(items["skipped"])
+            if (total, *embeddings.shape[1:]) != (len(self.shard_items(number)), self.description.dimension):
+                raise IndexFolderError(
+                    f"{self.folder} is damaged: {folder.name} does not hold what {DESCRIPTION} says; index the images "
+                    "again, in a new folder."
+                )
+            self.read[number] = items, embeddings
         return self.read[number]
 
     def embeddings(self) -> list[np.ndarray]:
@@ -232,12 +245,9 @@ class IndexFolder:
     @property
     def backend(self) -> str:
         """What searches this index, as [`~hf_ngsan.retrieval.open_backend`] takes it."""
-        try:
-            found = json.loads((self.folder / BACKEND).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not os.path.lexists(self.folder / BACKEND):
             return EXACT
-        except (OSError, ValueError):
-            found = None
+        found = read_json(self.folder / BACKEND)
         if not isinstance(found, str):
             raise IndexFolderError(
                 f"{self.folder} is damaged: {BACKEND} is not what was written; run the same hf-ngsan index again, with "
@@ -259,14 +269,9 @@ def check_new_index(folder: Path) -> None:
 
 def read_description(folder: Path) -> IndexDescription:
     """Returns the description of an index; raises an IndexFolderError if there is none that can be read."""
-    try:
-        content = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except OSError:
-        raise IndexFolderError(
-            f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index."
-        ) from None
-    except ValueError:
-        content = None
+    if not (folder / DESCRIPTION).is_file():
+        raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
+    content = read_json(folder / DESCRIPTION)
     kinds = {entry.name: entry.type for entry in fields(IndexDescription)}
     is_description = isinstance(content, dict) and content.keys() == kinds.keys()
     if not is_description or any(type(content[name]) is not kind for name, kind in kinds.items()):
@@ -277,3 +282,11 @@ def read_description(folder: Path) -> IndexDescription:
     if min(description.dimension, description.num_items, description.items_per_shard) < 1:
         raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has sizes below 1; index the images again.")
     return description
+
+
+def read_json(file: Path) -> object:
+    """Returns what a JSON file holds; None if it is no file or no JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None

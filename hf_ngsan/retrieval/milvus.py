@@ -119,7 +119,7 @@ class MilvusSearch:
             answers = self.client.search(
                 self.collection,
                 data=list(queries),
-                limit=top_k,
+                limit=min(top_k, self.index.description.num_items),
                 search_params={"metric_type": SCORE},
                 consistency_level="Strong",
                 timeout=SECONDS_TO_ANSWER,

@@ -124,6 +124,27 @@ def extracted_folders(draw: random.Random, made: SimpleNamespace) -> list:
     return ["extract", *source, "--backbone", made.backbone, "--output", folder, "--num-workers", 0]
 
 
+def indexes(draw: random.Random, made: SimpleNamespace) -> list:
+    """An index that is damaged, of other images or of another model; it is searched or continued."""
+    folder = one_mutated(draw, made, made.index, files_of(made.index))
+    if draw.random() < 0.6:
+        return ["search", folder, "a red ball", *draw.choice([[], ["--exact"], ["--figure", "hits.png"]])]
+    images = copied(made.images)
+    if draw.random() < 0.3:
+        damage(draw, images / "1.png", made.places)
+    where = ["--images", images, "--output", folder, "--num-workers", 0, "--images-per-shard", 2]
+    return ["index", "--model", made.dual_encoder, *where, *draw.choice([[], ["--strict"], ["--to", "exact"]])]
+
+
+def queries(draw: random.Random, made: SimpleNamespace) -> list:
+    text, image = hostile_text(draw, made.places), draw.choice([*made.places, copied(made.images) / "1.png"])
+    if draw.random() < 0.3:
+        return ["explain", "--model", made.dual_encoder, image, text]
+    query = draw.choice([[text], ["--image", image], [text, "--image", image], []])
+    more = draw.choice([[], ["--figure", draw.choice(made.places)], ["--model", made.photos]])
+    return ["search", made.index, *query, *more, *draw.choice([[], ["--top-k", hostile_text(draw, made.places)]])]
+
+
 def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
     sections = {**made.sections, "training": {**made.sections["training"], "output_dir": str(Path.cwd() / "new")}}
     file = Path("new.yaml")
@@ -196,6 +217,10 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
         "score": {**scores, "--document-frequency": made.frequency, "--per-image": "each.json"},
         "references": {"--data": SCENES, "--split": "test", "--limit": 1, "--output": "new.json"},
         "attach-vision": {"--model": made.run, **vision, "--output": "new"},
+        "index": {
+            **{"--model": made.dual_encoder, "--images": made.images, "--output": "new", "--split": "test"},
+            **{"--to": "exact", "--batch-size": 2, "--num-workers": 0, "--images-per-shard": 2},
+        },
         "configs": {"--copy": "ngsan/scenes", "--output": "new.yaml"},
         "train": {"--config": made.config, "--stage": "xe", "--import": "json", "training.log_every=": ""},
     }
@@ -221,6 +246,7 @@ NEEDED = {
     "score": ("--predictions", "--references"),
     "references": ("--data", "--output"),
     "attach-vision": ("--model", "--backbone", "--output"),
+    "index": ("--model", "--images", "--output", "--num-workers"),
     "configs": ("--copy",),
     "train": ("--config",),
 }
@@ -234,6 +260,8 @@ CASES: dict[Case, int] = {
     backbones: 2,
     image_lists: 2,
     extracted_folders: 1,
+    indexes: 2,
+    queries: 1,
     training_configs: 3,
     overrides: 3,
     resumed_runs: 1,

@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,9 +11,11 @@ import yaml
 from PIL import Image
 
 from hf_ngsan.cli import main
+from hf_ngsan.loading import save_model
 from hf_ngsan.metrics.document_frequency import DocumentFrequency
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import make_talkative, tiny_config, tiny_processor
 from tests.tasks.tiny import tiny_sections
 
@@ -26,9 +29,9 @@ def make_inputs(folder: Path) -> SimpleNamespace:
 
     Returns:
         Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, a
-        `backbone`, a folder of `images`, one of `features`, a `layout` of COCO files, COCO `results`, `references` and
-        an `image_list`, datasets of images with `lines` and with a `table`, document frequencies, and `places` where no
-        file is.
+        `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`, one of `features`, a `layout` of
+        COCO files, COCO `results`, `references` and an `image_list`, datasets of images with `lines` and with a
+        `table`, document frequencies, and `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -61,6 +64,11 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     make_images(made.table)
     text = "file_name,captions\n" + "".join(f"{n}.png,{CAPTIONS[0]}\n" for n in range(3))
     (made.table / "metadata.csv").write_text(text)
+    made.dual_encoder, made.index = folder / "dual_encoder", folder / "index"
+    save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), made.dual_encoder)
+    index = ["index", "--model", str(made.dual_encoder), "--images", str(made.images), "--output", str(made.index)]
+    to = ["--to", "usearch"] if find_spec("usearch") else []
+    assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
     made.frequency = folder / "frequency.npz"
     DocumentFrequency.from_captions([list(CAPTIONS), list(CAPTIONS)]).save(made.frequency)
     return made

@@ -125,6 +125,7 @@ def import_everything(made: SimpleNamespace) -> None:
     main(["caption", "--model", str(made.photos), str(made.images)])
     main(["evaluate", "--model", str(made.photos), "--data", f"features:{made.features}"])
     main(["score", "--predictions", str(made.results), "--references", str(made.references)])
+    main(["search", str(made.index), "a red ball"])
 
 
 def run(seed: int, cases: int, first: int = 0, keep: Path | None = None) -> Iterator[Outcome]:

@@ -84,7 +84,9 @@ def test_other_folders_are_left_alone(tmp_path):
         IndexFolder.open(tmp_path / "none")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**dataclasses.asdict(DESCRIPTION), "num_items": "5"})])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "[" * 100_000, json.dumps({**dataclasses.asdict(DESCRIPTION), "num_items": "5"})]
+)
 def test_a_damaged_description(tmp_path, content):
     written(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text(content)
@@ -99,6 +101,19 @@ def test_a_description_that_cannot_be_used(tmp_path, change):
     (tmp_path / "index" / "index.json").write_text(json.dumps(changed))
     with pytest.raises(IndexFolderError, match="index the images again"):
         IndexFolder.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    "change", [{"dimension": 4}, {"num_items": 4}, {"items_per_shard": 10**25}, {"num_items": 10**25}]
+)
+def test_a_description_of_other_shards(tmp_path, change):
+    index = written(tmp_path / "index")
+    changed = dataclasses.asdict(dataclasses.replace(DESCRIPTION, **change))
+    (tmp_path / "index" / "index.json").write_text(json.dumps(changed))
+    dimension = changed["dimension"]
+    with pytest.raises(IndexFolderError, match=str(tmp_path / "index")):
+        search(IndexFolder.open(tmp_path / "index"), np.ones((1, dimension), np.float32), 1)
+    assert index.missing_shards() == []
 
 
 def test_damaged_embeddings_and_queries_of_another_dimension(tmp_path):
