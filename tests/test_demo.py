@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -28,7 +29,12 @@ TINY_PIXELS = {
     "data": {"spec": "scenes:size=24,validation=4,test=6,images=true,image_size=32", "image_size": 32},
     "training": TINY["training"],
 }
-TINY_DEMO = {"changes": TINY, "pixel_changes": TINY_PIXELS}
+TINY_SEARCH = {
+    "model": {"hidden_size": 12, "projection_dim": 10, "attention_hidden_size": 6},
+    "data": {"spec": "scenes:size=24,validation=4,test=12,descriptions=true"},
+    "training": TINY["training"],
+}
+TINY_DEMO = {"changes": TINY, "pixel_changes": TINY_PIXELS, "search_changes": TINY_SEARCH}
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +125,23 @@ def test_a_drawing_goes_through_the_pipeline(demo):
     call = next(index for index, line in enumerate(lines) if line.startswith('pipeline("image-to-text"'))
     assert lines[call + 1].strip() == answer["generated_text"]
     assert (folder / "words.png").is_file() == bool(answer["generated_text"])
+
+
+def test_scenes_are_found_by_words(demo, capsys):
+    folder, printed = demo
+    with Image.open(folder / "hits.png") as figure:
+        assert min(figure.size) > 900
+    lines = printed.splitlines()
+    call = next(index for index, line in enumerate(lines) if line.startswith("hf-ngsan search"))
+    arguments = shlex.split(lines[call])[1:]
+    assert Path(arguments[1]) == folder / "scenes.index" and arguments[2].count(" and ") == 4
+    capsys.readouterr()
+    assert command([*arguments, "--top-k", "3"]) == 0
+    found = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    for (score, name), line in zip(found, lines[call + 1 : call + 4], strict=True):
+        assert line.split(", ")[0].strip() == f"{score}  {name}"
+    scores = json.loads((folder / "mhsan" / "scores.json").read_text())
+    assert 0 <= scores["text_to_image_r1"] <= 100
 
 
 def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capsys):

@@ -158,7 +158,10 @@ for built_in in (
         usage="scenes[:KEY=VALUE,…]",
         summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
         columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
-        keys={"size": int, "validation": int, "test": int, "seed": int, "images": bool, "image_size": int},
+        keys={
+            **{"size": int, "validation": int, "test": int, "seed": int},
+            **{"images": bool, "image_size": int, "descriptions": bool},
+        },
         extra_scores="hf_ngsan.data.scenes.extra_scores:SCENE_SCORES",
     ),
     Reader(

@@ -6,7 +6,7 @@ import os
 from ..bounds import LARGEST_INTEGER
 from ..commands.arguments import at_most, whole_number
 
-SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions and a figure."
+SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
 EPILOG = """examples:
   hf-ngsan demo
   hf-ngsan demo --output runs/another --seed 1"""

@@ -16,8 +16,9 @@ from ..tasks.caption_rows import load_rows
 from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
 from .photograph import caption_photograph
-from .recipes import FROM_PIXELS, IN_BRIEF, Sections, folder_name, scenes_recipe
+from .recipes import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scenes_recipe, search_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
+from .scene_search import search_scenes
 
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
@@ -30,10 +31,11 @@ def main(
     retrain: bool = False,
     changes: Sections | None = None,
     pixel_changes: Sections = IN_BRIEF,
+    search_changes: Sections | None = None,
 ) -> int:
-    """Captions a photograph, then trains captioners of synthetic scenes, compares and uses them.
+    """Captions a photograph, then trains captioners of synthetic scenes, compares and uses them, and searches scenes.
 
-    They are SAN, NG-SAN and NG-SAN with signed geometry, trained alike, and a captioner of pixels.
+    They are SAN, NG-SAN and NG-SAN with signed geometry, trained alike, and a captioner of pixels. MHSAN searches.
 
     Prints what it does and a table. What an earlier call has finished is not done again; what it has begun
     is resumed. `output` gets
@@ -45,7 +47,9 @@ def main(
     - `captions.json`: what that pipeline says about the first test scenes;
     - `figure.png`: a scene, its caption, and the attention of the relation's word;
     - `pixel-model/`: the captioner of pixels, with its code;
-    - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked.
+    - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked;
+    - `mhsan/`, `scenes.index/`: the training run of a dual encoder, and its index of the test scenes;
+    - `hits.png`: the scenes that it finds for a description.
 
     Args:
         output: the folder.
@@ -53,6 +57,7 @@ def main(
         retrain: train again although there are trained captioners.
         changes: sections of the recipe of captioners of regions, with keys to change.
         pixel_changes: the same for the captioner of pixels.
+        search_changes: the same for the dual encoder.
 
     Returns:
         The exit code 0.
@@ -65,18 +70,20 @@ def main(
     check_matplotlib()
     output = Path(output)
     check_place(output / "captions.json")
-    recipes = {
+    recipes: dict[str, Recipe] = {
         name: scenes_recipe(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
         for name in COMPARED
     }
-    for recipe in recipes.values():
+    searching = search_recipe(output / folder_name(SEARCH), seed, search_changes)
+    for recipe in (*recipes.values(), searching):
         check_earlier_run(recipe, retrain)
     with calm_logs():
         caption_photograph(output)
-        scores = train_and_compare(recipes, retrain)
-        print_table(scores)
+        scores = train_and_compare({**recipes, SEARCH: searching}, retrain)
+        print_table({name: scores[name] for name in recipes})
         use(recipes[SHOWN], output)
         use_on_pixels(recipes[FROM_PIXELS], output)
+        search_scenes(searching, output)
     return 0
 
 

@@ -1,10 +1,10 @@
-"""The training configs of the demo: captioners of synthetic scenes, from regions and from pixels."""
+"""The training configs of the demo: captioners of synthetic scenes, from regions and from pixels, and search."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..tasks import CaptioningRecipe
+from ..tasks import CaptioningRecipe, RetrievalRecipe
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -93,6 +93,51 @@ IN_BRIEF: Sections = {
 }
 """What the demo changes in it, to be done in time; relations are then learnt less well."""
 
+SEARCH = "MHSAN"
+
+SEARCHED: Sections = {
+    "model": {
+        "model_type": "mhsan",
+        "vision_config": None,
+        "text_config": {
+            "word_embedding_size": 32,
+            "hidden_size": 64,
+            "num_hidden_layers": 1,
+            "dropout": 0.0,
+            "input_dropout": 0.0,
+        },
+        "hidden_size": 64,
+        "projection_dim": 64,
+        "attention_hidden_size": 32,
+        "num_image_heads": 5,
+        "num_text_heads": 5,
+        "dropout": 0.0,
+    },
+    "data": {
+        "spec": "scenes:size=3000,validation=200,test=200,descriptions=true",
+        "min_word_count": 1,
+        "captions_per_image": 1,
+        "max_caption_length": 64,
+    },
+    "contrastive": {"loss": "info_nce", "temperature": 0.05, "diversity_weight": 0.01},
+    "training": {
+        "epochs": 8,
+        "batch_size": 50,
+        "learning_rate": 4e-3,
+        "schedule": "cosine",
+        "warmup_epochs": 1,
+        "max_grad_norm": 1.0,
+        "num_threads": 1,
+    },
+    "evaluation": {"every_epochs": 8, "batch_size": 200},
+}
+"""A small MHSAN on the regions of synthetic scenes: what differs from the defaults of `RetrievalRecipe`."""
+
+
+def search_recipe(output_dir: Path, seed: int = 0, changes: Sections | None = None) -> RetrievalRecipe:
+    """Returns the training config of a dual encoder of synthetic scenes; see [`scenes_recipe`]."""
+    return RetrievalRecipe.from_dict(changed(SEARCHED, output_dir, seed, changes))
+
 
 def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> CaptioningRecipe:
     """Returns the training config of a captioner of synthetic scenes; `seed` is that of the scenes and of the weights.
@@ -103,12 +148,17 @@ def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sectio
         seed: not negative.
         changes: sections with keys to change.
     """
-    changes, base = changes or {}, PIXELS if variant == FROM_PIXELS else SCENES
-    sections = {name: {**values, **changes.get(name, {})} for name, values in base.items()}
+    sections = changed(PIXELS if variant == FROM_PIXELS else SCENES, output_dir, seed, changes)
     sections["model"] |= VARIANTS.get(variant, {})
+    return CaptioningRecipe.from_dict(sections)
+
+
+def changed(base: Sections, output_dir: Path, seed: int, changes: Sections | None) -> dict[str, dict[str, Any]]:
+    """Returns sections with some keys changed, and with a seed and a folder."""
+    sections = {name: {**values, **(changes or {}).get(name, {})} for name, values in base.items()}
     sections["data"]["spec"] += f",seed={seed}"
     sections["training"] |= {"seed": seed, "output_dir": str(output_dir)}
-    return CaptioningRecipe.from_dict(sections)
+    return sections
 
 
 def folder_name(variant: str) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from ..data import extra_scores_of
 from ..files import write_text_atomically
-from ..loading import load_captioner
-from ..tasks import evaluate_captioner, load_recipe, train
+from ..loading import load_captioner, load_model
+from ..tasks import RetrievalRecipe, embed_pairs, evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import Recipe, RecipeError
 from ..training.output_folder import RECIPE_FILE, claim_files
@@ -42,7 +43,7 @@ def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> d
         )
         train_side_by_side(missing, retrain)
     else:
-        print("All captioners are trained already; --retrain trains them again.", flush=True)
+        print("All models are trained already; --retrain trains them again.", flush=True)
     scores = {name: read_scores(recipe) for name, recipe in recipes.items()}
     return {name: values for name, values in scores.items() if values is not None}
 
@@ -74,13 +75,25 @@ def be_silent() -> None:
 
 
 def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
-    """Trains a captioner of scenes and scores it on the test scenes; the scores and captions go into the run's folder.
+    """Trains a model of scenes and scores it on the test scenes; the scores and captions go into the run's folder.
 
     Returns:
-        What `evaluate_captioner` measures, relation accuracy included, and `training_seconds`.
+        What `evaluate_captioner` measures, relation accuracy included, or the recalls of a dual encoder, and
+        `training_seconds`.
     """
     result = train(recipe, resume=not retrain, overwrite=retrain)
-    model, processor = load_captioner(result.best_dir)
+    claim_files(recipe.output_dir, ["captions.json", "scores.json"])
+    measure = score_search if isinstance(recipe, RetrievalRecipe) else score_captions
+    scores = {
+        **measure(recipe, result.best_dir),
+        "training_seconds": sum(entry["seconds"] for entry in result.history),
+    }
+    write_text_atomically(recipe.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")
+    return scores
+
+
+def score_captions(recipe: Recipe, folder: Path) -> dict[str, float]:
+    model, processor = load_captioner(folder)
     evaluation = evaluate_captioner(
         model,
         processor,
@@ -88,11 +101,14 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
         extra_scores=extra_scores_of(recipe.data.spec),
         batch_size=recipe.evaluation.batch_size,
     )
-    claim_files(recipe.output_dir, ["captions.json", "scores.json"])
     evaluation.save(recipe.output_dir / "captions.json")
-    scores = {**evaluation.scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
-    write_text_atomically(recipe.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")
-    return scores
+    return evaluation.scores
+
+
+def score_search(recipe: Recipe, folder: Path) -> dict[str, float]:
+    model, processor = load_model(folder, "retrieval")
+    rows = load_rows(recipe.data.spec, "test")
+    return embed_pairs(model, processor, rows, batch_size=recipe.evaluation.batch_size).scores()
 
 
 def read_scores(recipe: Recipe) -> dict[str, float] | None:

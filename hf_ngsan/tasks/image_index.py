@@ -33,7 +33,9 @@ THUMBNAIL_SIDE = 160
 
 def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
     """Returns what tells a dual encoder and its preprocessing from any other."""
-    parts = weights_checksum(model), settings_checksum(unusual_settings(processor.image_processor))
+    image_processor = processor.image_processor
+    settings = {} if image_processor is None else unusual_settings(image_processor)
+    parts = weights_checksum(model), settings_checksum(settings)
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 

@@ -24,6 +24,7 @@ def load_scenes(
     seed: int = 0,
     images: bool = False,
     image_size: int = IMAGE_SIZE,
+    descriptions: bool = False,
 ) -> "Dataset":
     """Loads or makes one split of the `scenes` dataset.
 
@@ -37,6 +38,8 @@ def load_scenes(
         seed: a non-negative integer.
         images: whether rows have a column `image`.
         image_size: height and width of these images in pixels.
+        descriptions: whether each caption is all five of the scene, in another order each time. One caption alone is
+            true of many scenes; all five together of hardly another, as retrieval needs it.
 
     Returns:
         `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.
@@ -63,13 +66,18 @@ def load_scenes(
     from ..prepared import Rows, fingerprint, prepare
 
     number = sizes[split]
-    key = fingerprint("scenes", split, number, seed, images, image_size)
+    more = ["descriptions"] if descriptions else []
+    key = fingerprint("scenes", split, number, seed, images, image_size, *more)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(split, number, seed, images, image_size)  # a generator, which makes none until they are written
+    rows = make_rows(
+        split, number, seed, images, image_size, descriptions
+    )  # a generator, which makes none until they are written
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
 
 
-def make_rows(split: str, number: int, seed: int, images: bool, image_size: int) -> Iterator[dict[str, Any]]:
+def make_rows(
+    split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool
+) -> Iterator[dict[str, Any]]:
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
@@ -77,7 +85,7 @@ def make_rows(split: str, number: int, seed: int, images: bool, image_size: int)
             "image_id": split_number * MOST_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
-            "captions": scene.captions,
+            "captions": every_order(scene.captions) if descriptions else scene.captions,
             "width": image_size,
             "height": image_size,
             "split": split,
@@ -86,3 +94,8 @@ def make_rows(split: str, number: int, seed: int, images: bool, image_size: int)
         if images:
             row["image"] = draw_scene(scene, image_size)
         yield row
+
+
+def every_order(captions: list[str]) -> list[str]:
+    """Returns descriptions that join all captions, each beginning with another one."""
+    return [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]

@@ -10,6 +10,7 @@ import pytest
 from hf_ngsan.data import make_scene
 from hf_ngsan.data.scenes import FAMILIES, FEATURE_SIZE, LANDMARK, Statement
 from hf_ngsan.data.scenes.relations import FAMILY_OF, answer_families
+from hf_ngsan.data.scenes.rows import load_scenes
 
 NUMBER = 1000
 
@@ -161,3 +162,11 @@ def test_a_key_gives_the_same_scene_in_another_process():
 
 def test_every_relation_occurs(scenes):
     assert {statement.relation for _, statement, _ in questions(scenes)} == set(FAMILY_OF)
+
+
+def test_descriptions_are_all_captions_in_every_order():
+    captions = load_scenes("test", size=4, test=2)["captions"]
+    descriptions = load_scenes("test", size=4, test=2, descriptions=True)["captions"]
+    for plain, joined in zip(captions, descriptions, strict=True):
+        assert [text.split(" and ")[0] for text in joined] == plain
+        assert all(sorted(text.split(" and ")) == sorted(plain) for text in joined)

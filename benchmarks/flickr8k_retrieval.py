@@ -1,0 +1,132 @@
+"""Dual encoders of Flickr8k photographs: recalls of the two text encoders, and what heads and diversity do.
+
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
+    python benchmarks/flickr8k_retrieval.py --features FEATURES
+
+Prints recalls on the validation split by the model of the best epoch, mean and deviation over seeds, and for the
+ablations the difference of recall@1 from the first row with its 95% interval: queries are resampled (paired bootstrap),
+seeds averaged. "required" are the recalls@1 that published models of other backbones have. A run that is finished is
+skipped, one that was stopped is resumed. Keys of the training config can be changed behind the options.
+"""
+
+import argparse
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from training_runs import call, cpu_minutes, spread
+
+from hf_ngsan.files import write_text_atomically
+
+SRU, MINILM = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm"
+HEADS = "model.num_image_heads={0} model.num_text_heads={0}"
+VARIANTS = {
+    "SRU, 10 heads": (SRU, ""),
+    "SRU, 1 head": (SRU, HEADS.format(1)),
+    "SRU, no attention": (SRU, HEADS.format(0)),
+    "SRU, no diversity": (SRU, "contrastive.diversity_weight=0.0"),
+    "MiniLM, InfoNCE": (MINILM, ""),
+    "MiniLM, hard negatives": (MINILM, "contrastive.loss=hardest contrastive.margin=0.2"),
+}
+BASE = "SRU, 10 heads"
+DIRECTIONS = ("image_to_text", "text_to_image")
+REQUIRED = {"SRU": (18, 12.5), "MiniLM": (30, 21)}
+MOST_MINUTES = 90
+RESAMPLES = 10_000
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--output", type=Path, default=Path("runs/flickr8k_retrieval"), metavar="DIR")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def folder_of(options: argparse.Namespace, variant: str, seed: int) -> Path:
+    return options.output / f"{variant.lower().replace(',', '').replace(' ', '-')}-{seed}"
+
+
+def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
+    """Returns the validation scores and ranks of one run: read if they are there, else trained for and measured."""
+    run = folder_of(options, variant, seed)
+    file, ranks = run / "validation_scores.json", run / "validation_ranks.json"
+    if not file.exists():
+        config, changes = VARIANTS[variant]
+        data = f"features:{options.features}"
+        settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]
+        settings += ["training.num_threads=1", "training.tracker=null", *changes.split(), *options.overrides]
+        call(run, "train", "--config", config, *settings, "--resume")
+        where = ["--data", data, "--split", "validation", "--head-diversity", "--output", ranks]
+        write_text_atomically(file, call(run, "evaluate", "--model", run, *where))
+    found = json.loads(file.read_text())
+    recalls = " | ".join(f"{found['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
+    print(f"{variant}, seed {seed}: recall@1 {recalls}", file=sys.stderr, flush=True)
+    return {**found, "ranks": json.loads(ranks.read_text())}
+
+
+def interval(differences: np.ndarray) -> tuple[float, float]:
+    """Returns the 95% interval of a mean over queries `(queries,)` by bootstrap."""
+    random = np.random.default_rng(0)
+    means = [differences[random.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def found_first(results: list[dict], direction: str) -> np.ndarray:
+    """Returns for each query the percentage of seeds with which its right answer comes first."""
+    return 100 * np.mean([np.array(result["ranks"][direction]) == 1 for result in results], axis=0)
+
+
+def difference(results: list[dict], base: list[dict], direction: str) -> str:
+    differences = found_first(results, direction) - found_first(base, direction)
+    low, high = interval(differences)
+    return f"{differences.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def row(variant: str, results: list[dict], base: list[dict] | None) -> str:
+    """Returns a line of the table."""
+    names = [f"{direction}_r{k}" for direction in DIRECTIONS for k in (1, 5, 10)]
+    cells = [variant, str(len(results)), *(spread([one["all"][name] for one in results]) for name in [*names, "rsum"])]
+    overlaps = [one["heads"].get("image_head_overlap") for one in results]
+    cells.append("" if None in overlaps else spread(overlaps))
+    cells += ["", ""] if base is None else [difference(results, base, direction) for direction in DIRECTIONS]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    options = parse_arguments()
+    # the first seed of every variant comes first, so that an unfinished queue already compares all
+    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = list(pool.map(lambda run: scores(options, *run), queue))
+    results = {
+        variant: [one for (name, _), one in zip(queue, found, strict=True) if name == variant]
+        for variant in options.variants
+    }
+    recalls = [f"{'text' if name == DIRECTIONS[0] else 'image'} R@{k}" for name in DIRECTIONS for k in (1, 5, 10)]
+    against = [f"{name} R@1 against {BASE}" for name in ("text", "image")]
+    titles = ["model", "seeds", *recalls, "rsum", "overlap of image heads", *against]
+    print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
+    for variant, of_variant in results.items():
+        print(row(variant, of_variant, None if variant == BASE else results.get(BASE)))
+    for kind, required in REQUIRED.items():
+        of_kind = {name: runs for name, runs in results.items() if name.startswith(kind)}
+        for direction, least in zip(DIRECTIONS, required, strict=True):
+            means = {name: np.mean([one["all"][f"{direction}_r1"] for one in runs]) for name, runs in of_kind.items()}
+            if means:
+                best = max(means, key=means.__getitem__)
+                print(f"\n{kind}, {direction} recall@1: {means[best]:.1f} ({best}), required: at least {least}", end="")
+    minutes = max(cpu_minutes(folder_of(options, *run)) for run in queue)
+    print(f"\nCPU minutes of a training: at most {minutes:.0f}, required: at most {MOST_MINUTES}")
+
+
+if __name__ == "__main__":
+    main()
