@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from flickr8k_ablation import interval
 from training_runs import call, cpu_minutes, spread
 
 from hf_ngsan.files import write_text_atomically
@@ -36,7 +37,6 @@ BASE = "SRU, 10 heads"
 DIRECTIONS = ("image_to_text", "text_to_image")
 REQUIRED = {"SRU": (18, 12.5), "MiniLM": (30, 21)}
 MOST_MINUTES = 90
-RESAMPLES = 10_000
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -70,14 +70,6 @@ def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
     recalls = " | ".join(f"{found['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
     print(f"{variant}, seed {seed}: recall@1 {recalls}", file=sys.stderr, flush=True)
     return {**found, "ranks": json.loads(ranks.read_text())}
-
-
-def interval(differences: np.ndarray) -> tuple[float, float]:
-    """Returns the 95% interval of a mean over queries `(queries,)` by bootstrap."""
-    random = np.random.default_rng(0)
-    means = [differences[random.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def found_first(results: list[dict], direction: str) -> np.ndarray:

@@ -1,79 +1,172 @@
-"""How fast exact search and the evaluation of retrieval are, once embeddings exist.
+"""How fast, how complete and how large search is, and how fast the evaluation of retrieval, once embeddings exist.
 
-Search: one query at a time among memory-mapped float16 embeddings. Evaluation: similarities of 5,000 images and 25,000
-captions, and the ranks of all right answers. Embeddings are clusters of unit vectors with noise, as of a model.
+    python benchmarks/search.py --threads 2                                # exact, 100,000 x 1024; evaluation
+    python benchmarks/search.py --threads 2 --vectors 1000000 --dimension 256 --backends exact usearch --pairs 0
 
-    python benchmarks/search.py --threads 2 --repeats 5
+Search: one query at a time in an index of memory-mapped float16 embeddings, each backend in a process of its own; the
+hits of each are compared with the exact ones. Evaluation: similarities of 5,000 images and 25,000 captions, and the
+ranks of all right answers. Embeddings are clusters of unit vectors with noise, as of a model; with `--like INDEX` they
+are those of a model, repeated with noise and, if need be, projected at random to the dimension. Queries are further
+ones of their kind.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
-from hf_ngsan.retrieval import nearest
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, open_backend
 from hf_ngsan.tasks import PairEmbeddings
+from hf_ngsan.tasks.image_index import LARGEST_SHARD
 
 MOST_SECONDS_A_QUERY = 0.05
 MOST_SECONDS_OF_EVALUATION = 3
+LEAST_RECALL, LEAST_SPEED = 0.95, 10
+"""Of approximate search: recall@10 of the exact hits, and how many times as fast."""
+TOP_K = 10
+CENTRES = 1000
+NOISE = 0.5
+"""Length of the noise, beside a vector of length 1."""
 
 
-def embeddings(number, dimension, generator):
-    """Unit vectors around 1,000 centres, in parts that fit into memory."""
-    centres = generator.standard_normal((1000, dimension), dtype=np.float32)
-    vectors = centres[generator.integers(0, len(centres), number)]
-    vectors += 0.5 * generator.standard_normal(vectors.shape, dtype=np.float32)
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=int, default=100_000, metavar="N", help="(%(default)s)")
+    parser.add_argument("--dimension", type=int, default=1024, metavar="D", help="(%(default)s)")
+    parser.add_argument("--like", type=Path, metavar="INDEX", help="folder of an index whose embeddings are repeated")
+    parser.add_argument("--noise", type=float, default=NOISE, metavar="X", help="its length (%(default)s)")
+    parser.add_argument("--backends", nargs="+", default=["exact"], metavar="BACKEND", help="the first one is exact")
+    parser.add_argument("--queries", type=int, default=100, metavar="N", help="(%(default)s)")
+    parser.add_argument("--pairs", type=int, default=5000, metavar="N", help="images of the evaluation (%(default)s)")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="(%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of the evaluation (%(default)s)")
+    return parser.parse_args()
+
+
+def centres(options: argparse.Namespace, random: np.random.Generator) -> np.ndarray:
+    """Returns unit vectors around which others lie: those of an index, or random ones."""
+    if options.like is None:
+        vectors = random.standard_normal((CENTRES, options.dimension), dtype=np.float32)
+    else:
+        vectors = np.concatenate(IndexFolder.open(options.like).embeddings()).astype(np.float32)
+        if vectors.shape[1] != options.dimension:
+            vectors = vectors @ random.standard_normal((vectors.shape[1], options.dimension), dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def timed(compute, repeats):
-    seconds = []
-    for repeat in range(repeats + 1):
-        start = time.perf_counter()
-        compute()
-        if repeat:  # the first one warms up
-            seconds.append(time.perf_counter() - start)
-    return seconds
+def around(centres: np.ndarray, number: int, noise: float, random: np.random.Generator) -> np.ndarray:
+    """Returns unit vectors, each a centre with noise."""
+    vectors = centres[random.integers(0, len(centres), number)]
+    vectors += noise * vectors.shape[1] ** -0.5 * random.standard_normal(vectors.shape, dtype=np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=100_000)
-    parser.add_argument("--dimension", type=int, default=1024)
-    parser.add_argument("--pairs", type=int, default=5000, help="images of the evaluation, of five captions each")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    generator = np.random.default_rng(0)
+def write_index(
+    folder: Path, options: argparse.Namespace, around_what: np.ndarray, random: np.random.Generator
+) -> None:
+    description = IndexDescription("no/model", "", "made", "", options.dimension, options.vectors, LARGEST_SHARD)
+    index = IndexFolder.begin(folder, description)
+    for number in range(index.num_shards):
+        items = index.shard_items(number)
+        index.write_shard(number, list(map(str, items)), around(around_what, len(items), options.noise, random))
+
+
+def measure(folder: Path, spec: str, queries: np.ndarray, threads: int) -> dict:
+    """Returns seconds, hits and memory of one backend, of which a process knows no other."""
+    torch.set_num_threads(threads)
+    backend = open_backend(IndexFolder.open(folder), spec)
+    begin = time.perf_counter()
+    backend.add()
+    seconds_to_build = time.perf_counter() - begin
+    backend = open_backend(IndexFolder.open(folder), spec)
+    backend.nearest(queries[:1], TOP_K)  # opens files
+    for query in queries:  # reads what is on the disk
+        backend.nearest(query[None], TOP_K)
+    seconds, hits = [], []
+    for query in queries:
+        begin = time.perf_counter()
+        [(_, places)] = backend.nearest(query[None], TOP_K)
+        seconds.append(time.perf_counter() - begin)
+        hits.append(set(places.tolist()))
+    memory = psutil.Process().memory_info()
+    return {
+        "build": seconds_to_build,
+        "seconds": seconds,
+        "hits": hits,
+        "own": (memory.rss - memory.shared) / 2**20,
+        "mapped": memory.shared / 2**20,
+    }
+
+
+def in_a_process(function: Callable, *arguments: object) -> dict:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def milliseconds(seconds: list[float]) -> str:
+    found = 1000 * np.array(seconds)
+    return f"{statistics.median(found):9.2f} ms a query  ({found.min():.2f} to {found.max():.2f})"
+
+
+def search(options: argparse.Namespace) -> None:
+    random = np.random.default_rng(0)
+    around_what = centres(options, random)
+    print(f"{options.vectors} x {options.dimension}, {options.threads} threads, {options.queries} queries")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "embeddings.npy")
-        vectors = embeddings(args.images, args.dimension, generator)
-        np.save(path, vectors.astype(np.float16))
-        query = vectors[:1].copy()
-        del vectors
-        stored = np.load(path, mmap_mode="r")
-        seconds = timed(lambda: nearest([stored], query, 10), args.repeats)
-    print(f"{args.images} x {args.dimension}, {args.threads} threads")
-    print(
-        f"{'a query':<12}{1000 * statistics.median(seconds):9.1f} ms  ({1000 * min(seconds):.1f} to "
-        f"{1000 * max(seconds):.1f})   required: at most {1000 * MOST_SECONDS_A_QUERY:.0f}"
-    )
+        write_index(Path(folder, "index"), options, around_what, random)
+        queries = around(around_what, options.queries, options.noise, random)
+        exact = None
+        for spec in options.backends:
+            found = in_a_process(measure, Path(folder, "index"), spec, queries, options.threads)
+            exact = exact or found
+            print(f"{spec:<12}{milliseconds(found['seconds'])}", end="")
+            print(f"   required: at most {1000 * MOST_SECONDS_A_QUERY:.0f}" if exact is found else "")
+            print(
+                f"{'':<12}{found['own']:9.0f} MiB of its own, {found['mapped']:.0f} MiB of mapped files and libraries"
+            )
+            if exact is not found:
+                hits = [len(own & of_exact) for own, of_exact in zip(found["hits"], exact["hits"], strict=True)]
+                speed = statistics.median(exact["seconds"]) / statistics.median(found["seconds"])
+                print(f"{'':<12}{found['build']:9.0f} s to build")
+                print(
+                    f"{'':<12}{sum(hits) / TOP_K / len(hits):9.3f} recall@{TOP_K} of {options.backends[0]}   "
+                    f"required: at least {LEAST_RECALL}"
+                )
+                print(f"{'':<12}{speed:9.1f} times as fast   required: at least {LEAST_SPEED}")
 
-    images = embeddings(args.pairs, args.dimension, generator)
-    captions = np.repeat(images, 5, axis=0) + 0.05 * generator.standard_normal(
-        (5 * args.pairs, args.dimension), dtype=np.float32
-    )
-    pairs = PairEmbeddings(images, captions, np.repeat(np.arange(args.pairs), 5))
-    seconds = timed(pairs.scores, args.repeats)
+
+def evaluation(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.threads)
+    random = np.random.default_rng(0)
+    images = around(centres(options, random), options.pairs, options.noise, random)
+    captions = np.repeat(images, 5, axis=0)
+    captions += options.noise * options.dimension**-0.5 * random.standard_normal(captions.shape, dtype=np.float32)
+    pairs = PairEmbeddings(images, captions, np.repeat(np.arange(options.pairs), 5))
+    seconds = []
+    for repeat in range(options.repeats + 1):
+        begin = time.perf_counter()
+        pairs.scores()
+        if repeat:  # the first one warms up
+            seconds.append(time.perf_counter() - begin)
     print(
         f"{'evaluation':<12}{statistics.median(seconds):9.2f} s   ({min(seconds):.2f} to {max(seconds):.2f})   "
         f"required: at most {MOST_SECONDS_OF_EVALUATION}"
     )
+
+
+def main() -> None:
+    options = parse_arguments()
+    search(options)
+    if options.pairs:
+        evaluation(options)
 
 
 if __name__ == "__main__":
