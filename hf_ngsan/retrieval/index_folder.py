@@ -284,7 +284,7 @@ def read_description(folder: Path) -> IndexDescription:
     return description
 
 
-def read_json(file: Path) -> object:
+def read_json(file: Path) -> Any:
     """Returns what a JSON file holds; None if it is no file or no JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
