@@ -214,7 +214,7 @@ def load_model(
 
 def load_processor(loader: Any, folder: str) -> Any:
     try:
-        return loader.from_pretrained(folder, trust_remote_code=False)
+        found = loader.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         files = [file for file in PROCESSOR_FILES if (Path(folder) / file).is_file()]
         if not files or "trust_remote_code" in str(error):
@@ -223,6 +223,12 @@ def load_processor(loader: Any, folder: str) -> Any:
             f"{folder} is not a complete model: {' or '.join(files)} cannot be used ({one_sentence(error)}); save it "
             "again or use an earlier one."
         ) from error
+    if loader is AutoProcessor and not isinstance(found, ProcessorMixin):
+        raise ModelFolderError(
+            f"{folder} is not a complete model: processor_class in processor_config.json names no processor; save it "
+            "again or use an earlier one."
+        )
+    return found
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:

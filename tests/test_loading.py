@@ -178,6 +178,16 @@ def test_image_statistics_that_are_not_finite_are_told_with_file_and_key(tmp_pat
     assert [name for name in (str(folder), file, key) if name not in str(error.value)] == []
 
 
+def test_a_processor_class_that_is_none_is_told_with_file_and_key(run, tmp_path):
+    broken = shutil.copytree(run / "best", tmp_path / "broken")
+    (broken / "processor_config.json").write_text(json.dumps({"processor_class": "NoSuchProcessor"}))
+    with pytest.raises(ModelFolderError) as error:
+        load_captioner(broken)
+    assert [
+        name for name in (str(broken), "processor_config.json", "processor_class") if name not in str(error.value)
+    ] == []
+
+
 def test_weights_of_another_shape_are_named(run, tmp_path):
     broken = shutil.copytree(run / "best", tmp_path / "broken")
     config = json.loads((broken / "config.json").read_text())

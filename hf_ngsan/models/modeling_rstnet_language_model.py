@@ -292,7 +292,6 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             else:
                 past_length = 0 if cache is None else cache.get_seq_length()
                 position_ids = torch.arange(length, device=input_ids.device)[None] + past_length
-        words = self.word_embeddings(input_ids)
         # Before the text encoder fills the cache, whose length the mask depends on.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
@@ -301,7 +300,10 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             past_key_values=cache,
         )
         token_mask = current_mask(attention_mask, length)
-        encoded = self.encode(words, attention_mask, position_ids, cache)
+        if self.sees_one_word(length):
+            encoded = self.encode_distinct(input_ids)
+        else:
+            encoded = self.encode(self.word_embeddings(input_ids), attention_mask, position_ids, cache)
         hidden_states = self.projection(encoded)
         hidden_states = hidden_states + self.positions(position_ids, attention_mask, hidden_states.dtype)
         signal = self.layer(
@@ -327,6 +329,16 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             last_hidden_state=signal,
             past_key_values=past_key_values if use_cache else None,
         )
+
+    def sees_one_word(self, length: int) -> bool:
+        """Tells whether the text encoder sees one word alone, as in decoding with the released attention."""
+        alone = self.config.language_attention == "bidirectional" and length == 1
+        return alone and not self.training and not torch.compiler.is_compiling()
+
+    def encode_distinct(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Runs the text encoder once over each distinct word of `(batch_size, 1)`: beams have many in common."""
+        distinct, places = input_ids.unique(return_inverse=True)
+        return self.text_encoder(**self.word_embeddings(distinct[:, None])).last_hidden_state[places[:, 0]]
 
     def encode(
         self,

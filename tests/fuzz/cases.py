@@ -103,6 +103,21 @@ def models(draw: random.Random, made: SimpleNamespace) -> list:
     return ["caption", "--model", folder, *([made.images] if photos else ["--data", SCENES])]
 
 
+def audits(draw: random.Random, made: SimpleNamespace) -> list:
+    source = draw.choice([made.run / "best", made.photos, made.rstnet])
+    folder = one_mutated(draw, made, source, [*MODEL_FILES, *(["model.safetensors"] if draw.random() < 0.3 else [])])
+    return ["audit", "--model", folder]
+
+
+def visualness(draw: random.Random, made: SimpleNamespace) -> list:
+    figures = draw.choice([[], ["--figures", draw.choice(["figures", hostile_text(draw, made.places)])]])
+    options = ["--data", SCENES.replace("test=2", "test=2,images=true"), "--num-beams", draw.choice([1, 2]), *figures]
+    if draw.random() < 0.2:
+        return ["visualness", "--model", draw.choice([made.run, made.photos]), *options]
+    names = [*MODEL_FILES, *(["model.safetensors"] if draw.random() < 0.3 else [])]
+    return ["visualness", "--model", one_mutated(draw, made, made.rstnet, names), *options]
+
+
 def backbones(draw: random.Random, made: SimpleNamespace) -> list:
     folder = one_mutated(draw, made, made.backbone, files_of(made.backbone))
     return ["extract", "--images", made.images, "--backbone", folder, "--output", "new", "--num-workers", 0]
@@ -216,6 +231,8 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
         },
         "score": {**scores, "--document-frequency": made.frequency, "--per-image": "each.json"},
         "references": {"--data": SCENES, "--split": "test", "--limit": 1, "--output": "new.json"},
+        "audit": {"--model": made.rstnet, "--seed": 1},
+        "visualness": {**caption, "--model": made.rstnet, "--min-count": 2, "--figures": "figures"},
         "attach-vision": {"--model": made.run, **vision, "--output": "new"},
         "index": {
             **{"--model": made.dual_encoder, "--images": made.images, "--output": "new", "--split": "test"},
@@ -245,6 +262,8 @@ NEEDED = {
     "extract": ("--images", "--backbone", "--output", "--num-workers"),
     "score": ("--predictions", "--references"),
     "references": ("--data", "--output"),
+    "audit": ("--model",),
+    "visualness": ("--model", "--data"),
     "attach-vision": ("--model", "--backbone", "--output"),
     "index": ("--model", "--images", "--output", "--num-workers"),
     "configs": ("--copy",),
@@ -257,6 +276,8 @@ CASES: dict[Case, int] = {
     feature_folders: 2,
     specs: 2,
     models: 4,
+    audits: 1,
+    visualness: 1,
     backbones: 2,
     image_lists: 2,
     extracted_folders: 1,

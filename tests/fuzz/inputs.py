@@ -15,8 +15,10 @@ from hf_ngsan.loading import save_model
 from hf_ngsan.metrics.document_frequency import DocumentFrequency
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from tests.models.mhsan import tiny as mhsan
-from tests.models.tiny import make_talkative, tiny_config, tiny_processor
+from tests.models.rstnet import tiny as rstnet
+from tests.models.tiny import make_talkative, tiny_config, tiny_processor, tiny_tokenizer
 from tests.tasks.tiny import tiny_sections
 
 SCENES = "scenes:size=4,validation=2,test=2"
@@ -28,10 +30,10 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     """Makes valid inputs in a folder.
 
     Returns:
-        Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, a
-        `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`, one of `features`, a `layout` of
-        COCO files, COCO `results`, `references` and an `image_list`, datasets of images with `lines` and with a
-        `table`, document frequencies, and `places` where no file is.
+        Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, an
+        `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`,
+        one of `features`, a `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of
+        images with `lines` and with a `table`, document frequencies, and `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -48,6 +50,9 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     processor.image_processor = CaptioningImageProcessor(size={"height": 16, "width": 16})
     model.save_pretrained(made.photos)
     processor.save_pretrained(made.photos)
+    made.rstnet = folder / "rstnet"
+    rstnet.tiny_captioner(visual_feature_size=10).save_pretrained(made.rstnet)
+    RSTNetProcessor(tokenizer=tiny_tokenizer()).save_pretrained(made.rstnet)
     made.backbone = folder / "backbone"
     model.base_model.vision.backbone.save_pretrained(made.backbone)
     processor.image_processor.save_pretrained(made.backbone)

@@ -44,6 +44,24 @@ def test_the_language_signal_is_computed_once_a_token(options):
     assert lengths == [1] * 6
 
 
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_the_released_language_signal_is_computed_once_for_each_distinct_word(options):
+    model, grids = tiny_captioner(release=True), random_grids(2)
+    given, words = [], []
+    language_model = model.model.decoder.language_model
+    hooks = [
+        language_model.register_forward_pre_hook(lambda module, args: words.append(args[0])),
+        language_model.text_encoder.register_forward_pre_hook(
+            lambda module, args, kwargs: given.append(kwargs["input_ids"]), with_kwargs=True
+        ),
+    ]
+    model.generate(**grids, **options, max_new_tokens=6)
+    for hook in hooks:
+        hook.remove()
+    assert [step.shape[1] for step in given] == [1] * len(words)
+    assert [step.flatten().tolist() for step in given] == [sorted(set(step.flatten().tolist())) for step in words]
+
+
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("options", [{"use_cache": False}, {"cache_implementation": "static"}], ids=str)
 def test_captions_do_not_depend_on_the_cache(num_beams, options):
