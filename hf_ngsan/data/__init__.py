@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .contract import check_row as check_row
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
+    from .images.streaming import shuffle_buffer_of as shuffle_buffer_of
     from .readers import ExtraScores as ExtraScores
     from .readers import Reader as Reader
     from .readers import describe_readers as describe_readers
@@ -51,5 +52,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "vocabulary": ["build_tokenizer"],
         "collator": ["CaptionCollator"],
         "sampler": ["EpochSampler"],
+        "images.streaming": ["shuffle_buffer_of"],
     },
 )

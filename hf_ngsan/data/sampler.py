@@ -28,6 +28,9 @@ class EpochSampler:
         shuffle: False keeps the order of the dataset.
         drop_last: whether to leave out an incomplete last global batch.
         start_batch: number of global batches to skip at the start, to resume in the middle of an epoch.
+        window: shuffle rows within windows of so many alone, whose order and, but for a shift that depends on `seed`
+            and `epoch`, bounds are those of the dataset, for rows that are read from beginning to end; `None`: shuffle
+            all.
 
     Raises:
         DataError: an argument is out of range.
@@ -45,9 +48,12 @@ class EpochSampler:
         shuffle: bool = True,
         drop_last: bool = False,
         start_batch: int = 0,
+        window: int | None = None,
     ):
         if num_rows < 0 or batch_size < 1:
             raise DataError(f"{num_rows} rows in batches of {batch_size}: batches need at least one row.")
+        if window is not None and window < 1:
+            raise DataError(f"window is {window}; rows are shuffled in windows of at least one.")
         if not 0 <= process_index < num_processes:
             raise DataError(f"process_index is {process_index}; it must be in 0 … {num_processes - 1}.")
         self.num_rows = num_rows
@@ -57,6 +63,7 @@ class EpochSampler:
         self.process_index = process_index
         self.shuffle = shuffle
         self.drop_last = drop_last
+        self.window = window
         self.set_epoch(epoch, start_batch)
 
     def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
@@ -89,5 +96,9 @@ class EpochSampler:
         if not self.shuffle:
             return np.arange(self.num_rows)
         # Raw bits of a named generator are the same in every version of numpy, its permutations need not be.
-        raw = np.random.Philox(np.random.SeedSequence([self.seed, self.epoch])).random_raw(self.num_rows)
-        return np.argsort(raw, kind="stable")
+        generator = np.random.Philox(np.random.SeedSequence([self.seed, self.epoch]))
+        raw = generator.random_raw(self.num_rows)
+        if self.window is None:
+            return np.argsort(raw, kind="stable")
+        shift = int(generator.random_raw() % self.window)
+        return np.lexsort((raw, (np.arange(self.num_rows) + shift) // self.window))

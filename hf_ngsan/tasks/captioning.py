@@ -60,7 +60,10 @@ class CaptioningTask(Task):
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         power = self.recipe.training.consensus_power
         if power:
-            rows = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
+            weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
+            form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
+            del form["format_kwargs"]
+            rows = weighted.with_format(**form)  # which add_column forgets
         rows = self.evaluation_rows(model, processor, rows)
         check_augmentation(self.recipe, rows.column_names)
         remember_features(model, rows, self.recipe.data.spec)

@@ -19,7 +19,7 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from ..data import EpochSampler
+from ..data import EpochSampler, shuffle_buffer_of
 from ..files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
@@ -252,6 +252,7 @@ class TrainingLoop:
             process_index=self.accelerator.process_index,
             shuffle=True,
             drop_last=self.settings.drop_last,
+            window=shuffle_buffer_of(self.rows),
         )
 
     def update(self, micro_batches: list[MicroBatch]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 
 from ..errors import DataError
-from ..images.rows import load_images
+from ..images.loading import load_images
 from ..images.sources import open_source, split_column
 from .arrays import naming_damage
 from .record import ImageRecord, ListedSource, image_size

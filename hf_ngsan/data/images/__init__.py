@@ -1,5 +1,5 @@
 """Images with captions from any dataset that the datasets library reads."""
 
-from .rows import load_images
+from .loading import load_images
 
 __all__ = ["load_images"]

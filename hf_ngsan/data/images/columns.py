@@ -9,10 +9,20 @@ from datasets import Dataset, LargeList, List, Value
 from ..errors import DataError
 
 IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png", "bytes", "image_bytes")
-CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description")
+CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
 NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
-FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
+FILE_NAMES = (
+    "file_name",
+    "filename",
+    "image_name",
+    "image_file",
+    "image_path",
+    "img_path",
+    "file_path",
+    "filepath",
+    "__key__",
+)
 
 
 @dataclass(frozen=True)

@@ -17,33 +17,12 @@ from .reading import naming_rows
 from .sources import open_split
 
 
-def load_images(
-    source: str, split: str, *, image: str | None = None, captions: str | None = None, config: str | None = None
+def memory_mapped_images(
+    source: str, split: str, image: str | None, captions: str | None, config: str | None
 ) -> Dataset:
-    """Loads one split of a dataset of images, with captions if it has any.
+    """Loads one split of a dataset of images into the cache, if it is not there, and memory-maps it.
 
-    Captions lie in a column of lists, in several columns, or in a column of strings; rows with one string each are put
-    together where they show the same image: the same id, else the same file name, else the same bytes or path. Images
-    without a caption are left out, unless there is no caption at all.
-
-    The number of an image is that of its id column; else the one at the end of its file name, where every image has one
-    of its own; else the number of its row.
-
-    Args:
-        source: a folder written by `save_to_disk`, one that `load_dataset` reads (Parquet files, or image files with
-            `metadata.csv` or `metadata.jsonl`), a Parquet file, or the name of a dataset on the Hub.
-        split: `train`, `validation` (or `val`), `test`, or any other that exists.
-        image: the column of images, their bytes or the paths of their files; found by type and name if None.
-        captions: the column of captions, or several with `+` between; found by name if None.
-        config: which of several configurations of the dataset.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `image_id`, `image` (decoded when it is read, as `PIL.Image.Image`) and,
-        as far as they are known, `captions`, `file_name`, `width` and `height`. Reading an image that is damaged raises
-        a [`DataError`] that names its row.
-
-    Raises:
-        DataError: there is no such dataset, split or column, or it cannot be read.
+    Args, Returns, Raises: see [`~loading.load_images`].
     """
     name = f"{source}, split {split}"
     try:

@@ -54,6 +54,16 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     return parts[name], None
 
 
+def split_names(source: str, config: str | None = None) -> list[str]:
+    """Returns the names of the splits that [`open_split`] finds."""
+    parts = open_source(source, config)
+    if len(parts) == 1:
+        [dataset] = parts.values()
+        if "split" in dataset.column_names:
+            return list(dict.fromkeys(split_column(dataset)))
+    return list(parts)
+
+
 def split_column(dataset: Dataset) -> list[str]:
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]

@@ -1,0 +1,227 @@
+"""Datasets of images that are read from beginning to end: their captions, and a window of images, are in memory."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, Features, Image, IterableDataset
+from datasets.formatting import PythonFormatter, _register_formatter
+
+from ..errors import DataError, reason_of
+from ..splits import find_split
+from .captions import gather_captions
+from .columns import Columns, find_columns
+from .decoding import decode_image
+from .reading import NamingFormatter, Origin
+from .rows import TYPES, image_ids, with_captions
+from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_hub, read, refuse_patterns
+
+FORMAT = "hf_ngsan_stream"
+PLACE = "stream:"
+"""Begins the path of an image that is somewhere in a stream; its number follows."""
+BATCH = 16
+
+
+def stream_images(
+    source: str, split: str, image: str | None, captions: str | None, config: str | None, shuffle_buffer: int
+) -> Dataset:
+    """Loads one split of a dataset of images whose images are streamed; see [`~loading.load_images`].
+
+    All but the images is read in a first pass, and held in memory. A row is an image with all of its captions.
+
+    Args:
+        source, split, image, captions, config: as there; also a folder of WebDataset's tar files.
+        shuffle_buffer: training shuffles rows within windows of so many, and so many images are held in memory.
+
+    Raises:
+        DataError: as there, or a buffer without rows.
+    """
+    if shuffle_buffer < 1:
+        raise DataError(f"In images:{source}, shuffle_buffer is {shuffle_buffer}; it must be at least 1.")
+    name = f"{source}, split {split}"
+    parts = open_stream(source, config)
+    part = find_split(split, parts)
+    if part is None:
+        raise DataError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
+    columns = find_columns(parts[part], source, image, captions)
+    stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
+    try:
+        table = read_all_but_images(parts[part], columns)
+    except Exception as error:  # whatever a file of the stream is damaged by
+        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
+    if not len(table):
+        raise DataError(f"{name}: the dataset has no rows.")
+    return rows_of_stream(table, columns, stream, name)
+
+
+def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
+    """Opens all splits of a dataset as streams, by name."""
+    path = Path(source)
+    place, files = source, None
+    if path.exists():
+        refuse_patterns(source)
+        place = str(path.absolute())
+        if path.is_file():
+            found = SPLIT_IN_FILE_NAME.findall(path.stem)
+            files = {found[-1].lower() if found else "train": place}
+            place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
+    elif HUB_NAME.fullmatch(source):
+        check_hub(source)
+    else:
+        raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
+    found = read(
+        source,
+        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=True),  # nosec B615  # the user's choice
+    )
+    return {str(name): part._resolve_features() for name, part in found.items()}
+
+
+def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
+    """Returns the other columns that are needed, with the number of rows in `__row__`."""
+    names = dict.fromkeys(filter(None, (*columns.captions, columns.id, columns.file_name, *columns.size)))
+    found: dict[str, list] = {name: [] for name in names}
+    number = 0
+    for row in stream.select_columns(list(names) or [columns.image]).decode(False):
+        number += 1
+        for name in names:
+            found[name].append(row[name])
+    schema = Features({name: stream.features[name] for name in names}).arrow_schema
+    arrays = {name: pa.array(values, schema.field(name).type) for name, values in found.items()}
+    return pa.table({**arrays, "__row__": np.arange(number)})
+
+
+def rows_of_stream(table: pa.Table, columns: Columns, stream: "ImageStream", name: str) -> Dataset:
+    chosen, found = np.arange(len(table)), {}
+    if columns.captions:
+        found["captions"] = gather_captions([table[column] for column in columns.captions], chosen)
+        chosen = with_captions(found, chosen, name)
+    file_names = None
+    if columns.file_name is not None:
+        file_names = table[columns.file_name].to_pylist()
+        found["file_name"] = pa.array(file_names, pa.string())
+    for side, column in zip(("width", "height"), columns.size, strict=False):
+        found[side] = table[column].cast(pa.int32())
+    found = {"image_id": image_ids(table, columns.id, file_names, chosen, name, len(table)), **found}
+    found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
+    rows = Dataset.from_dict(
+        found, features=Features({**{key: TYPES[key] for key in found if key in TYPES}, "image": Image()})
+    )
+    return rows.select(chosen).with_format(FORMAT, origin=Origin(name), stream=stream)
+
+
+class ImageStream:
+    """The images of a stream by the numbers of their rows.
+
+    Numbers may be asked for in any order, but are found fast where none is further behind the largest so far than the
+    buffer is long; otherwise the stream is read again from there.
+
+    Args:
+        source, config, split: what is streamed, see [`open_stream`].
+        column: that holds the images.
+        buffer: images that are kept behind the one that was read last.
+    """
+
+    def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
+        self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
+        self.close()
+
+    def close(self) -> None:
+        self.items: Iterator[Any] | None = None
+        self.held: dict[int, Any] = {}
+        self.first, self.next, self.largest = 0, 0, -1
+        self.process = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("source", "config", "split", "column", "buffer")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def images(self, numbers: Sequence[int]) -> list[Any]:
+        """Returns the images of rows as they are stored.
+
+        Raises:
+            DataError: the stream ends before one of them.
+        """
+        lowest, highest = min(numbers), max(numbers)
+        is_far = lowest > self.next + self.buffer
+        if self.items is None or self.process != os.getpid() or lowest < self.first or is_far:
+            self.begin(max(0, lowest - self.buffer))
+        while self.next <= highest:
+            try:
+                self.held[self.next] = next(self.items)  # type: ignore[arg-type]
+            except StopIteration:
+                raise DataError(
+                    f"{self.source} has {self.next} images now; it had more when it was opened. Start again."
+                ) from None
+            self.next += 1
+        found = [self.held[number] for number in numbers]
+        self.largest = max(self.largest, highest)
+        while self.first <= self.largest - self.buffer:
+            self.held.pop(self.first, None)
+            self.first += 1
+        return found
+
+    def begin(self, number: int) -> None:
+        """Reads the stream again, from a row on."""
+        self.close()
+        stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
+        feature = (stream.features or {})[self.column]
+        if isinstance(feature, Image):
+            stream = stream.cast_column(self.column, Image(decode=False))
+        self.items = islice(values_of(stream, self.column), number, None)
+        self.first = self.next = number
+
+
+def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
+    """Yields a column from beginning to end, in a loading process too: iteration over rows splits files among those."""
+    for batch in stream.iter(batch_size=BATCH):
+        yield from batch[column]
+
+
+class StreamFormatter(NamingFormatter):
+    """The format of rows whose images are in a stream; they are decoded, and errors name the row.
+
+    Args:
+        features: of the dataset.
+        origin: of its rows.
+        stream: has the images.
+    """
+
+    def __init__(self, features: Features | None = None, *, stream: ImageStream, **options: Any):
+        super().__init__(features, **options)
+        self.stream = stream
+
+    def format_row(self, pa_table: pa.Table) -> Mapping:
+        batch = self.format_batch(pa_table)
+        return {name: values[0] for name, values in batch.items()}
+
+    def format_batch(self, pa_table: pa.Table) -> Mapping:
+        batch = PythonFormatter.format_batch(self, pa_table)
+        if "image" not in batch:
+            return batch
+        numbers = [int(image["path"].removeprefix(PLACE)) for image in batch["image"]]
+        images = []
+        for row, stored in enumerate(self.stream.images(numbers)):
+            try:
+                value = stored if isinstance(stored, Mapping) else {"bytes": stored, "path": None}
+                images.append(decode_image(value, self.images.get("image", Image())))
+            except Exception as error:  # Pillow says in many ways that a file is damaged
+                raise self.unreadable(pa_table.slice(row, 1), error) from error
+        return {**batch, "image": images}
+
+
+_register_formatter(StreamFormatter, FORMAT)
+
+
+def shuffle_buffer_of(rows: Any) -> int | None:
+    """Returns the size of the windows that rows are shuffled in, where their images are streamed; None otherwise."""
+    if not isinstance(rows, Dataset) or rows.format["type"] != FORMAT:
+        return None
+    return rows.format["format_kwargs"]["stream"].buffer

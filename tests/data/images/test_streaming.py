@@ -1,0 +1,134 @@
+"""Streams give the rows that datasets give, hold few images, and shuffle them in windows."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from datasets import Dataset, Image
+
+from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
+from hf_ngsan.training.batches import take
+from tests.data.facts import fails_naming
+from tests.data.formats.test_image_formats import COLOURS, members_of, write_tar
+from tests.data.images.photos import (
+    index_of,
+    lists,
+    parquet_folder,
+    picture_bytes,
+    several_columns,
+    write_image_folder,
+    write_parquet,
+)
+
+NUMBER = 23
+
+
+def many(folder):
+    """Two Parquet files of images whose widths tell their numbers."""
+    rows = {"image": [{"bytes": picture_bytes(n), "path": None} for n in range(NUMBER)]}
+    rows |= {"captions": [[f"number {n}"] for n in range(NUMBER)]}
+    dataset = Dataset.from_dict(rows).cast_column("image", Image())
+    for number, part in enumerate((range(9), range(9, NUMBER))):
+        write_parquet(dataset.select(part), folder / f"train-{number:05d}-of-00002.parquet")
+    return folder
+
+
+def image_folder(folder):
+    rows = [
+        {"file_name": f"photo_{n}.png", "captions": caption} for n, caption in enumerate([["a"], ["b", "c"], ["d"]])
+    ]
+    return write_image_folder(folder / "photos", rows, ".jsonl")
+
+
+SOURCES = {
+    "parquet folder": parquet_folder,
+    "parquet file": lambda folder: write_parquet(lists(), folder / "train.parquet"),
+    "several columns": lambda folder: write_parquet(several_columns(), folder / "train.parquet"),
+    "files": image_folder,
+}
+
+
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+def test_rows_are_those_of_the_dataset(make, tmp_path):
+    source = make(tmp_path / "data")
+    expected, found = (load_data(f"images:{source}{keys}", "train") for keys in ("", ",streaming=true"))
+    names = [name for name in expected.column_names if name != "file_name"]
+    assert set(names) <= set(found.column_names) and len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one["captions"] == other["captions"]
+        assert one["image"].tobytes() == other["image"].tobytes()
+    assert found.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
+
+
+def test_tar_files_of_webdataset(tmp_path):
+    members = {name: content for image_id in COLOURS for name, content in members_of(image_id).items()}
+    write_tar(tmp_path / "shard.tar", members)
+    for source in (tmp_path, tmp_path / "shard.tar"):
+        rows = load_data(f"images:{source},streaming=true", "train")
+        assert rows["image_id"][:] == list(COLOURS)
+        assert [row["image"].size for row in rows] == [(4, 3)] * 3
+        assert rows[0]["captions"] == ["the  7\nan image\n"]
+
+
+@pytest.mark.parametrize("buffer", [4, 100])
+def test_any_order_is_right_and_few_images_are_held(buffer, tmp_path):
+    rows = load_data(f"images:{many(tmp_path / 'data')},streaming=true,shuffle_buffer={buffer}", "train")
+    assert shuffle_buffer_of(rows) == buffer
+    stream = rows.format["format_kwargs"]["stream"]
+    for epoch in range(2):
+        order = EpochSampler(NUMBER, 3, seed=0, epoch=epoch, window=buffer)
+        for batch in order:
+            assert [index_of(row["image"]) for row in take(rows, batch)] == batch
+            assert len(stream.held) <= 2 * buffer + 3
+    for batch in ([20, 2], [22], [0]):
+        assert [row["captions"] for row in take(rows, batch)] == [[f"number {n}"] for n in batch]
+        assert [index_of(row["image"]) for row in take(rows, batch)] == batch
+    later = load_data(f"images:{tmp_path / 'data'},streaming=true,shuffle_buffer={buffer}", "train")
+    for batch in EpochSampler(NUMBER, 3, seed=0, window=buffer, start_batch=4):
+        assert [index_of(row["image"]) for row in take(later, batch)] == batch
+
+
+def test_another_process_reads_the_stream_itself(tmp_path):
+    rows = load_data(f"images:{many(tmp_path / 'data')},streaming=true,shuffle_buffer=4", "train")
+    assert index_of(rows[3]["image"]) == 3
+    assert index_of(pickle.loads(pickle.dumps(rows))[4]["image"]) == 4
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if [index_of(rows[n]["image"]) for n in (5, 6, 12)] == [5, 6, 12] else 1)
+    assert [index_of(rows[n]["image"]) for n in (4, 5, 11)] == [4, 5, 11]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("window", [1, 5, 7, 50])
+def test_rows_are_shuffled_within_windows(window):
+    orders = []
+    for epoch in range(3):
+        sampler = EpochSampler(NUMBER, 4, seed=1, epoch=epoch, window=window)
+        order = np.concatenate(list(sampler))
+        assert sorted(order) == list(range(NUMBER))
+        largest_before = np.maximum.accumulate(order)
+        assert (largest_before - order < window).all()
+        orders.append(order.tolist())
+        parts = [list(EpochSampler(NUMBER, 4, seed=1, epoch=epoch, window=window, num_processes=2, process_index=n))
+                 for n in range(2)]  # fmt: skip
+        assert [one + other for one, other in zip(*parts, strict=True)] == list(sampler)
+    assert (orders[0] != orders[1]) == (window > 1)
+
+
+def test_what_cannot_be_streamed_is_named(tmp_path):
+    folder = many(tmp_path / "data")
+    with fails_naming(folder, "shuffle_buffer", 0):
+        load_data(f"images:{folder},streaming=true,shuffle_buffer=0", "train")
+    with fails_naming(folder, "'test'", "train"):
+        load_data(f"images:{folder},streaming=true", "test")
+    with fails_naming(tmp_path / "absent"):
+        load_data(f"images:{tmp_path / 'absent'}/x/y,streaming=true", "train")
+    rows = load_data(f"images:{folder},streaming=true", "train")
+    for file in folder.iterdir():
+        write_parquet(lists(), file)
+    with fails_naming(folder, 6):
+        rows[NUMBER - 1]
+    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1")
+    with fails_naming(folder):
+        load_data(f"images:{folder},streaming=true", "train")
