@@ -11,11 +11,12 @@ from .arguments import check_output_file, user_path, whole_number
 if TYPE_CHECKING:
     from ..data.inspection import Findings
 
-SUMMARY = "Say what a file or folder is: data, features, annotations, a model or a training run."
+SUMMARY = "Say what a file or folder is: images, features, annotations, a model, a training run or a search index."
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
+  hf-ngsan inspect photos
 
 All of the data are read, so that the first problem is found."""
 BLANK_SIDE = 400
@@ -49,12 +50,27 @@ def run(options: argparse.Namespace) -> None:
     if (path / "config.json").is_file():
         tell(path, "model", lines_of_model(path))
         return
-    from ..data.inspection import inspect_data
+    from ..retrieval.index_folder import DESCRIPTION
 
-    findings = inspect_data(path, options.source_format, options.image_id)
+    if (path / DESCRIPTION).is_file():
+        tell(path, "search index", lines_of_index(path))
+        return
+    findings = inspect(path, options)
     tell(path, findings.kind + made_by(path), findings.lines())
     if options.figure:
         draw(findings, options)
+
+
+def inspect(path: Path, options: argparse.Namespace) -> "Findings":
+    """Returns what is found in data: images, or what [`~hf_ngsan.data.inspection.inspect_data`] knows."""
+    from ..data.formats.registry import some_files
+    from ..data.inspection import inspect_data, is_saved
+    from ..extraction.inspection import holds_images, inspect_images
+
+    is_of_features = options.source_format or not path.is_dir() or is_saved(path) or any(some_files(path))
+    if not is_of_features and holds_images(path):
+        return inspect_images(path)
+    return inspect_data(path, options.source_format, options.image_id)
 
 
 def tell(path: Path, kind: str, lines: list[str]) -> None:
@@ -104,6 +120,35 @@ def count_weights(file: Path) -> int:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ModelFolderError(f"{file} cannot be read ({error}); it may be cut, get it again.") from None
+
+
+def lines_of_index(path: Path) -> list[str]:
+    """Returns what a search index holds, and which of its parts is missing or damaged."""
+    from ..retrieval import IndexFolder, IndexFolderError
+    from ..retrieval.index_folder import read_description
+
+    description = read_description(path)
+    index, problems = IndexFolder(path, description), []
+    found, skipped, missing = 0, 0, index.missing_shards()
+    if missing:
+        problems.append(
+            f"{len(missing)} of its {index.num_shards} parts are missing; the same hf-ngsan index again continues it."
+        )
+    for number in sorted({*range(index.num_shards)} - {*missing}):
+        try:
+            content, embeddings = index.read_shard(number)
+        except IndexFolderError as error:
+            problems.append(str(error))
+            continue
+        found, skipped = found + len(embeddings), skipped + len(content["skipped"])
+    more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
+    return [
+        f"{found} images of {description.num_items} in {description.source}",
+        f"skipped: {skipped}",
+        f"dimension of an embedding: {description.dimension}",
+        f"made by {description.model}",
+        f"first problem{more}: {problems[0]}" if problems else "no problem found",
+    ]
 
 
 def lines_of_run(path: Path) -> list[str]:

@@ -53,6 +53,7 @@ class Findings:
         num_images: rows, or images of annotations.
         sample: a row with `image_id` and, as far as it has them, `image`, `visual_boxes`, `captions`, `width`,
             `height`.
+        notes: sentences about what is as it should be, but may surprise.
         num_problems, problem: records that are wrong, and the first of them.
     """
 
@@ -65,9 +66,12 @@ class Findings:
     boxes: Spread = field(default_factory=Spread)
     captions: Spread = field(default_factory=Spread)
     words: Spread = field(default_factory=Spread)
+    widths: Spread = field(default_factory=Spread)
+    heights: Spread = field(default_factory=Spread)
     counts: dict[str, Counter] = field(default_factory=dict)
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
     num_problems: int = 0
     problem: str = ""
 
@@ -83,6 +87,9 @@ class Findings:
             self.regions.add(len(features))
         if row.get("visual_boxes") is not None:
             self.boxes.add(len(row["visual_boxes"]))
+        if row.get("width") is not None and row.get("height") is not None:
+            self.widths.add(int(row["width"]))
+            self.heights.add(int(row["height"]))
         captions = row.get("captions")
         if captions is not None:
             self.captions.add(len(captions))
@@ -123,10 +130,13 @@ class Findings:
             lines.append(f"regions, cells or frames an image: {self.regions}")
         if self.boxes.number:
             lines.append(f"boxes an image: {self.boxes}")
+        if self.widths.number:
+            lines += [f"width in pixels: {self.widths}", f"height in pixels: {self.heights}"]
         if self.captions.number:
             number, where = self.vocabulary()
             lines += [f"captions an image: {self.captions}", f"words a caption: {self.words}"]
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
+        lines += [f"note: {note}" for note in self.notes]
         if self.num_problems:
             more = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more}: {self.problem}")

@@ -159,6 +159,8 @@ class ShardFolder:
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove()
+            if not skipped:
+                raise self.error("There are no images, so nothing was written.")
             raise self.error(
                 f"None of the {len(skipped)} images can be read, so nothing was written; the first: "
                 f"{skipped[0]['reason']}"

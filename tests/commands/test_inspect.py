@@ -10,10 +10,13 @@ from PIL import Image
 from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
+from hf_ngsan.extraction.inspection import inspect_images
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
+from tests.data.images.photos import write_image_folder
 from tests.data.test_annotation_tables import answer, question, write_vqa
+from tests.retrieval.test_index_folder import written
 
 
 def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
@@ -106,6 +109,49 @@ def test_models_and_runs(run, tmp_path, capsys):
     assert "no weights" in fails(capsys, "inspect", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
     assert "model.safetensors" in fails(capsys, "inspect", tmp_path)
+
+
+def test_folders_of_images(tmp_path, capsys):
+    photos = tmp_path / "photos"
+    (photos / "more").mkdir(parents=True)
+    for name, size in (("1.png", (10, 20)), ("more/2.jpg", (30, 40)), ("more/3.png", (16, 18))):
+        Image.new("RGB", size).save(photos / name)
+    (photos / "notes.txt").write_text("not an image")
+    findings = inspect_images(photos)
+    assert (findings.num_images, findings.num_problems, findings.captions.number) == (3, 0, 0)
+    assert (findings.widths.smallest, findings.widths.largest, findings.heights.largest) == (10, 30, 40)
+    (photos / "1.png").write_bytes(b"no image")
+    (photos / "more" / "4.png").symlink_to(photos / "gone")
+    findings = inspect_images(photos)
+    assert (findings.num_images, findings.num_problems) == (2, 2) and "1.png" in findings.problem
+    text = prints(capsys, "inspect", photos)
+    assert "folder of images" in text and "1.png" in text and "2 in all" in text
+
+
+def test_folders_of_images_with_captions(tmp_path):
+    for split, number in (("train", 3), ("test", 2)):
+        rows = [{"file_name": f"photo_{n}.png", "captions": ["a dog"] * (n + 1)} for n in range(number)]
+        write_image_folder(tmp_path / split, rows, ".jsonl", range(number))
+    (tmp_path / "test" / "photo_1.png").write_bytes(b"")
+    findings = inspect_images(tmp_path)
+    assert (dict(findings.splits), findings.num_images, findings.num_problems) == ({"train": 3, "test": 1}, 4, 1)
+    assert (findings.captions.smallest, findings.captions.largest, findings.words.largest) == (1, 3, 2)
+    assert "split test" in findings.problem and "image_id 1" in findings.problem
+
+
+def test_search_indexes(tmp_path, capsys):
+    written(tmp_path / "index", leave_out=[1])
+    text = prints(capsys, "inspect", tmp_path / "index")
+    assert "search index" in text and "3 images of 5 in photos" in text and "1 of its 3 parts" in text
+    written(tmp_path / "index")
+    text = prints(capsys, "inspect", tmp_path / "index")
+    assert "5 images of 5" in text and "some/model" in text and "no problem" in text
+    embeddings = tmp_path / "index" / "shard-000002" / "embeddings.npy"
+    embeddings.write_bytes(embeddings.read_bytes()[:-2])
+    text = prints(capsys, "inspect", tmp_path / "index")
+    assert "shard-000002" in text and "4 images of 5" in text
+    (tmp_path / "index" / "index.json").write_text("{")
+    assert "index.json" in fails(capsys, "inspect", tmp_path / "index")
 
 
 def test_what_is_nothing_known(tmp_path, capsys):

@@ -161,3 +161,10 @@ def test_inputs_that_cannot_be_opened_are_listed(regions, tmp_path):
     assert [str(tmp_path / "empty.tsv") in entry["file_name"] for entry in result.skipped] == [True, False]
     with fails_naming("absent"):
         convert_features([tmp_path / "absent", regions], tmp_path / "more", skip_broken=True)
+
+
+def test_files_without_an_image_become_nothing(tmp_path):
+    (tmp_path / "regions.tsv").write_bytes(b"\n\n")
+    with fails_naming("no images"):
+        convert_features([tmp_path / "regions.tsv"], tmp_path / "out", source_format="bottom-up-tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["regions.tsv"]

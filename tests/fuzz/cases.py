@@ -118,6 +118,26 @@ def visualness(draw: random.Random, made: SimpleNamespace) -> list:
     return ["visualness", "--model", one_mutated(draw, made, made.rstnet, names), *options]
 
 
+def files_of_others(draw: random.Random, made: SimpleNamespace) -> list:
+    source = draw.choice(sorted(made.formats.iterdir()))
+    folder = one_mutated(draw, made, source, files_of(source))
+    [path, *_] = [*folder.iterdir(), folder]
+    if draw.random() < 0.4:
+        return ["inspect", path]
+    more = [[], ["--skip-broken"], ["--dtype", "float32"], ["--grid-size", 2, 2], ["--images-per-shard", 1]]
+    more += [["--split", hostile_text(draw, made.places)], ["--boxes", "xywh"], [copied(made.references)]]
+    return ["convert", path, "--output", "new", *draw.choice(more)]
+
+
+def inspected(draw: random.Random, made: SimpleNamespace) -> list:
+    sources = (made.run, made.photos, made.features, made.images, made.lines, made.table, made.layout, made.index)
+    source = draw.choice(sources)
+    folder = one_mutated(draw, made, source, files_of(source))
+    path = draw.choice([folder, folder, draw.choice([*folder.rglob("*"), folder])])
+    more = [[], [], ["--figure", "new.png"], ["--figure", "new.png", "--images", made.images, "--image-id", 1]]
+    return ["inspect", path, *draw.choice(more)]
+
+
 def backbones(draw: random.Random, made: SimpleNamespace) -> list:
     folder = one_mutated(draw, made, made.backbone, files_of(made.backbone))
     return ["extract", "--images", made.images, "--backbone", folder, "--output", "new", "--num-workers", 0]
@@ -233,6 +253,14 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
         "references": {"--data": SCENES, "--split": "test", "--limit": 1, "--output": "new.json"},
         "audit": {"--model": made.rstnet, "--seed": 1},
         "visualness": {**caption, "--model": made.rstnet, "--min-count": 2, "--figures": "figures"},
+        "convert": {
+            **{"": made.formats / "bottom-up-tsv" / "regions.tsv", "--output": "new", "--dtype": "float16"},
+            **{"--from": "bottom-up-tsv", "--boxes": "xyxy", "--split": "train", "--images-per-shard": 2},
+        },
+        "inspect": {
+            **{"": made.features, "--figure": "new.png", "--image-id": 1, "--images": made.images},
+            **{"--from": "bottom-up-tsv"},
+        },
         "attach-vision": {"--model": made.run, **vision, "--output": "new"},
         "index": {
             **{"--model": made.dual_encoder, "--images": made.images, "--output": "new", "--split": "test"},
@@ -250,7 +278,7 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
     for key in given:
         if key in chosen:
             value = hostile_text(draw, made.places) if key == changed else given[key]
-            words += [key + str(value)] if key.endswith("=") else [key, value]
+            words += [key + str(value)] if key.endswith("=") else [key, value] if key else [value]
     if command == "train":
         words.append(f"training.output_dir={Path.cwd() / 'new'}")
     return words
@@ -264,6 +292,8 @@ NEEDED = {
     "references": ("--data", "--output"),
     "audit": ("--model",),
     "visualness": ("--model", "--data"),
+    "convert": ("", "--output"),
+    "inspect": ("",),
     "attach-vision": ("--model", "--backbone", "--output"),
     "index": ("--model", "--images", "--output", "--num-workers"),
     "configs": ("--copy",),
@@ -279,6 +309,8 @@ CASES: dict[Case, int] = {
     audits: 1,
     visualness: 1,
     backbones: 2,
+    files_of_others: 3,
+    inspected: 2,
     image_lists: 2,
     extracted_folders: 1,
     indexes: 2,

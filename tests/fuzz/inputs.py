@@ -16,6 +16,7 @@ from hf_ngsan.metrics.document_frequency import DocumentFrequency
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from tests.data.formats.test_fuzz import FORMATS
 from tests.models.mhsan import tiny as mhsan
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import make_talkative, tiny_config, tiny_processor, tiny_tokenizer
@@ -33,7 +34,8 @@ def make_inputs(folder: Path) -> SimpleNamespace:
         Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, an
         `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`,
         one of `features`, a `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of
-        images with `lines` and with a `table`, document frequencies, and `places` where no file is.
+        images with `lines` and with a `table`, document frequencies, `formats` with a folder for each format of
+        features, and `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -75,6 +77,10 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     to = ["--to", "usearch"] if find_spec("usearch") else []
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
     made.frequency = folder / "frequency.npz"
+    made.formats = folder / "formats"
+    for name, write in FORMATS.items():
+        (made.formats / name).mkdir(parents=True)
+        write(made.formats / name)
     DocumentFrequency.from_captions([list(CAPTIONS), list(CAPTIONS)]).save(made.frequency)
     return made
 

@@ -127,6 +127,8 @@ def import_everything(made: SimpleNamespace) -> None:
     main(["caption", "--model", str(made.photos), str(made.images)])
     main(["evaluate", "--model", str(made.photos), "--data", f"features:{made.features}"])
     main(["visualness", "--model", str(made.rstnet), "--data", SCENES])
+    for name in ("m2-hdf5", "bottom-up-tsv", "parquet"):
+        main(["inspect", str(made.formats / name)])
     main(["score", "--predictions", str(made.results), "--references", str(made.references)])
     main(["search", str(made.index), "a red ball"])
 

@@ -1,0 +1,46 @@
+"""What a folder of images holds: every image is read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..data.images.sources import split_names
+from ..data.inspection import Findings
+from .image_list import ImageList, image_files, list_images
+
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+"""Files with the captions of images, as the datasets library reads them."""
+
+
+def holds_images(folder: Path) -> bool:
+    """Returns whether there are image files in a folder, or in folders within."""
+    return folder.is_dir() and next(image_files(folder), None) is not None
+
+
+def inspect_images(folder: Path) -> Findings:
+    """Reads every image of a folder, and the captions of `metadata.csv` or `metadata.jsonl`; counts what is there.
+
+    Raises:
+        DataError: the metadata cannot be read.
+        ExtractionError: a file name is no text.
+    """
+    findings = Findings("folder of images")
+    for split, images in lists_of(folder):
+        findings.notes += images.notes
+        for number, listed in enumerate(images.images):
+            try:
+                image, _ = images.read(number)
+            except (ValueError, OSError) as error:
+                findings.add_problem(error)
+                continue
+            row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
+            findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
+    return findings
+
+
+def lists_of(folder: Path) -> Iterator[tuple[str | None, ImageList]]:
+    """Yields the name of each split, where there is more than the folder itself, and its images."""
+    if not any(next(folder.rglob(name), None) for name in METADATA):
+        yield None, list_images(folder)
+        return
+    for split in split_names(str(folder)):
+        yield split, list_images(f"images:{folder}", split=split)
