@@ -46,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME", help="(all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("--limit", type=int, metavar="N", help="evaluate the first N images only, to try the script")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
@@ -65,6 +66,7 @@ def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
         settings += ["training.num_threads=1", "training.tracker=null", *changes.split(), *options.overrides]
         call(run, "train", "--config", config, *settings, "--resume")
         where = ["--data", data, "--split", "validation", "--head-diversity", "--output", ranks]
+        where += [] if options.limit is None else ["--limit", options.limit]
         write_text_atomically(file, call(run, "evaluate", "--model", run, *where))
     found = json.loads(file.read_text())
     recalls = " | ".join(f"{found['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
