@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
+    from .models.configuration_nsa_transformer import NSATransformerConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
     from .models.configuration_rstnet import RSTNetConfig
     from .models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .models.modeling_mhsan import MHSANModel, MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
+    from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
     from .models.modeling_rstnet import RSTNetForConditionalGeneration, RSTNetModel
     from .models.modeling_rstnet_language_model import RSTNetLanguageModel
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .models.modeling_vgg import NGSANVGGBackbone
     from .models.modeling_vision import VisionModel
     from .models.pipeline_image_to_text import ImageToTextPipeline
+    from .models.pipeline_translation import TranslationPipeline
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_rstnet import RSTNetProcessor
@@ -50,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
         "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],
         "models.configuration_ngsan": ["NGSANConfig"],
+        "models.configuration_nsa_transformer": ["NSATransformerConfig"],
         "models.configuration_resnext": ["NGSANResNeXtConfig"],
         "models.configuration_rstnet": ["RSTNetConfig"],
         "models.configuration_rstnet_language_model": ["RSTNetLanguageModelConfig"],
@@ -64,12 +68,14 @@ __getattr__, __dir__, __all__ = lazy_names(
         ],
         "models.modeling_mhsan": ["MHSANModel", "MHSANTextModel"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
+        "models.modeling_nsa_transformer": ["NSATransformerForConditionalGeneration", "NSATransformerModel"],
         "models.modeling_resnext": ["NGSANResNeXtBackbone"],
         "models.modeling_rstnet": ["RSTNetForConditionalGeneration", "RSTNetModel"],
         "models.modeling_rstnet_language_model": ["RSTNetLanguageModel"],
         "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],
         "models.modeling_vgg": ["NGSANVGGBackbone"],
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
+        "models.pipeline_translation": ["TranslationPipeline"],
         "models.processing_mhsan": ["MHSANProcessor"],
         "models.processing_ngsan": ["NGSANProcessor"],
         "models.processing_rstnet": ["RSTNetProcessor"],

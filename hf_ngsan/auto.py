@@ -38,6 +38,7 @@ MODEL_TYPES = {
     "mhsan_text": ModelType("hf_ngsan.models.configuration_mhsan"),
     "rstnet": ModelType("hf_ngsan.models.configuration_rstnet", task="captioning"),
     "rstnet_language_model": ModelType("hf_ngsan.models.configuration_rstnet_language_model", task="language_modeling"),
+    "nsa_transformer": ModelType("hf_ngsan.models.configuration_nsa_transformer", task="translation"),
     "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
     "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
     "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),

@@ -8,6 +8,9 @@ LARGEST_BATCH = 2**14
 MOST_CAPTIONS = 1_000
 """Of an image: drawn, sampled, or kept by a beam search."""
 LONGEST_CAPTION = 4_096
+"""In tokens; of a sentence too."""
+LARGEST_VOCABULARY = 2**20
+"""Subwords of a tokenizer that is made."""
 LARGEST_SIDE = 4_096
 """Of images, in pixels."""
 LARGEST_GRID = 128

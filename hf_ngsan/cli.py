@@ -22,6 +22,8 @@ COMMANDS = {
     "train": "commands.train",
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",
+    "translate": "commands.translate",
+    "average": "commands.average",
     "audit": "commands.audit",
     "visualness": "commands.visualness",
     "extract": "commands.extract",

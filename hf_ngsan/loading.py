@@ -236,6 +236,8 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
     known = getattr(type(config), "remote_classes", {})
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
     processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
+    if processor is None and getattr(type(config), "has_tokenizer", False):
+        processor = AutoTokenizer
     return getattr(transformers, head), processor
 
 

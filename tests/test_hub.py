@@ -51,6 +51,7 @@ CODE = {
     "processing_ngsan.py",
     "transformer.py",
     "visual_inputs.py",
+    "word_generation.py",
 }
 
 

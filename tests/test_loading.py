@@ -156,7 +156,7 @@ def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_mi
         model = AutoModelForImageTextToText.from_pretrained(broken)
     finally:
         transformers_logger.removeHandler(caplog.handler)
-    assert model.generation_config.max_new_tokens == model.longest_caption
+    assert model.generation_config.max_new_tokens == model.longest_output
     assert any(
         str(broken) in record.getMessage() and "generation_config.json" in record.getMessage()
         for record in caplog.records

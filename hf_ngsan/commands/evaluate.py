@@ -1,4 +1,4 @@
-"""The command `hf-ngsan evaluate`: scores of captions, of retrieval, or of a language model, on a split."""
+"""The command `hf-ngsan evaluate`: scores of captions, retrieval, a language model or translations, on a split."""
 
 import argparse
 import json
@@ -20,17 +20,18 @@ from .arguments import (
 )
 
 SUMMARY = (
-    "Score a captioner's captions of a split, a dual encoder's retrieval in it, or what a language model makes of its "
-    "captions, and print the scores as JSON."
+    "Score a captioner's captions of a split, a dual encoder's retrieval in it, what a language model makes of its "
+    "captions, or a translator's translations, and print the scores as JSON."
 )
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
   hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
   hf-ngsan evaluate --model runs/language_model --data features:DIR
+  hf-ngsan evaluate --model runs/multi30k --data parallel:DIR,source=en,target=de --output translations.txt
 
 {DATASETS}"""
-KINDS = {"retrieval": "a dual encoder", "language_modeling": "a language model"}
+KINDS = {"retrieval": "a dual encoder", "language_modeling": "a language model", "translation": "a translator"}
 """What the models of the tasks other than captioning are called."""
 
 
@@ -41,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         type=user_path,
-        metavar="FILE.json",
-        help="write the captions there, in the COCO result format; of a dual encoder the rank of each right answer",
+        metavar="FILE",
+        help="write the captions there, in the COCO result format; of a dual encoder the rank of each right answer, of "
+        "a translator the translations, one a line",
     )
     parser.add_argument(
         "--folds",
@@ -105,7 +107,11 @@ def check(options: argparse.Namespace) -> str | None:
 
 
 def run(options: argparse.Namespace) -> None:
-    evaluations = {"retrieval": evaluate_retrieval, "language_modeling": evaluate_language}
+    evaluations = {
+        "retrieval": evaluate_retrieval,
+        "language_modeling": evaluate_language,
+        "translation": evaluate_translation,
+    }
     evaluations.get(check(options) or "", evaluate_captions)(options)
 
 
@@ -163,6 +169,31 @@ def evaluate_retrieval(options: argparse.Namespace) -> None:
             scores["all right answers"] = {**queries, **pairs.map_at_r(positives)}
         record(options, len(rows), pairs.scores(options.folds or 1), {"folds": options.folds or 1})
         print(json.dumps({**scores, **diversity}, indent=2))
+    leave_process_group()
+
+
+def evaluate_translation(options: argparse.Namespace) -> None:
+    from ..files import write_text_atomically
+    from ..launching import leave_process_group, make_accelerator
+    from ..loading import load_model
+    from ..tasks.translating import evaluate_translator
+    from ..tasks.translation_rows import load_pairs
+
+    accelerator = make_accelerator()
+    model, tokenizer = load_model(options.model[0], "translation")
+    translations, scored = evaluate_translator(
+        model.to(accelerator.device),
+        tokenizer,
+        load_pairs(options.data, options.split, options.limit),
+        accelerator,
+        data=options.data,
+        batch_size=options.batch_size,
+        **generation_options(options),
+    )
+    if accelerator.is_main_process:
+        if options.output:
+            write_text_atomically(options.output, "".join(f"{text}\n" for text in translations))
+        print(json.dumps({**scored.scores, "signatures": scored.signatures}, indent=2))
     leave_process_group()
 
 

@@ -189,5 +189,15 @@ for built_in in (
         summary="a folder of features that `hf-ngsan extract` or `save_to_disk` of the datasets library wrote",
         columns=("visual_features", "visual_boxes", "captions"),
     ),
+    Reader(
+        name="parallel",
+        loader="hf_ngsan.data.parallel_text:load_parallel",
+        source="SOURCE",
+        usage="parallel:SOURCE,source=LANGUAGE,target=LANGUAGE",
+        summary="sentences and their translations: a folder of text files `SPLIT.LANGUAGE`, one sentence a line, or a"
+        " dataset, as behind `images:`, with the columns of both languages or one `translation` with both",
+        columns=("line", "source", "target"),
+        keys={"source": str, "target": str},
+    ),
 ):
     register_reader(built_in)

@@ -1,6 +1,7 @@
-"""The order of rows in an epoch, the same for any number of processes."""
+"""The order of rows and batches in an epoch, the same for any number of processes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -85,20 +86,66 @@ class EpochSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self.row_order()
-        for batch in range(self.start_batch, self.batches_per_epoch):
-            rows = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        for batch in self.batch_slices()[self.start_batch :]:
+            rows = order[batch]
             first, end = (
                 len(rows) * index // self.num_processes for index in (self.process_index, self.process_index + 1)
             )
             yield rows[first:end].tolist()
 
+    def batch_slices(self) -> list[slice]:
+        """Returns where in the order of the rows each global batch lies."""
+        size = self.batch_size
+        return [slice(batch * size, (batch + 1) * size) for batch in range(self.batches_per_epoch)]
+
     def row_order(self) -> np.ndarray:
         if not self.shuffle:
             return np.arange(self.num_rows)
-        # Raw bits of a named generator are the same in every version of numpy, its permutations need not be.
-        generator = np.random.Philox(np.random.SeedSequence([self.seed, self.epoch]))
+        generator = self.generator()
         raw = generator.random_raw(self.num_rows)
         if self.window is None:
             return np.argsort(raw, kind="stable")
         shift = int(generator.random_raw() % self.window)
         return np.lexsort((raw, (np.arange(self.num_rows) + shift) // self.window))
+
+    def generator(self, *salt: int) -> np.random.Philox:
+        """Returns random bits that are the same for the same seed, epoch and salt."""
+        # Raw bits of a named generator are the same in every version of numpy, its permutations need not be.
+        return np.random.Philox(np.random.SeedSequence([self.seed, self.epoch, *salt]))
+
+
+class TokenSampler(EpochSampler):
+    """Yields batches of rows of about one length that hold a number of tokens, padding included.
+
+    Rows are sorted by length, equally long ones at random, and cut into batches; the batches come in a random order.
+    Which lengths a batch has does not depend on the epoch, so every epoch has the same number of batches.
+
+    Args:
+        lengths: tokens of each row.
+        batch_tokens: of a *global* batch at most: its rows times its longest one. A longer row is a batch of its own.
+        seed, epoch, num_processes, process_index, start_batch: see [`EpochSampler`].
+
+    Raises:
+        DataError: an argument is out of range.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_tokens: int, **options: int):
+        self.lengths = np.asarray(lengths)
+        ordered = np.sort(self.lengths).tolist()
+        self.bounds = [0] if ordered else []
+        for row, length in enumerate(ordered):
+            if row > self.bounds[-1] and (row + 1 - self.bounds[-1]) * length > batch_tokens:
+                self.bounds.append(row)
+        super().__init__(len(ordered), batch_tokens, **options)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return len(self.bounds)
+
+    def batch_slices(self) -> list[slice]:
+        slices = [slice(start, end) for start, end in pairwise([*self.bounds, self.num_rows])]
+        return [slices[batch] for batch in np.argsort(self.generator(1).random_raw(len(slices)), kind="stable")]
+
+    def row_order(self) -> np.ndarray:
+        order = super().row_order()
+        return order[np.argsort(self.lengths[order], kind="stable")]

@@ -1,6 +1,5 @@
 """What every captioner shares: encoder and decoder around visual tokens, output head and the glue to `generate()`."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,19 +7,16 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, logging
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
-from .generation_settings import check_generation_settings, read_generation_settings
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
-from .transformer import TransformerPreTrainedModel, WordDecoder, token_positions
-
-logger = logging.get_logger(__name__)
+from .transformer import TransformerPreTrainedModel, WordDecoder
+from .word_generation import WordGenerationMixin
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
@@ -182,42 +178,18 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
 
 
 class CaptioningForConditionalGeneration(
-    VisionCheckpointMixin, CaptioningPreTrainedModel, WordAttentionMixin, GenerationMixin
+    VisionCheckpointMixin, CaptioningPreTrainedModel, WordAttentionMixin, WordGenerationMixin
 ):
-    """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`.
-
-    Attributes:
-        longest_caption (`int`): tokens of a generated caption at most, its end included, where nothing else is said.
-    """
+    """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel
-    longest_caption = 20
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)
-        self.generation_config.max_new_tokens = self.longest_caption
+        self.generation_config.max_new_tokens = self.longest_output
         if config.vision_config is not None:
             self.main_input_name = "pixel_values"
-
-    def adjust_generation_fn(  # type: ignore[override]
-        self, generation_config: Any, from_auto: Any, from_pipeline: Any, source: Any, **kwargs: Any
-    ) -> None:
-        """Reads `generation_config.json` for `from_pretrained`, which would pass over a damaged one without a word.
-
-        Raises:
-            ConfigurationError: it is not JSON, or has a value that `generate()` cannot take.
-        """
-        missing = False
-        if generation_config is None and source is not None and os.path.isdir(source):
-            saved = read_generation_settings(os.path.join(source, kwargs.get("subfolder") or ""))
-            check_generation_settings(saved or {}, self.config.vocab_size)
-            missing = saved is None
-        super().adjust_generation_fn(generation_config, from_auto, from_pipeline, source, **kwargs)  # type: ignore[misc]
-        if missing:
-            self.generation_config.max_new_tokens = self.longest_caption
-            logger.warning("%s has no generation_config.json: captions are made with default settings.", source)
-        check_generation_settings(self.generation_config.to_dict(), self.config.vocab_size)
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -238,10 +210,8 @@ class CaptioningForConditionalGeneration(
             raise ValueError(
                 "stop_strings is not supported: a caption is made of whole words; give their ids as eos_token_id."
             )
-        if kwargs.get("max_length") is not None:
-            kwargs.setdefault("max_new_tokens", None)  # that of the model would win
         inputs = self.replace_pixels(inputs, kwargs)
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        return super().generate(inputs, *args, **kwargs)
 
     def replace_pixels(self, inputs: torch.Tensor | None, kwargs: dict) -> torch.Tensor | None:
         """Puts visual tokens in place of pixels among the arguments of `generate()`; returns its `inputs`."""
@@ -251,21 +221,6 @@ class CaptioningForConditionalGeneration(
             given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
             kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
         return inputs
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
-        shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
-        shifted[:, 1:] = labels[:, :-1]
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
-
-    def prepare_inputs_for_generation(  # type: ignore[override]
-        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
-    ) -> dict:
-        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
-            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
-            kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
-        kwargs["decoder_attention_mask"] = decoder_attention_mask
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
 
     @can_return_tuple
     def forward(
@@ -329,18 +284,8 @@ class CaptioningForConditionalGeneration(
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state)
-        loss = None
-        if labels is not None:
-            # The decoder inputs are shifted already: `shift_labels` keeps the loss from shifting a second time.
-            loss = self.loss_function(
-                logits=logits,
-                labels=None,
-                shift_labels=labels.contiguous(),
-                vocab_size=self.config.vocab_size,
-                num_items_in_batch=num_items_in_batch,
-            )
         return Seq2SeqLMOutput(
-            loss=loss,
+            loss=self.word_loss(logits, labels, num_items_in_batch),
             logits=logits,
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,

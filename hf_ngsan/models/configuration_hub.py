@@ -95,10 +95,12 @@ class HubConfig(PreTrainedConfig):
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
         remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
+        has_tokenizer (`bool`): whether its models have a tokenizer of transformers in place of a processor.
     """
 
     remote_classes: ClassVar[dict[str, str]] = {}
     remote_pipelines: ClassVar[dict[str, dict]] = {}
+    has_tokenizer: ClassVar[bool] = False
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)

@@ -142,7 +142,7 @@ class SpatialCaptionerForConditionalGeneration(SpatialCaptionerPreTrainedModel, 
     ```
     """
 
-    longest_caption = 15
+    longest_output = 15
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)

@@ -21,9 +21,11 @@ def load_rows(spec: str, split: str, with_captions: bool = True, limit: int | No
     """Returns one split of a dataset, or its first `limit` rows.
 
     Raises:
-        DataError: the data cannot be used, or has no captions though they are asked for.
+        DataError: the data cannot be used, is not of images, or has no captions though they are asked for.
     """
     rows = load_data(spec, split)
+    if "image_id" not in rows.column_names:
+        raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None and limit < len(rows):
         rows = rows.select(range(limit))
     if with_captions:

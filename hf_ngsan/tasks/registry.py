@@ -15,6 +15,7 @@ TASKS: dict[str, str | type[Task]] = {
     "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
     "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
     "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
+    "translation": "hf_ngsan.tasks.translation:TranslationTask",
 }
 DEFAULT_TASK = "captioning"
 

@@ -1,11 +1,15 @@
 """From an epoch's order of rows to the batches that one process works through."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from ..data import EpochSampler, shuffle_buffer_of
+from .settings import TrainingSettings
 
 
 class MicroBatch(NamedTuple):
@@ -22,6 +26,21 @@ class MicroBatch(NamedTuple):
 
     def to(self, device: torch.device) -> "MicroBatch":
         return MicroBatch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.num_rows)
+
+
+def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
+    """Returns what makes the batches of an epoch: `training.batch_size` rows each.
+
+    It is called with `epoch`, `num_processes` and `process_index`.
+    """
+    return partial(
+        EpochSampler,
+        len(rows),
+        settings.batch_size,
+        seed=settings.seed,
+        drop_last=settings.drop_last,
+        window=shuffle_buffer_of(rows),
+    )
 
 
 def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:

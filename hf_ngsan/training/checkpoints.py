@@ -5,7 +5,7 @@ import logging
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from ..files import (
     write_folder_atomically,
     write_text_atomically,
 )
-from .averaging import WeightAverage
+from ..messages import one_sentence
+from .averaging import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)
 
@@ -210,3 +211,27 @@ def read_checkpoint(
         reason = str(error).splitlines()[0]
         raise CheckpointError(f"{folder} does not fit the model of this training config ({reason}).") from error
     return TrainingProgress(**state["progress"])
+
+
+def average_checkpoints(model: torch.nn.Module, folders: Sequence[Path]) -> None:
+    """Gives a model the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
+
+    Args:
+        model: of the run, on the CPU; tensors of whole numbers become those of the last checkpoint.
+        folders: that [`write_checkpoint`] filled.
+
+    Raises:
+        DamagedFolderError: a checkpoint is not as it was written.
+        CheckpointError: one is of another model.
+    """
+    sums: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        check_folder(folder)
+        try:
+            load_model(model, str(folder / "model.safetensors"))
+        except RuntimeError as error:
+            raise CheckpointError(f"{folder} does not fit the model of this run ({one_sentence(error)}).") from error
+        for name, tensor in model.state_dict().items():
+            if tensor.is_floating_point():
+                sums[name] = sums.get(name, 0.0) + tensor.double()
+    copy_into({name: model.state_dict()[name] for name in sums}, {name: sums[name] / len(folders) for name in sums})

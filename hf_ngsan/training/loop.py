@@ -19,14 +19,14 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from ..data import EpochSampler, shuffle_buffer_of
+from ..data import EpochSampler
 from ..files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_vision import vision_encoders
 from ..progress_display import ProgressDisplay
 from .averaging import WeightAverage
-from .batches import MicroBatch, UpdateBatches, update_loader
+from .batches import MicroBatch, UpdateBatches, batches_of_rows, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
@@ -68,6 +68,7 @@ class TrainingLoop:
         greater_is_better: whether the better of two models has the higher `evaluation.metric`.
         unit: what a row is called in the log, in the plural.
         data_identity: JSON values that tell the training data from any other, checked when resuming.
+        sampler: makes the batches of an epoch; see [`~batches.batches_of_rows`], which is the default.
 
     Raises:
         RecipeError: an epoch has no batch.
@@ -86,6 +87,7 @@ class TrainingLoop:
         greater_is_better: bool = True,
         unit: str = "rows",
         data_identity: dict | None = None,
+        sampler: Callable[..., EpochSampler] | None = None,
     ) -> None:
         self.accelerator = accelerator
         self.stages = stages
@@ -98,6 +100,7 @@ class TrainingLoop:
         self.greater_is_better = greater_is_better
         self.unit = unit
         self.data_identity = data_identity or {}
+        self.make_sampler = sampler or batches_of_rows(rows, self.settings)
         self.output_dir = recipe.output_dir
         self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
         self.progress = TrainingProgress()
@@ -243,16 +246,9 @@ class TrainingLoop:
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""
-        return EpochSampler(
-            len(self.rows),
-            self.settings.batch_size,
-            seed=self.settings.seed,
-            epoch=epoch,
-            num_processes=self.accelerator.num_processes,
-            process_index=self.accelerator.process_index,
-            shuffle=True,
-            drop_last=self.settings.drop_last,
-            window=shuffle_buffer_of(self.rows),
+        accelerator = self.accelerator
+        return self.make_sampler(
+            epoch=epoch, num_processes=accelerator.num_processes, process_index=accelerator.process_index
         )
 
     def update(self, micro_batches: list[MicroBatch]) -> None:
@@ -456,8 +452,8 @@ class TrainingLoop:
         )
 
     def rows_done(self) -> int:
-        """Returns the rows of the epoch under way that have been trained on."""
-        return min(self.progress.step_in_epoch * self.settings.batch_size, len(self.rows))
+        """Returns about how many rows of the epoch under way have been trained on."""
+        return round(len(self.rows) * self.progress.step_in_epoch / self.steps_per_epoch)
 
     def name_of_epoch(self, number: int) -> str:
         return f"{self.stage.epoch_name} {number}/{self.stage.settings.epochs}"

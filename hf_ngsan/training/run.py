@@ -106,6 +106,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         greater_is_better=task.greater_is_better,
         unit=task.unit,
         data_identity=task.identity(model, processor, train_rows),
+        sampler=task.sampler(train_rows),
     )
     with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
         return run_loop(loop, task, resume, overwrite)

@@ -15,8 +15,11 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
         step: number of the update in the stage, from 0.
         steps_per_epoch: updates of one epoch.
         settings: `learning_rate`, `schedule`, `warmup_epochs`, `epochs` and the decay of the step schedule. `cosine`
-            warms up and decays with each update, to 0 at the end of `epochs`; the others change between epochs only.
+            warms up and decays with each update, to 0 at the end of `epochs`; so does `inverse_sqrt`, after
+            `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017, eq. 3); the others change between epochs only.
     """
+    if settings.schedule == "inverse_sqrt":
+        return settings.learning_rate * inverse_sqrt_factor(step, steps_per_epoch, settings)
     if settings.schedule == "cosine":
         return settings.learning_rate * cosine_factor(step, steps_per_epoch, settings)
     epoch = step // steps_per_epoch + 1
@@ -35,3 +38,8 @@ def cosine_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -
         return (step + 1) / warmup
     total = settings.epochs * steps_per_epoch
     return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(total - warmup, 1), 1.0)))
+
+
+def inverse_sqrt_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
+    warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
+    return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))

@@ -61,10 +61,15 @@ class ScheduleSettings:
     )
     learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0, free_on_resume=True)
     schedule: str = setting(
-        "step", "after the warm-up: step, cosine or constant", choices=("step", "cosine", "constant")
+        "step",
+        "after the warm-up: step, cosine, inverse_sqrt or constant",
+        choices=("step", "cosine", "inverse_sqrt", "constant"),
     )
     warmup_epochs: int = setting(
         3, "epoch t of the stage, counted from 1, has learning_rate * min(t / warmup_epochs, 1)", minimum=0
+    )
+    warmup_updates: int | None = setting(
+        None, "inverse_sqrt schedule: updates up to the peak; null = those of warmup_epochs", minimum=1
     )
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
     decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)

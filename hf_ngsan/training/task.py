@@ -9,7 +9,9 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..data import EpochSampler
 from ..loading import save_model
+from .batches import batches_of_rows
 from .recipe import Recipe, RecipeError, suggestion
 from .stages import Stage
 
@@ -18,7 +20,7 @@ class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator` and `identity`, then `evaluate` and `save` once an epoch.
+    `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch.
 
     Args:
         recipe: an instance of `recipe_class`.
@@ -79,6 +81,10 @@ class Task(ABC):
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns what the model is trained with, one stage after the other."""
+
+    def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
+        """Returns what makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
+        return batches_of_rows(rows, self.recipe.training)
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_ngsan.data import EpochSampler
+from hf_ngsan.data import EpochSampler, TokenSampler
 from tests.data.facts import fails_naming
 
 
@@ -91,3 +91,29 @@ def test_without_shuffling_rows_stay_in_order_and_incomplete_batches_can_be_drop
 def test_arguments_out_of_range(arguments, facts):
     with fails_naming(*facts):
         EpochSampler(**({"num_rows": 10, "batch_size": 3, "seed": 0} | arguments))
+
+
+lengths = st.lists(st.integers(1, 20), max_size=60)
+
+
+@given(lengths, st.integers(1, 80), st.integers(0, 5), st.integers(1, 4))
+def test_batches_of_tokens(lengths, batch_tokens, epoch, num_processes):
+    """Every row once, no batch too large unless it is one row, and as many batches in every epoch."""
+
+    def batches(epoch, number=1, index=0):
+        options = {"seed": 3, "epoch": epoch, "num_processes": number, "process_index": index}
+        return list(TokenSampler(lengths, batch_tokens, **options))
+
+    whole = batches(epoch)
+    assert sorted(flat(whole)) == list(range(len(lengths)))
+    assert len(whole) == len(batches(epoch + 1)) == TokenSampler(lengths, batch_tokens, seed=3).batches_per_epoch
+    for batch in whole:
+        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= batch_tokens
+    shares = [batches(epoch, num_processes, index) for index in range(num_processes)]
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == whole
+
+
+def test_batches_of_tokens_differ_between_epochs_and_continue_in_the_middle():
+    first, second = (list(TokenSampler([3] * 40, 12, seed=0, epoch=epoch)) for epoch in (0, 1))
+    assert sorted(map(sorted, first)) != sorted(map(sorted, second))
+    assert list(TokenSampler([3] * 40, 12, seed=0, start_batch=4)) == first[4:]

@@ -38,7 +38,16 @@ def test_constant_stays_after_the_warm_up():
     assert rates(settings, 1, 20) == pytest.approx([0.5] + [1.0] * 19)
 
 
-@pytest.mark.parametrize("schedule", ["step", "cosine", "constant"])
+def test_inverse_square_root_is_that_of_vaswani():
+    """Eq. 3: d ** -0.5 * min(n ** -0.5, n * warmup ** -1.5) of update n, whose peak is (d * warmup) ** -0.5."""
+    settings = TrainingSettings(schedule="inverse_sqrt", learning_rate=(512 * 30) ** -0.5, warmup_updates=30)
+    expected = [512**-0.5 * min(update**-0.5, update * 30**-1.5) for update in range(1, 201)]
+    assert rates(settings, 20, 10) == pytest.approx(expected)
+    by_epochs = dataclasses.replace(settings, warmup_updates=None, warmup_epochs=3)
+    assert rates(by_epochs, 10, 20) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", ["step", "cosine", "inverse_sqrt", "constant"])
 def test_no_warm_up(schedule):
     settings = TrainingSettings(schedule=schedule, learning_rate=1.0, warmup_epochs=0)
     assert learning_rate_at(0, 7, settings) == 1.0

@@ -1,0 +1,1 @@
+../../hf_ngsan/models/word_generation.py

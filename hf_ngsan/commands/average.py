@@ -1,0 +1,36 @@
+"""The command `hf-ngsan average`: the mean of the last checkpoints of a training run, as a model."""
+
+import argparse
+
+from .arguments import check_new_folder, positive_int, user_path
+
+SUMMARY = "Average the weights of the last checkpoints of a training run, and save them as a model."
+EPILOG = """examples:
+  hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
+  hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average
+
+A run keeps training.keep_checkpoints of them, one an epoch unless training.save_every_steps says otherwise."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help="folder of a training run")
+    parser.add_argument("--last", type=positive_int, default=5, metavar="K", help="checkpoints, at most (%(default)s)")
+    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the new model")
+
+
+def run(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from ..files import write_folder_atomically
+    from ..loading import load_model, save_model
+    from ..training.checkpoints import Checkpoints, average_checkpoints
+
+    check_new_folder(options.output)
+    checkpoints = Checkpoints(Path(options.model) / "checkpoints").all()[-options.last :]
+    if not checkpoints:
+        raise ValueError(f"{options.model} has no checkpoints to average; give the folder of a training run.")
+    model, processor = load_model(Path(options.model) / "last")
+    average_checkpoints(model, checkpoints)
+    write_folder_atomically(Path(options.output), lambda folder: save_model(model, processor, folder), manifest=False)
+    steps = ", ".join(folder.name.removeprefix("step-").lstrip("0") for folder in checkpoints)
+    print(f"The mean of {len(checkpoints)} checkpoints, of updates {steps}, is in {options.output}.")

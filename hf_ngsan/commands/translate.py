@@ -1,0 +1,114 @@
+"""The command `hf-ngsan translate`: translations of sentences, from the command line, a file or the standard input."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..data.errors import DataError
+from .arguments import add_generation_arguments, add_model_argument, check_output_file, generation_options, user_path
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SUMMARY = "Translate sentences, one a line, and print a line for each."
+EPILOG = """examples:
+  hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
+  hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
+  cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
+
+An empty line stays empty. A line of more tokens than the longest that the model was trained on (data.max_length) ends
+the command; with --skip-errors it becomes an empty line, and is counted at the end."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="sentences; without any, lines of the standard input")
+    add_model_argument(parser)
+    parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
+    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the translations there, one a line")
+    add_generation_arguments(parser)
+    parser.add_argument("--skip-errors", action="store_true", help="continue after a sentence that is too long")
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..files import write_text_atomically
+    from ..launching import make_accelerator
+    from ..loading import load_model
+    from ..tasks.translating import translate_batch
+
+    if options.texts and options.input:
+        raise ValueError("Give sentences to translate, or a file of them with --input, and not both.")
+    if options.output:
+        check_output_file(options.output)
+    model, tokenizer = load_model(options.model, "translation")
+    model.to(make_accelerator().device)
+    written: list[str] = []
+    skipped: list[int] = []
+    empty, numbered = 0, enumerate(sentences(options), start=1)
+    while lines := list(islice(numbered, options.batch_size)):
+        translated = {number: "" for number, _ in lines}
+        given = {number: line for number, line in lines if line.strip()}
+        empty += len(lines) - len(given)
+        too_long = check_lengths(given, tokenizer, options.skip_errors)
+        skipped += too_long
+        given = {number: line for number, line in given.items() if number not in too_long}
+        if given:
+            found = translate_batch(model, tokenizer, list(given.values()), **generation_options(options))
+            translated |= dict(zip(given, found, strict=True))
+        if options.output:
+            written += translated.values()
+        else:
+            print(*translated.values(), sep="\n", flush=True)
+    if options.output:
+        write_text_atomically(options.output, "".join(f"{line}\n" for line in written))
+    report(empty, skipped)
+
+
+def sentences(options: argparse.Namespace) -> Iterator[str]:
+    from ..data.parallel_text import decoded_lines, lines_of
+
+    if options.texts:
+        yield from checked_arguments(options.texts)
+    elif options.input:
+        yield from lines_of(Path(options.input))
+    else:
+        yield from decoded_lines(sys.stdin.buffer, "the standard input")
+
+
+def checked_arguments(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{text!r} is not UTF-8 text; write it in characters.") from None
+        yield text
+
+
+def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", skip: bool) -> list[int]:
+    """Returns the numbers of the lines that are too long.
+
+    Raises:
+        ValueError: there are some, and they are not to be skipped.
+    """
+    from ..tasks.translation_rows import count_tokens
+
+    lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
+    too_long = [number for number, length in lengths.items() if length > tokenizer.model_max_length]
+    if too_long and not skip:
+        raise ValueError(
+            f"Line {too_long[0]} has {lengths[too_long[0]]} tokens; this model translates {tokenizer.model_max_length} "
+            "at most. Cut the line, or leave such lines empty with --skip-errors."
+        )
+    return too_long
+
+
+def report(empty: int, skipped: list[int]) -> None:
+    """Says on the standard error how many lines have no translation."""
+    from ..data.parallel_text import name_lines
+
+    if empty:
+        print(f"hf-ngsan: {empty} empty {'line stays' if empty == 1 else 'lines stay'} empty.", file=sys.stderr)
+    if skipped:
+        print(f"hf-ngsan: {len(skipped)} too long, left empty: {name_lines(skipped)}.", file=sys.stderr)

@@ -1,0 +1,108 @@
+"""Configuration of the Transformer for translation with normalized self-attention."""
+
+from typing import Any
+
+from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
+
+TRANSLATION_PIPELINE = {
+    "translation": {
+        "impl": "pipeline_translation.TranslationPipeline",
+        "pt": ["AutoModelForSeq2SeqLM"],
+        "type": "text",
+    }
+}
+
+
+@strict
+class NSATransformerConfig(HubConfig):
+    r"""Configuration of Transformer-Base with normalized self-attention (Guo et al. 2020, section 6.2).
+
+    The defaults are those of the paper: Transformer-Base of Vaswani et al. 2017, with normalized queries in the
+    encoder. `query_norm=None` is Transformer-Base itself.
+
+    Args:
+        vocab_size (`int`, defaults to 37000): subwords of both languages and special tokens; WMT14's number.
+        hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
+        num_hidden_layers (`int`, defaults to 6): layers of the encoder, and of the decoder.
+        num_attention_heads (`int`, defaults to 8): heads; divides `hidden_size`.
+        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
+        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
+        attention_dropout (`float`, defaults to 0.0): on attention weights.
+        query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
+            queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"`. Instance normalization maps the
+            query of a lone token to 0.
+        norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift.
+        max_position_embeddings (`int`, defaults to 512): longest text that the model is meant for, in tokens; the
+            sinusoids themselves have no end.
+        initializer_range (`float`, *optional*): standard deviation of the initial weights; `hidden_size ** -0.5`, as
+            for the embeddings of Vaswani et al.
+        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
+        tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al.,
+            section 3.4).
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "nsa_transformer"
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    attention_temperature = "head_dim"
+    has_tokenizer = True
+    keys_to_ignore_at_inference = ["past_key_values"]
+    remote_classes = {
+        "AutoConfig": "configuration_nsa_transformer.NSATransformerConfig",
+        "AutoModel": "modeling_nsa_transformer.NSATransformerModel",
+        "AutoModelForSeq2SeqLM": "modeling_nsa_transformer.NSATransformerForConditionalGeneration",
+    }
+    remote_pipelines = TRANSLATION_PIPELINE
+
+    vocab_size: int = 37000
+    hidden_size: int = 512
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    query_norm: str | None = "instance"
+    key_norm: str | None = None
+    norm_affine: bool = False
+    max_position_embeddings: int = 512
+    initializer_range: float | int | None = None
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.initializer_range is None:
+            self.initializer_range = max(self.hidden_size, 1) ** -0.5
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        check_positive(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            max_position_embeddings=self.max_position_embeddings,
+        )
+        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        for field in ("is_encoder_decoder", "tie_word_embeddings"):
+            check_choice(field, getattr(self, field), (True,))
+        for field in ("query_norm", "key_norm"):
+            check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be even and a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+
+
+__all__ = ["NSATransformerConfig"]

@@ -1,0 +1,269 @@
+"""The Transformer for translation, with normalized self-attention in its encoder (Guo et al. 2020, section 6.2)."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import MultiHeadAttention
+from .configuration_hub import HubModelMixin
+from .configuration_nsa_transformer import NSATransformerConfig
+from .geometry import sinusoids
+from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, token_positions
+from .word_generation import WordGenerationMixin
+
+if TYPE_CHECKING:  # names the file, so that saving with code copies it
+    from .pipeline_translation import TranslationPipeline  # noqa: F401
+
+
+class NSATransformerPreTrainedModel(TransformerPreTrainedModel):
+    """What the model and each of its parts declare."""
+
+    config: NSATransformerConfig
+    main_input_name = "input_ids"
+    input_modalities = ["text"]
+
+
+class NSATransformerEncoder(NSATransformerPreTrainedModel):
+    """Encodes a text: embeddings times sqrt(hidden_size) plus sinusoids, then layers of normalized self-attention."""
+
+    _can_record_outputs = {
+        "hidden_states": EncoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: NSATransformerConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        norms = {"query_norm": config.query_norm, "key_norm": config.key_norm, "norm_affine": config.norm_affine}
+        self.layers = nn.ModuleList(EncoderLayer(config, **norms) for _ in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
+            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
+                on either side; positions count tokens only.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
+                place of `input_ids`, before scaling and positions.
+
+        Raises:
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, no token, or a mask of another shape.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        length = inputs_embeds.shape[1]
+        if not inputs_embeds.numel():
+            raise ValueError(f"The source has shape {tuple(inputs_embeds.shape[:2])}; give at least one token.")
+        if attention_mask is None:
+            position_ids = torch.arange(length, device=inputs_embeds.device)[None]
+        elif attention_mask.shape == inputs_embeds.shape[:2]:
+            position_ids = token_positions(attention_mask)
+        else:
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}; with this source it must be "
+                f"{tuple(inputs_embeds.shape[:2])}."
+            )
+        hidden_size = self.config.hidden_size
+        positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
+        hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
+        bidirectional_mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
+    """Encoder and decoder without an output head; see [`NSATransformerConfig`]."""
+
+    _tied_weights_keys = {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"}
+
+    def __init__(self, config: NSATransformerConfig):
+        super().__init__(config)
+        self.encoder = NSATransformerEncoder(config)
+        self.decoder = WordDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.decoder.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.decoder.embed_tokens = self.encoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
+            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch_size, length)`): the translation so far.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*).
+            decoder_position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
+            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
+            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
+            past_key_values (`EncoderDecoderCache`, *optional*).
+            use_cache (`bool`, *optional*).
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            position_ids=decoder_position_ids,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTrainedModel, WordGenerationMixin):
+    r"""Transformer for translation, with normalized self-attention in its encoder; see [`NSATransformerConfig`].
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import NSATransformerConfig, NSATransformerForConditionalGeneration
+
+    >>> config = NSATransformerConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    >>> model = NSATransformerForConditionalGeneration(config).eval()
+    >>> source = torch.tensor([[17, 25, 8, 2]])
+    >>> model.generate(input_ids=source, num_beams=4, length_penalty=0.6, max_new_tokens=7).shape[0]
+    1
+
+    ```
+    """
+
+    longest_output = 128
+    _tied_weights_keys = {
+        "lm_head.weight": "model.decoder.embed_tokens.weight",
+        "model.encoder.embed_tokens.weight": "model.decoder.embed_tokens.weight",
+    }
+
+    def __init__(self, config: NSATransformerConfig):
+        super().__init__(config)
+        self.model = NSATransformerModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.generation_config.max_new_tokens = self.longest_output
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
+            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding.
+            decoder_input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the translation so far;
+                made from `labels` if absent.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*).
+            decoder_position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
+            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
+            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
+            past_key_values (`EncoderDecoderCache`, *optional*).
+            use_cache (`bool`, *optional*).
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): translations with their end token
+                and without a start token; -100 at padding.
+
+        Returns:
+            `Seq2SeqLMOutput` with `logits` `(batch_size, length, vocab_size)` and, given labels, `loss`: the
+            cross-entropy per token (over `num_items_in_batch` tokens if that is given).
+        """
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            decoder_position_ids=decoder_position_ids,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)
+        return Seq2SeqLMOutput(
+            loss=self.word_loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+__all__ = ["NSATransformerForConditionalGeneration", "NSATransformerModel", "NSATransformerPreTrainedModel"]

@@ -1,0 +1,57 @@
+"""`pipeline("translation")` for this package's translators; transformers 5 has no such pipeline of its own."""
+
+from typing import Any
+
+import torch
+from transformers.pipelines.base import Pipeline
+
+
+class TranslationPipeline(Pipeline):
+    r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
+
+    A checkpoint that carries its code answers to `pipeline("translation", model=DIR, trust_remote_code=True)` where
+    this package is not imported. Where it is, `TranslationPipeline(model=..., tokenizer=...)` is the way, as
+    transformers 5 refuses the name of the task.
+
+    Call arguments:
+        inputs: a text, or a list, generator or dataset column of texts.
+        batch_size (`int`, *optional*): texts that are translated together.
+        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
+
+    Returns:
+        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
+        a generator or a column an iterator) of such lists.
+
+    Raises:
+        ValueError: an input that is no text, or has no word.
+    """
+
+    model: Any
+    tokenizer: Any
+    _load_processor: Any = False
+    _load_image_processor: Any = False
+    _load_feature_extractor: Any = False
+    _load_tokenizer: Any = True
+    # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
+    _pipeline_calls_generate = False
+
+    def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:
+        return {}, {**(generate_kwargs or {}), **kwargs}, {}
+
+    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
+        if not isinstance(input_, str) or not input_.strip():
+            raise ValueError(f"{input_!r:.60} is no text with words; give texts to translate.")
+        return dict(self.tokenizer(input_, return_tensors="pt"))
+
+    def _forward(self, input_tensors: dict, **generate_kwargs: Any) -> dict:
+        number = len(input_tensors["input_ids"])
+        sequences = self.model.generate(**input_tensors, **generate_kwargs)
+        return {"sequences": sequences.reshape(number, -1, sequences.shape[-1])}
+
+    def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
+        [sequences] = model_outputs["sequences"]
+        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        return [{"translation_text": text.strip()} for text in texts]
+
+
+__all__ = ["TranslationPipeline"]

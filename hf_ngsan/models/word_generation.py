@@ -1,0 +1,87 @@
+"""What models that write text share: settings of `generate()`, positions of words, shifted labels and the loss."""
+
+import os
+from typing import Any
+
+import torch
+from transformers.generation import GenerationMixin
+from transformers.utils import logging
+
+from .generation_settings import check_generation_settings, read_generation_settings
+from .transformer import token_positions
+
+logger = logging.get_logger(__name__)
+
+
+class WordGenerationMixin(GenerationMixin):
+    """The glue between an encoder-decoder around [`transformer.WordDecoder`] and `generate()` and training.
+
+    Attributes:
+        longest_output (`int`): tokens of a generated text at most, its end included, where nothing else is said.
+    """
+
+    longest_output = 20
+
+    def adjust_generation_fn(  # type: ignore[override]
+        self, generation_config: Any, from_auto: Any, from_pipeline: Any, source: Any, **kwargs: Any
+    ) -> None:
+        """Reads `generation_config.json` for `from_pretrained`, which would pass over a damaged one without a word.
+
+        Raises:
+            ConfigurationError: it is not JSON, or has a value that `generate()` cannot take.
+        """
+        vocab_size = self.config.vocab_size  # type: ignore[attr-defined]
+        missing = False
+        if generation_config is None and source is not None and os.path.isdir(source):
+            saved = read_generation_settings(os.path.join(source, kwargs.get("subfolder") or ""))
+            check_generation_settings(saved or {}, vocab_size)
+            missing = saved is None
+        super().adjust_generation_fn(generation_config, from_auto, from_pipeline, source, **kwargs)  # type: ignore[misc]
+        if missing:
+            self.generation_config.max_new_tokens = self.longest_output
+            logger.warning("%s has no generation_config.json: text is generated with default settings.", source)
+        check_generation_settings(self.generation_config.to_dict(), vocab_size)
+
+    @torch.no_grad()
+    def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Generates text; the arguments are those of transformers' `generate()`."""
+        if kwargs.get("max_length") is not None:
+            kwargs.setdefault("max_new_tokens", None)  # that of the model would win
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
+        config = self.config  # type: ignore[attr-defined]
+        shifted = labels.new_full(labels.shape, config.decoder_start_token_id)
+        shifted[:, 1:] = labels[:, :-1]
+        return shifted.masked_fill(shifted == -100, config.pad_token_id)
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> dict:
+        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
+            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
+            kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
+        kwargs["decoder_attention_mask"] = decoder_attention_mask
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
+
+    def word_loss(
+        self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
+    ) -> torch.Tensor | None:
+        """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
+
+        It is divided by `num_items_in_batch` words if that is given. The decoder inputs are shifted already:
+        `shift_labels` keeps the loss from shifting a second time.
+        """
+        if labels is None:
+            return None
+        return self.loss_function(  # type: ignore[attr-defined]
+            logits=logits,
+            labels=None,
+            shift_labels=labels.contiguous(),
+            vocab_size=self.config.vocab_size,  # type: ignore[attr-defined]
+            num_items_in_batch=num_items_in_batch,
+        )
+
+
+__all__ = ["WordGenerationMixin"]

@@ -1,0 +1,147 @@
+"""Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..auto import config_class, model_class
+from ..data import EpochSampler, TokenSampler, build_subword_tokenizer
+from ..data.parallel_text import SIDES
+from ..loading import load_model
+from ..messages import one_sentence
+from ..metrics.translation import SCORES
+from ..model_size import refuse_too_large
+from ..models.configuration_hub import ConfigurationError
+from ..training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
+from ..training.recipe import RecipeError
+from ..training.run import short_checksum
+from ..training.stages import Stage
+from ..training.task import Task
+from .new_captioners import check_field_names
+from .translating import evaluate_translator
+from .translation_recipe import TranslationRecipe
+from .translation_rows import load_pairs, with_lengths
+
+
+class TranslationTask(Task):
+    """Trains a translator on parallel text by a [`TranslationRecipe`]."""
+
+    recipe_class = TranslationRecipe
+    unit = "pairs"
+    recipe: TranslationRecipe
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_pairs(self.recipe.data.spec, split, self.recipe.data.limit)
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        return SCORES
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, Any]:
+        return new_translator(self.recipe, rows)
+
+    def training_rows(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> Dataset:
+        return with_lengths(rows, processor, processor.model_max_length, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> list[Stage]:
+        training = self.recipe.training
+        return [Stage("xe", TeacherForcing(training.label_smoothing), training)]
+
+    def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
+        training = self.recipe.training
+        if training.batch_tokens is None:
+            return super().sampler(rows)
+        if training.drop_last:
+            raise RecipeError(
+                "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
+                "training.batch_tokens to null."
+            )
+        return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
+
+    def collator(self, processor: Any) -> Callable[[list], dict]:
+        return partial(collate_pairs, processor)
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator
+    ) -> dict[str, float]:
+        settings = self.recipe.evaluation
+        _, scored = evaluate_translator(
+            model,
+            processor,
+            rows,
+            accelerator,
+            data=self.recipe.data.spec,
+            batch_size=settings.batch_size,
+            num_beams=settings.num_beams,
+            max_new_tokens=settings.max_new_tokens,
+            length_penalty=settings.length_penalty if settings.num_beams > 1 else None,
+        )
+        return scored.scores
+
+    def identity(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
+        return {
+            "number of pairs": len(rows),
+            "text of the pairs": short_checksum([rows[side][:] for side in SIDES]),
+            "vocabulary": short_checksum(sorted(processor.get_vocab().items())),
+        }
+
+
+def collate_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
+    """Makes a batch of pairs: `input_ids` and `attention_mask` `(B, S)`, `labels` `(B, T)`, -100 at padding."""
+    sources, targets = (tokenizer([row[side] for row in rows])["input_ids"] for side in SIDES)
+    sources = [torch.tensor(tokens) for tokens in sources]
+    labels = [torch.tensor(tokens) for tokens in targets]
+    return {
+        "input_ids": pad_sequence(sources, batch_first=True, padding_value=tokenizer.pad_token_id),
+        "attention_mask": pad_sequence([torch.ones_like(tokens) for tokens in sources], batch_first=True),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL),
+    }
+
+
+def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Makes the translator that a recipe describes, with subwords of the training pairs, or loads a trained one.
+
+    Args:
+        recipe: sections `model`, `data` and `evaluation` (how it generates by default) are used.
+        rows: the training pairs.
+
+    Returns:
+        The model, on the CPU, and its tokenizer.
+
+    Raises:
+        RecipeError: unknown fields, or fields that do not fit together.
+    """
+    fields, data = dict(recipe.model), recipe.data
+    try:
+        if "init_from" in fields:
+            folder = fields.pop("init_from")
+            fields.pop("model_type", None)
+            model, tokenizer = load_model(folder, "translation", **fields)
+        else:
+            model_type = fields.pop("model_type")
+            kind: Any = config_class(model_type)
+            check_field_names(fields, kind)
+            tokenizer = build_subword_tokenizer(
+                chain.from_iterable(rows[side] for side in SIDES),
+                vocab_size=data.vocab_size,
+                max_length=data.max_length,
+            )
+            tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+            config = kind(**fields, **tokens, decoder_start_token_id=tokenizer.bos_token_id, vocab_size=len(tokenizer))
+            translator = model_class(model_type, "AutoModelForSeq2SeqLM")
+            refuse_too_large(lambda: translator(config))
+            model = translator(config)
+    except (ConfigurationError, StrictDataclassError, TypeError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+    defaults: Any = model.generation_config
+    defaults.num_beams = recipe.evaluation.num_beams
+    defaults.max_new_tokens = recipe.evaluation.max_new_tokens
+    defaults.length_penalty = recipe.evaluation.length_penalty if recipe.evaluation.num_beams > 1 else None
+    return model, tokenizer

@@ -1,0 +1,132 @@
+"""Parallel text: what becomes of good and bad files and datasets."""
+
+import os
+
+import pytest
+from datasets import Dataset, DatasetDict
+
+from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data.parallel_text import decoded_lines, name_lines
+
+SOURCE = ["A dog.", "Two men.", "A girl\u2028runs.", "A\u00a0house."]
+TARGET = ["Ein Hund.", "Zwei Männer.", "Ein Mädchen läuft.", "Ein Haus."]
+
+
+def write(folder, source=SOURCE, target=TARGET, split="train", end="\n"):
+    for language, lines in (("en", source), ("de", target)):
+        (folder / f"{split}.{language}").write_bytes("".join(line + end for line in lines).encode())
+    return f"parallel:{folder},source=en,target=de"
+
+
+def pairs(rows) -> list[tuple[int, str, str]]:
+    return [(row["line"], row["source"], row["target"]) for row in rows]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_of_one_number_are_a_pair(tmp_path, end):
+    rows = load_data(write(tmp_path, end=end), "train")
+    assert pairs(rows) == [*zip(range(1, 5), SOURCE, TARGET, strict=True)]
+    assert pairs(load_data(f"parallel:{tmp_path},source=de,target=en", "train"))[0] == (1, "Ein Hund.", "A dog.")
+
+
+def test_a_last_line_without_end_and_a_byte_order_mark(tmp_path):
+    spec = write(tmp_path)
+    (tmp_path / "train.en").write_bytes("\ufeff".encode() + "\n".join(SOURCE).encode())
+    assert pairs(load_data(spec, "train"))[0][1] == "A dog." and len(load_data(spec, "train")) == 4
+
+
+@pytest.mark.parametrize("name", ["val", "dev"])
+def test_splits_are_named_by_files(tmp_path, name):
+    spec = write(tmp_path, split=name)
+    assert len(load_data(spec, "validation")) == 4
+    write(tmp_path, split="test_2016")
+    assert len(load_data(spec, "test_2016")) == 4
+    with pytest.raises(DataError, match=f"'train'.*({name}, test_2016|test_2016, {name})"):
+        load_data(spec, "train")
+
+
+def test_changed_files_are_read_again(tmp_path):
+    assert len(load_data(write(tmp_path), "train")) == 4
+    assert len(load_data(write(tmp_path, SOURCE[:3], TARGET[:3]), "train")) == 3
+
+
+def test_pairs_with_an_empty_side_are_left_out_counted_and_named(tmp_path):
+    spec = write(tmp_path, ["A dog.", "", "A girl.", "A house."], ["Ein Hund.", "Zwei.", " \t", "Ein Haus."])
+    with pytest.warns(UserWarning, match="2 pairs .*lines 2 and 3"):
+        rows = load_data(spec, "train")
+    assert [line for line, *_ in pairs(rows)] == [1, 4]
+    with pytest.warns(UserWarning, match="lines 2 and 3"):
+        load_data(spec, "train")
+    with pytest.raises(DataError, match="no pair"):
+        load_data(write(tmp_path, [""], [""]), "train")
+
+
+@pytest.mark.parametrize(("numbers", "told"), [([3], "line 3"), ([2, 5, 9], "lines 2, 5 and 9")])
+def test_few_lines_are_all_named(numbers, told):
+    assert name_lines(numbers) == told
+
+
+def test_of_many_lines_ten_are_named():
+    assert name_lines(range(1, 31)) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
+
+
+def test_files_of_different_length_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"train.en has 4 lines.*train.de has 3"):
+        load_data(write(tmp_path, SOURCE, TARGET[:3]), "train")
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    spec = write(tmp_path)
+    (tmp_path / "train.de").write_bytes(b"Ein Hund.\nZwei M\xe4nner.\nx\nx\n")
+    with pytest.raises(DataError, match=r"train.de, line 2"):
+        load_data(spec, "train")
+    (tmp_path / "train.de").unlink()
+    with pytest.raises(DataError, match=r"train\.en .*train\.de"):
+        load_data(spec, "train")
+    os.mkfifo(tmp_path / "train.de")
+    with pytest.raises(DataError, match=r"train\.de"):
+        load_data(spec, "train")
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ("", "source=LANGUAGE"),
+        (",source=en", "source=LANGUAGE"),
+        (",source=e/n,target=de", "slash"),
+        (",size=3", "size"),
+    ],
+)
+def test_specs_that_name_no_languages_are_refused(tmp_path, keys, named):
+    write(tmp_path)
+    with pytest.raises(DataError, match=named):
+        load_data(f"parallel:{tmp_path}{keys}", "train")
+
+
+def test_lines_of_a_stream_are_told_by_their_number():
+    assert list(decoded_lines([b"one\r\n", b"two"], "it")) == ["one", "two"]
+    with pytest.raises(DataError, match="it, line 2"):
+        list(decoded_lines([b"one\n", b"\xff\n"], "it"))
+
+
+@pytest.mark.parametrize("kind", ["columns", "translation"])
+def test_datasets_of_the_library(tmp_path, kind):
+    columns = {"en": [*SOURCE, None], "de": [*TARGET, "Nichts."]}
+    if kind == "translation":
+        columns = {
+            "translation": [dict(zip(columns, pair, strict=True)) for pair in zip(*columns.values(), strict=True)]
+        }
+    DatasetDict({"train": Dataset.from_dict(columns)}).save_to_disk(tmp_path / "data")
+    spec = f"parallel:{tmp_path / 'data'},source=en,target=de"
+    with pytest.warns(UserWarning, match="1 pair .*line 5"):
+        assert pairs(load_data(spec, "train")) == [*zip(range(1, 5), SOURCE, TARGET, strict=True)]
+    with pytest.raises(DataError, match="'fr'"):
+        load_data(f"parallel:{tmp_path / 'data'},source=en,target=fr", "train")
+    with pytest.raises(DataError, match="'test'"):
+        load_data(spec, "test")
+
+
+def test_columns_that_hold_no_text_are_refused(tmp_path):
+    Dataset.from_dict({"en": [1], "de": ["x"]}).save_to_disk(tmp_path / "data")
+    with pytest.raises(DataError, match="'en'"):
+        load_data(f"parallel:{tmp_path / 'data'},source=en,target=de", "train")

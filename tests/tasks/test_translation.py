@@ -1,0 +1,202 @@
+"""A translator is trained on files, scored, averaged over checkpoints and asked for translations."""
+
+import io
+import json
+import logging
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import DataError
+from hf_ngsan.loading import load_model
+from hf_ngsan.metrics.translation import score_translations
+from hf_ngsan.tasks import load_recipe, train
+from hf_ngsan.tasks.translating import translate_batch, translate_rows
+from hf_ngsan.tasks.translation import TranslationTask, collate_pairs, new_translator
+from hf_ngsan.tasks.translation_recipe import TranslationRecipe
+from hf_ngsan.tasks.translation_rows import load_pairs, with_lengths
+from hf_ngsan.training.recipe import RecipeError
+from tests.commands.running import fails, prints
+from tests.tasks.tiny_translation import tiny_sections
+
+
+def recipe_of(sections: dict) -> TranslationRecipe:
+    return TranslationRecipe.from_dict(sections)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a run beside its text, and its result."""
+    folder = tmp_path_factory.mktemp("translation")
+    return folder, train(recipe_of(tiny_sections(folder, epochs=14, keep_checkpoints=3)))
+
+
+@pytest.fixture(scope="module")
+def translator(trained):
+    return load_model(trained[0] / "run", "translation")
+
+
+def test_training_teaches_the_language(trained, translator):
+    folder, result = trained
+    losses = [entry["loss"] for entry in result.history]
+    assert losses[-1] < losses[0] / 2
+    assert result.best_score == result.history[-1]["bleu"]
+    rows = load_pairs(f"parallel:{folder / 'text'},source=en,target=de", "test")
+    best = score_translations(translate_rows(*translator, rows, num_beams=1), rows["target"][:])
+    assert best.scores["chrf"] > 20
+
+
+def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
+    task = TranslationTask(recipe_of(tiny_sections(tmp_path)))
+    rows = task.load_rows("train")
+    model, tokenizer = task.build(rows)
+    rows = task.training_rows(model, tokenizer, rows)
+    sampler = task.sampler(rows)(epoch=1, num_processes=1, process_index=0)
+    seen = []
+    for indices in sampler:
+        batch = collate_pairs(tokenizer, [rows[index] for index in indices])
+        assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= 60
+        assert torch.equal(batch["attention_mask"], (batch["input_ids"] != 0).long())
+        assert (batch["labels"] == 2).sum() == (batch["input_ids"] == 2).sum() == len(indices)
+        seen += indices
+    assert sorted(seen) == list(range(len(rows)))
+    text = tokenizer.decode(batch["labels"][0][batch["labels"][0] != -100], skip_special_tokens=True).strip()
+    assert text == rows[indices[0]]["target"]
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path):
+    whole, stopped = (tiny_sections(tmp_path / name, {"dropout": 0.1}) for name in ("whole", "stopped"))
+    train(recipe_of(whole))
+    train(recipe_of({**stopped, "training": {**stopped["training"], "epochs": 1}}))
+    train(recipe_of(stopped), resume=True)
+    weights = [load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in ("whole", "stopped")]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, caplog, translator):
+    (tmp_path / "train.en").write_text("A dog runs here.\n" + "A dog " * 20 + "\nA cat sings now.\n")
+    (tmp_path / "train.de").write_text("Ein Hund läuft hier.\nEin Hund.\nEine Katze singt jetzt.\n")
+    data = f"parallel:{tmp_path},source=en,target=de"
+    rows, tokenizer = load_pairs(data, "train"), translator[1]
+    with caplog.at_level(logging.WARNING, logger="hf_ngsan"):
+        kept = with_lengths(rows, tokenizer, 12, data)
+    assert kept["line"][:] == [1, 3] and max(kept["length"][:]) <= 12
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "1 of 3" in message and "12 tokens" in message and "line 2" in message
+    with pytest.raises(DataError, match=r"data\.max_length"):
+        with_lengths(rows, tokenizer, 2, data)
+    with pytest.raises(DataError, match=r"1 of 3 .*30 tokens.*line 2"):
+        translate_rows(*translator, rows)
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "named"),
+    [
+        ("model", {"hidden_size": 15}, "hidden_size"),
+        ("model", {"hidden_dimension": 16}, "hidden_dimension"),
+        ("model", {"vocab_size": 300}, "vocab_size"),
+        ("data", {"vocab_size": 200}, "vocab_size"),
+        ("data", {"max_length": 1}, "max_length"),
+        ("training", {"drop_last": True}, "drop_last"),
+        ("training", {"schedule": "sqrt"}, "schedule"),
+        ("evaluation", {"metric": "cider_d"}, "cider_d"),
+    ],
+    ids=str,
+)
+def test_recipes_that_cannot_be_are_refused(section, change, named, tmp_path):
+    sections = tiny_sections(tmp_path)
+    sections[section] |= change
+    with pytest.raises(RecipeError, match=named):
+        train(recipe_of(sections))
+
+
+def test_a_translator_is_trained_further_with_its_own_subwords(trained, tmp_path):
+    folder, _ = trained
+    sections = tiny_sections(tmp_path)
+    sections["model"] = {"init_from": str(folder / "run"), "dropout": 0.3}
+    task = TranslationTask(recipe_of(sections))
+    model, tokenizer = new_translator(task.recipe, task.load_rows("val"))
+    assert model.config.dropout == 0.3
+    assert tokenizer.get_vocab() == load_model(folder / "run")[1].get_vocab()
+
+
+def test_the_command_averages_checkpoints(trained, tmp_path, capsys):
+    folder, _ = trained
+    checkpoints = sorted((folder / "run" / "checkpoints").glob("step-*"))
+    assert len(checkpoints) == 3
+    for last in (2, 9):
+        output = tmp_path / str(last)
+        assert str(min(last, 3)) in prints(
+            capsys, "average", "--model", folder / "run", "--last", last, "--output", output
+        )
+        model, _ = load_model(output, "translation")
+        parts = [load_file(one / "model.safetensors") for one in checkpoints[-last:]]
+        for name, weight in model.state_dict().items():
+            if name in parts[0]:
+                torch.testing.assert_close(weight, sum(part[name] for part in parts) / len(parts))
+    assert "exists" in fails(capsys, "average", "--model", folder / "run", "--output", output)
+    assert "checkpoints" in fails(capsys, "average", "--model", output, "--output", tmp_path / "new")
+    (checkpoints[-1] / "model.safetensors").rename(tmp_path / "gone")
+    assert "model.safetensors" in fails(capsys, "average", "--model", folder / "run", "--output", tmp_path / "new")
+    (tmp_path / "gone").rename(checkpoints[-1] / "model.safetensors")
+
+
+def test_the_command_scores_translations_with_their_signature(trained, translator, tmp_path, capsys):
+    data = f"parallel:{trained[0] / 'text'},source=en,target=de"
+    output = tmp_path / "translations.txt"
+    options = ["--data", data, "--limit", 3, "--output", output]
+    scores = json.loads(prints(capsys, "evaluate", "--model", trained[0] / "run", *options))
+    rows = load_pairs(data, "test", 3)
+    expected = translate_rows(*translator, rows)
+    assert output.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
+    found = score_translations(expected, rows["target"][:])
+    assert scores == {**found.scores, "signatures": found.signatures}
+    for wrong in (["--metrics", "bleu"], ["--folds", 3]):
+        assert wrong[0] in fails(capsys, "evaluate", "--model", trained[0] / "run", *options, *wrong)
+    assert "source" in fails(capsys, "evaluate", "--model", trained[0] / "run", "--data", "scenes:size=3,test=2")
+    assert "image_id" in fails(capsys, "references", "--data", data, "--output", tmp_path / "references.json")
+
+
+def test_the_command_translates_arguments_files_and_the_standard_input(
+    trained, translator, tmp_path, capsys, monkeypatch
+):
+    run, lines = trained[0] / "run", ["A dog runs here.", "", "A cat sings now."]
+    expected = [translate_batch(*translator, [line])[0] if line else "" for line in lines]
+    assert prints(capsys, "translate", "--model", run, lines[0], lines[2]).splitlines() == expected[::2]
+    (tmp_path / "in.en").write_text("\r\n".join(lines) + "\r\n")
+    capsys.readouterr()
+    assert prints(capsys, "translate", "--model", run, "--input", tmp_path / "in.en").splitlines() == expected
+    prints(capsys, "translate", "--model", run, "--input", tmp_path / "in.en", "--output", tmp_path / "out")
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == expected
+    stream = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert prints(capsys, "translate", "--model", run, "--batch-size", 2).splitlines() == expected
+
+
+def test_lines_that_cannot_be_translated_are_counted_and_named(trained, tmp_path, capsys):
+    run = trained[0] / "run"
+    (tmp_path / "in").write_text("A dog.\n\n" + "A dog " * 40 + "\nA cat.\n")
+    message = fails(capsys, "translate", "--model", run, "--input", tmp_path / "in")
+    assert "Line 3" in message and "30" in message
+    capsys.readouterr()
+    assert main(["translate", "--model", str(run), "--input", str(tmp_path / "in"), "--skip-errors"]) == 0
+    said = capsys.readouterr()
+    assert [bool(line) for line in said.out.splitlines()] == [True, False, False, True]
+    assert "1 empty line" in said.err and "1 too long" in said.err and "line 3" in said.err
+    (tmp_path / "bad").write_bytes(b"A dog.\n\xff\n")
+    assert "line 2" in fails(capsys, "translate", "--model", run, "--input", tmp_path / "bad")
+    assert "absent" in fails(capsys, "translate", "--model", run, "--input", tmp_path / "absent")
+    assert "--input" in fails(capsys, "translate", "--model", run, "A dog.", "--input", tmp_path / "in")
+
+
+def test_yaml_and_overrides(tmp_path):
+    file = tmp_path / "translator.yaml"
+    file.write_text(yaml.safe_dump(tiny_sections(tmp_path)))
+    recipe = load_recipe(file, ["batch_tokens=null", "warmup_updates=7"])
+    assert (recipe.training.batch_tokens, recipe.training.warmup_updates) == (None, 7)
+    sampler = TranslationTask(recipe).sampler(range(50))(epoch=0, num_processes=1, process_index=0)
+    assert len(next(iter(sampler))) == recipe.training.batch_size == 50
