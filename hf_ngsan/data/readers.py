@@ -190,6 +190,15 @@ for built_in in (
         columns=("visual_features", "visual_boxes", "captions"),
     ),
     Reader(
+        name="vatex",
+        loader="hf_ngsan.data.vatex:load_vatex",
+        source="DIR",
+        usage="vatex:DIR[,language=zh]",
+        summary="VATEX's videos: its JSON files of captions, English or Chinese, and features `VIDEO.npy` (1, T, D)",
+        columns=("visual_features", "captions", "file_name"),
+        keys={"language": str},
+    ),
+    Reader(
         name="parallel",
         loader="hf_ngsan.data.parallel_text:load_parallel",
         source="SOURCE",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -129,7 +130,7 @@ class TokenSampler(EpochSampler):
         DataError: an argument is out of range.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_tokens: int, **options: int):
+    def __init__(self, lengths: Sequence[int], batch_tokens: int, **options: Any):
         self.lengths = np.asarray(lengths)
         ordered = np.sort(self.lengths).tolist()
         self.bounds = [0] if ordered else []

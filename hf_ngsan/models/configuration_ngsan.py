@@ -40,6 +40,8 @@ class NGSANConfig(CaptionerConfig):
             `"signed"` (our extension, see [`geometry.relative_geometry`]).
         absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the
             "absolute" row of table 4); `hidden_size` must then be a multiple of 8.
+        temporal_positions (`bool`, defaults to `False`): add sinusoids of each token's place to the encoder's input,
+            for frames of a video; the paper's encoder has no positions.
         initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
@@ -73,6 +75,11 @@ class NGSANConfig(CaptionerConfig):
     geometry_hidden_size: int = 64
     geometry_features: str = "unsigned"
     absolute_geometry: bool = False
+    temporal_positions: bool = False
+
+    @property
+    def order_of_tokens_counts(self) -> bool:
+        return self.temporal_positions
 
     @property
     def needs_boxes(self) -> bool:

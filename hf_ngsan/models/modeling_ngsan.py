@@ -19,8 +19,8 @@ from .captioning import (
     check_visual_features,
 )
 from .configuration_ngsan import NGSANConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry
-from .transformer import EncoderLayer, WordDecoder
+from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry, sinusoids
+from .transformer import EncoderLayer, WordDecoder, token_positions
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -46,7 +46,7 @@ class NGSANPreTrainedModel(CaptioningPreTrainedModel):
 
 
 class NGSANEncoder(NGSANPreTrainedModel):
-    """Encodes a set of visual tokens, whatever their order."""
+    """Encodes a set of visual tokens, whatever their order unless the configuration has temporal positions."""
 
     _can_record_outputs = {
         "hidden_states": NGSANEncoderLayer,
@@ -89,6 +89,10 @@ class NGSANEncoder(NGSANPreTrainedModel):
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
         if self.config.absolute_geometry and visual_boxes is not None:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
+        if self.config.temporal_positions:
+            places = torch.arange(hidden_states.shape[1], device=hidden_states.device)[None]
+            places = places if attention_mask is None else token_positions(attention_mask)
+            hidden_states = hidden_states + sinusoids(places, self.config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
         bidirectional_mask = create_bidirectional_mask(

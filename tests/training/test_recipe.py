@@ -83,7 +83,7 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ("training: {learning_rate: .nan}", ["training.learning_rate", "nan"]),
         ("training: {learning_rate: true}", ["training.learning_rate", "a number"]),
         ("training: {ema_decay: 1.0}", ["training.ema_decay", "below 1.0"]),
-        ("training: {schedule: steps}", ["training.schedule", "step, cosine, constant"]),
+        ("training: {schedule: steps}", ["training.schedule", "step, cosine, inverse_sqrt, constant"]),
         ("training: {adam_betas: 0.9}", ["training.adam_betas", "list of 2"]),
         ("training: [epochs]", ["section training", "mapping"]),
         ("- training", ["r.yaml", "mapping of sections"]),

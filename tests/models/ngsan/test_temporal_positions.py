@@ -1,0 +1,57 @@
+"""Temporal positions: off by default; sinusoids of each frame's place when they are on."""
+
+import math
+
+import pytest
+import torch
+
+from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from tests.models.tiny import FEATURE_SIZE, tiny_captioner
+
+WORDS = torch.tensor([[1, 5, 6], [1, 7, 8]])
+
+
+def video(lengths=(5, 3)) -> dict[str, torch.Tensor]:
+    mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
+    features = torch.randn(len(lengths), max(lengths), FEATURE_SIZE) * mask[..., None]
+    return {"visual_features": features, "attention_mask": mask}
+
+
+def logits(model, frames: dict) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**frames, decoder_input_ids=WORDS).logits
+
+
+def test_the_first_layer_sees_sinusoids_of_places():
+    model = tiny_captioner(geometric_bias=[], temporal_positions=True, num_hidden_layers=1)
+    frames, seen = video((4,)), []
+    encoder = model.model.encoder
+    encoder.layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+    encoder(**frames)
+    size = model.config.hidden_size
+    projected = torch.relu(encoder.input_proj(frames["visual_features"]))
+    for place in range(4):
+        angles = [place / 10000 ** (2 * channel / size) for channel in range(size // 2)]
+        sinusoids = torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
+        torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
+
+
+@pytest.mark.parametrize("temporal", [False, True])
+def test_the_order_of_frames_counts_only_with_positions(temporal):
+    assert not NGSANConfig().temporal_positions
+    model, frames = tiny_captioner(geometric_bias=[], temporal_positions=temporal), video((4, 4))
+    turned = {**frames, "visual_features": frames["visual_features"].flip(1)}
+    difference = (logits(model, frames) - logits(model, turned)).abs().max()
+    assert difference > 0.01 if temporal else difference < 1e-4
+    assert model.config.order_of_tokens_counts is temporal
+
+
+def test_padding_on_either_side_changes_nothing():
+    model, frames = tiny_captioner(geometric_bias=[], temporal_positions=True), video()
+    left = {name: torch.stack([tensor[0], tensor[1].roll(2, 0)]) for name, tensor in frames.items()}
+    torch.testing.assert_close(logits(model, left), logits(model, frames), rtol=1e-5, atol=1e-5)
+    alone = {name: tensor[:1] for name, tensor in frames.items()}
+    without_mask = {"visual_features": alone["visual_features"]}
+    with torch.no_grad():
+        expected = model(**alone, decoder_input_ids=WORDS[:1]).logits
+        torch.testing.assert_close(model(**without_mask, decoder_input_ids=WORDS[:1]).logits, expected)
