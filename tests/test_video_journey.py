@@ -9,7 +9,8 @@ import pytest
 from tests.commands.running import prints
 
 SIZES = ["model.hidden_size=16", "model.num_attention_heads=2", "model.intermediate_size=24"]
-BRIEF = ["training.epochs=1", "training.tracker=null", "data.min_word_count=1", "evaluation.max_new_tokens=5"]
+BRIEF = ["training.epochs=1", "training.tracker=null", "evaluation.max_new_tokens=5"]
+BRIEF += ["data.num_workers=0", "data.min_word_count=1"]
 
 
 @pytest.fixture

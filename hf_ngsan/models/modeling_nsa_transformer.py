@@ -43,8 +43,10 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.dropout = nn.Dropout(config.dropout)
-        norms = {"query_norm": config.query_norm, "key_norm": config.key_norm, "norm_affine": config.norm_affine}
-        self.layers = nn.ModuleList(EncoderLayer(config, **norms) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, query_norm=config.query_norm, key_norm=config.key_norm, norm_affine=config.norm_affine)
+            for _ in range(config.num_hidden_layers)
+        )
         self.gradient_checkpointing = False
         self.post_init()
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from transformers.pipelines.base import Pipeline
 
 
@@ -38,12 +37,12 @@ class TranslationPipeline(Pipeline):
     def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:
         return {}, {**(generate_kwargs or {}), **kwargs}, {}
 
-    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
+    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> Any:
         if not isinstance(input_, str) or not input_.strip():
             raise ValueError(f"{input_!r:.60} is no text with words; give texts to translate.")
         return dict(self.tokenizer(input_, return_tensors="pt"))
 
-    def _forward(self, input_tensors: dict, **generate_kwargs: Any) -> dict:
+    def _forward(self, input_tensors: dict, **generate_kwargs: Any) -> Any:
         number = len(input_tensors["input_ids"])
         sequences = self.model.generate(**input_tensors, **generate_kwargs)
         return {"sequences": sequences.reshape(number, -1, sequences.shape[-1])}
