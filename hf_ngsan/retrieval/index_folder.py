@@ -25,6 +25,8 @@ DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
 VERSION = 2
+MOST_SHARDS = 10**6
+"""As many as the names of their folders have numbers for."""
 
 
 class IndexFolderError(ValueError):
@@ -281,6 +283,8 @@ def read_description(folder: Path) -> IndexDescription:
         raise IndexFolderError(f"{folder} is an index of version {description.version}; index the images again.")
     if min(description.dimension, description.num_items, description.items_per_shard) < 1:
         raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has sizes below 1; index the images again.")
+    if description.num_items > MOST_SHARDS * description.items_per_shard:
+        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has too many items; index the images again.")
     return description
 
 
