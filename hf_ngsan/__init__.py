@@ -11,6 +11,7 @@ from .lazy import lazy_names
 if TYPE_CHECKING:
     from .hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+    from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_nsa_transformer import NSATransformerConfig
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         NGSANEfficientNetLiteBackbone,
         NGSANEfficientNetLiteForImageClassification,
     )
+    from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
     from .models.modeling_mhsan import MHSANModel, MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from .models.modeling_vision import VisionModel
     from .models.pipeline_image_to_text import ImageToTextPipeline
     from .models.pipeline_translation import TranslationPipeline
+    from .models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
+    from .models.processing_mcan import MCANProcessor
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_rstnet import RSTNetProcessor
@@ -51,6 +55,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "auto": ["register_model_type"],
         "hub": ["save_for_hub"],
         "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
+        "models.configuration_mcan": ["MCANConfig"],
         "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],
         "models.configuration_ngsan": ["NGSANConfig"],
         "models.configuration_nsa_transformer": ["NSATransformerConfig"],
@@ -66,6 +71,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "NGSANEfficientNetLiteBackbone",
             "NGSANEfficientNetLiteForImageClassification",
         ],
+        "models.modeling_mcan": ["MCANForVisualQuestionAnswering", "MCANModel"],
         "models.modeling_mhsan": ["MHSANModel", "MHSANTextModel"],
         "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
         "models.modeling_nsa_transformer": ["NSATransformerForConditionalGeneration", "NSATransformerModel"],
@@ -76,6 +82,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "models.modeling_vgg": ["NGSANVGGBackbone"],
         "models.pipeline_image_to_text": ["ImageToTextPipeline"],
         "models.pipeline_translation": ["TranslationPipeline"],
+        "models.pipeline_visual_question_answering": ["VisualQuestionAnsweringPipeline"],
+        "models.processing_mcan": ["MCANProcessor"],
         "models.processing_mhsan": ["MHSANProcessor"],
         "models.processing_ngsan": ["NGSANProcessor"],
         "models.processing_rstnet": ["RSTNetProcessor"],

@@ -39,6 +39,7 @@ MODEL_TYPES = {
     "rstnet": ModelType("hf_ngsan.models.configuration_rstnet", task="captioning"),
     "rstnet_language_model": ModelType("hf_ngsan.models.configuration_rstnet_language_model", task="language_modeling"),
     "nsa_transformer": ModelType("hf_ngsan.models.configuration_nsa_transformer", task="translation"),
+    "mcan": ModelType("hf_ngsan.models.configuration_mcan", task="visual_question_answering"),
     "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
     "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
     "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "caption": "commands.caption",
     "translate": "commands.translate",
     "average": "commands.average",
+    "answer": "commands.answer",
     "audit": "commands.audit",
     "visualness": "commands.visualness",
     "extract": "commands.extract",

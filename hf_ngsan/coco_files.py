@@ -298,6 +298,14 @@ def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | 
     return None, [checked_record(f"{path}, line {line}", value) for line, value in values]
 
 
+def read_json_lines(path: str | os.PathLike) -> list[Record]:
+    """Reads the objects of a file of JSON lines.
+
+    Raises: as [`read_json`]; or a value is no object.
+    """
+    return [checked_record(f"{path}, line {line}", value) for line, value in parse_values(read_text(path), path)]
+
+
 def read_text(path: str | os.PathLike) -> str:
     path = Path(path)
     if path.is_dir():

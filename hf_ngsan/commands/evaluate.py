@@ -1,4 +1,4 @@
-"""The command `hf-ngsan evaluate`: scores of captions, retrieval, a language model or translations, on a split."""
+"""The command `hf-ngsan evaluate`: scores of captions, retrieval, answers, a language model or translations."""
 
 import argparse
 import json
@@ -20,8 +20,8 @@ from .arguments import (
 )
 
 SUMMARY = (
-    "Score a captioner's captions of a split, a dual encoder's retrieval in it, what a language model makes of its "
-    "captions, or a translator's translations, and print the scores as JSON."
+    "Score a captioner's captions of a split, a dual encoder's retrieval in it, the answers to its questions, what a "
+    "language model makes of its captions, or a translator's translations, and print the scores as JSON."
 )
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
@@ -29,9 +29,15 @@ EPILOG = f"""examples:
   hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
   hf-ngsan evaluate --model runs/language_model --data features:DIR
   hf-ngsan evaluate --model runs/multi30k --data parallel:DIR,source=en,target=de --output translations.txt
+  hf-ngsan evaluate --model runs/nlvr --data nlvr:DIR --output answers.json
 
 {DATASETS}"""
-KINDS = {"retrieval": "a dual encoder", "language_modeling": "a language model", "translation": "a translator"}
+KINDS = {
+    "retrieval": "a dual encoder",
+    "language_modeling": "a language model",
+    "translation": "a translator",
+    "visual_question_answering": "a model that answers questions",
+}
 """What the models of the tasks other than captioning are called."""
 
 
@@ -44,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="FILE",
         help="write the captions there, in the COCO result format; of a dual encoder the rank of each right answer, of "
-        "a translator the translations, one a line",
+        "a translator the translations, one a line; answers to questions, as VQA's results",
     )
     parser.add_argument(
         "--folds",
@@ -111,8 +117,31 @@ def run(options: argparse.Namespace) -> None:
         "retrieval": evaluate_retrieval,
         "language_modeling": evaluate_language,
         "translation": evaluate_translation,
+        "visual_question_answering": evaluate_answers,
     }
     evaluations.get(check(options) or "", evaluate_captions)(options)
+
+
+def evaluate_answers(options: argparse.Namespace) -> None:
+    from ..files import write_text_atomically
+    from ..launching import leave_process_group, make_accelerator
+    from ..loading import load_model
+    from ..tasks.answer_prediction import answer_accuracies, predict_answers
+    from ..tasks.question_rows import column, load_questions, questions_for
+
+    accelerator = make_accelerator()
+    model, processor = load_model(options.model[0], "visual_question_answering")
+    rows = load_questions(options.data, options.split, limit=options.limit)
+    rows = questions_for(model, processor, rows, options.data)
+    found = predict_answers(model.to(accelerator.device), processor, rows, accelerator, options.batch_size)
+    answers = [answer for answer, _ in found]
+    if accelerator.is_main_process:
+        if options.output:
+            ids = column(rows, "question_id") if "question_id" in rows.column_names else range(len(rows))
+            results = [{"question_id": one, "answer": answer} for one, answer in zip(ids, answers, strict=True)]
+            write_text_atomically(options.output, json.dumps(results) + "\n")
+        print(json.dumps({"questions": len(rows), **answer_accuracies(rows, answers)}, indent=2))
+    leave_process_group()
 
 
 def evaluate_language(options: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ QUESTION_COLUMNS = {
     "question": Value("string"),
     "answers": List(Value("string")),
     "multiple_choice_answer": Value("string"),
+    "answer_type": Value("string"),
 }
 
 
@@ -56,8 +57,8 @@ def convert_annotations(
 
     Returns:
         The result. Rows of images have `image_id` and, as far as they are known, `file_name`, `captions`, `split`,
-        `width` and `height`; rows of VQA v2 `question_id`, `image_id`, `question`, `answers` and
-        `multiple_choice_answer`.
+        `width` and `height`; rows of VQA v2 `question_id`, `image_id`, `question`, `answers`,
+        `multiple_choice_answer` and `answer_type`.
 
     Raises:
         DataError: a file or record cannot be used.

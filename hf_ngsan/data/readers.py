@@ -208,5 +208,25 @@ for built_in in (
         columns=("line", "source", "target"),
         keys={"source": str, "target": str},
     ),
+    Reader(
+        name="vqa",
+        loader="hf_ngsan.data.vqa:load_vqa",
+        source="DIR",
+        usage="vqa:DIR,features=DIR[,skip_broken=true]",
+        summary="the questions and annotations of VQA v2, as downloaded, about images whose features are in a folder"
+        " that `hf-ngsan convert` or `extract` wrote",
+        columns=("question", "answers", "answer_type", "visual_features", "visual_boxes"),
+        keys={"features": str, "skip_broken": bool},
+    ),
+    Reader(
+        name="nlvr",
+        loader="hf_ngsan.data.nlvr:load_nlvr",
+        source="DIR",
+        usage="nlvr:DIR[,KEY=VALUE,…]",
+        summary="NLVR's statements, true or false, about the items of synthetic pictures; split `dev/5` is the part of"
+        " `dev` in directory 5, `dev-5` the rest",
+        columns=("question", "answers", "visual_features", "visual_boxes", "objects", "width", "height", "split"),
+        keys={"positions": bool, "regions": bool, "images": bool},
+    ),
 ):
     register_reader(built_in)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import datasets
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from ..files import FileStamp, is_unchanged
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
@@ -15,8 +15,8 @@ from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
 
-def load_saved(directory: str, split: str) -> Dataset:
-    """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`.
+def load_saved(directory: str, split: str | None) -> Dataset:
+    """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`, or all rows.
 
     The rows are checked against the contract, and files that `hf-ngsan extract` or `hf-ngsan convert` wrote against the
     checksums recorded then, when a folder is first loaded, and again only after it has changed; every time where the
@@ -24,7 +24,7 @@ def load_saved(directory: str, split: str) -> Dataset:
 
     Args:
         directory: the folder given to `save_to_disk`.
-        split: its name; `validation` and `val` mean the same.
+        split: its name; `validation` and `val` mean the same. None for the rows of all splits.
 
     Returns:
         `datasets.Dataset`, memory-mapped from the folder.
@@ -37,7 +37,7 @@ def load_saved(directory: str, split: str) -> Dataset:
     if not is_checked:
         refuse_changed_shards(Path(directory))
     dataset = with_raster_images(choose_split(open_saved(Path(directory)), directory, split))
-    name = f"{directory}, split {split}"
+    name = directory if split is None else f"{directory}, split {split}"
     if not is_checked:
         dataset = check_dataset(dataset, name=name)
         with contextlib.suppress(OSError):
@@ -86,7 +86,9 @@ def open_saved(directory: Path) -> Dataset | DatasetDict:
         ) from error
 
 
-def choose_split(saved: Dataset | DatasetDict, directory: str, split: str) -> Dataset:
+def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None) -> Dataset:
+    if split is None:
+        return concatenate_datasets(list(saved.values())) if isinstance(saved, DatasetDict) else saved
     if isinstance(saved, DatasetDict):
         name = find_split(split, saved)
         if name is None:

@@ -14,5 +14,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "reward": ["CiderDReward"],
         "tokenization": ["PTBTokenizer"],
     },
-    submodules=("average_precision", "diagnostics", "results", "retrieval"),
+    submodules=("average_precision", "diagnostics", "results", "retrieval", "vqa"),
 )

@@ -26,29 +26,6 @@ class CaptioningPreTrainedModel(TransformerPreTrainedModel):
     input_modalities = ["image", "text"]
 
 
-def check_visual_features(
-    visual_features: torch.Tensor | None, attention_mask: torch.Tensor | None, feature_size: int | None
-) -> None:
-    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
-    if visual_features is None:
-        raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
-    if visual_features.ndim != 3 or visual_features.shape[-1] != feature_size:
-        raise ValueError(
-            f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
-            f"(batch_size, num_regions, {feature_size}) (visual_feature_size={feature_size})."
-        )
-    if not visual_features.numel():
-        raise ValueError(
-            f"visual_features has shape {tuple(visual_features.shape)}; give at least one image with at least one "
-            "region."
-        )
-    if attention_mask is not None and attention_mask.shape != visual_features.shape[:2]:
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; with these visual_features it must be "
-            f"{tuple(visual_features.shape[:2])}."
-        )
-
-
 def refuse_input_ids(inputs: Mapping) -> None:
     """Raises a TypeError if there are `input_ids`, which transformers' text models call their words."""
     if inputs.get("input_ids") is not None:

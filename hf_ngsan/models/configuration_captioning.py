@@ -8,10 +8,11 @@ from .configuration_hub import (
     PreTrainedConfig,
     SubConfigSpec,
     check_choice,
+    check_heads,
     check_positive,
     check_rate,
 )
-from .configuration_vision import VisionConfig, make_vision_config
+from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
 
 
 class CaptionerConfig(HubConfig):
@@ -69,17 +70,7 @@ class CaptionerConfig(HubConfig):
         check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
         check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
-        vision: Any = self.vision_config
-        if vision is not None and vision.feature_size != self.visual_feature_size:
-            raise ValueError(
-                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
-                f"is {vision.feature_size}; leave visual_feature_size out, or set it to "
-                f"{vision.feature_size}."
-            )
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of "
-                f"num_attention_heads ({self.num_attention_heads})."
-            )
+        check_feature_size(self.vision_config, self.visual_feature_size)
+        check_heads(self.hidden_size, self.num_attention_heads)
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")

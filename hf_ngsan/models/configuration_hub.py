@@ -263,6 +263,28 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def check_finite(**fields: float) -> None:
+    """Raises a ValueError that names the field unless all values are finite numbers."""
+    for field, value in fields.items():
+        if not is_finite(value):
+            raise ValueError(f"{field} is {value}; it must be a finite number.")
+
+
+def check_heads(hidden_size: int, num_attention_heads: int) -> None:
+    """Raises a ValueError unless each attention head gets the same number of channels."""
+    if hidden_size % num_attention_heads:
+        raise ValueError(
+            f"hidden_size ({hidden_size}) must be a multiple of num_attention_heads ({num_attention_heads})."
+        )
+
+
+VISUAL_QUESTION_ANSWERING_PIPELINE = {
+    "visual-question-answering": {
+        "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
+        "pt": ["AutoModelForVisualQuestionAnswering"],
+        "type": "multimodal",
+    }
+}
 IMAGE_TO_TEXT_PIPELINE = {
     task: {
         "impl": "pipeline_image_to_text.ImageToTextPipeline",

@@ -11,14 +11,14 @@ from .configuration_hub import (
     PreTrainedConfig,
     SubConfigSpec,
     check_choice,
+    check_finite,
     check_positive,
     check_rate,
-    is_finite,
     refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
-from .configuration_vision import VisionConfig, make_vision_config
+from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
 from .text_encoders import lasting_text_source, read_text_config
 
 
@@ -214,19 +214,7 @@ class MHSANConfig(HubConfig):
                 raise ValueError(f"{name} is {number}; it must be at least 0.")
         if self.temperature <= 0:
             raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
-        vision: Any = self.vision_config
-        if vision is not None and vision.feature_size != self.visual_feature_size:
-            raise ValueError(
-                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
-                f"is {vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
-            )
-
-
-def check_finite(**fields: float) -> None:
-    """Raises a ValueError that names the field unless all values are finite numbers."""
-    for name, value in fields.items():
-        if not is_finite(value):
-            raise ValueError(f"{name} is {value}; it must be a finite number.")
+        check_feature_size(self.vision_config, self.visual_feature_size)
 
 
 def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:

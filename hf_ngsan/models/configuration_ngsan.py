@@ -4,6 +4,7 @@ from typing import Any
 
 from .configuration_captioning import CaptionerConfig
 from .configuration_hub import check_choice, check_positive, strict
+from .geometry import check_geometric_bias
 
 
 @strict
@@ -95,11 +96,7 @@ class NGSANConfig(CaptionerConfig):
         super().validate_architecture()
         for field in ("query_norm", "key_norm"):
             check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
-        for kind in self.geometric_bias:
-            check_choice("geometric_bias", kind, ("content", "query", "key"))
-            if self.geometric_bias.count(kind) > 1:
-                raise ValueError(f"geometric_bias names {kind!r} twice: {self.geometric_bias}.")
-        check_choice("geometry_features", self.geometry_features, ("unsigned", "signed"))
+        check_geometric_bias(self.geometric_bias, self.geometry_features)
         if self.absolute_geometry and self.hidden_size % 8:
             raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
 

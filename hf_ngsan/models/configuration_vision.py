@@ -267,4 +267,13 @@ def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConf
     return VisionConfig.from_dict(config)
 
 
+def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
+    """Raises a ValueError unless a model takes features of the dimension that its vision encoder, if any, makes."""
+    if vision is not None and vision.feature_size != visual_feature_size:
+        raise ValueError(
+            f"visual_feature_size is {visual_feature_size}, but the feature dimension of the vision encoder is "
+            f"{vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
+        )
+
+
 __all__ = ["VisionConfig"]

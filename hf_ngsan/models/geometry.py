@@ -9,9 +9,20 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from .configuration_hub import check_choice
+
 SMALLEST_RATIO = 1e-3
 SMALLEST_SIDE = 1e-6
 SIGNED_RESOLUTION = 0.1
+
+
+def check_geometric_bias(kinds: Sequence[str], features: str) -> None:
+    """Raises a ValueError unless these are fields `geometric_bias` and `geometry_features` of a configuration."""
+    for kind in kinds:
+        check_choice("geometric_bias", kind, ("content", "query", "key"))
+        if kinds.count(kind) > 1:
+            raise ValueError(f"geometric_bias names {kind!r} twice: {kinds}.")
+    check_choice("geometry_features", features, ("unsigned", "signed"))
 
 
 def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:

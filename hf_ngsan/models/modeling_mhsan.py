@@ -1,12 +1,10 @@
 """MHSAN: images and captions in one space, each through attention of several heads (Park et al. 2020)."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
@@ -17,6 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_hub import HubModelMixin
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
+from .initialization import initialize_linear
 from .modeling_vision import VisionCheckpointMixin, VisionModel
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
@@ -148,11 +147,7 @@ class MHSANPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes linear maps as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        if isinstance(module, nn.Linear):
-            init.kaiming_uniform_(module.weight, a=math.sqrt(5))
-            if module.bias is not None:
-                bound = module.in_features**-0.5
-                init.uniform_(module.bias, -bound, bound)
+        initialize_linear(module)
 
 
 class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):

@@ -16,11 +16,11 @@ from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
-    check_visual_features,
 )
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry, sinusoids
 from .transformer import EncoderLayer, WordDecoder, token_positions
+from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -111,17 +111,9 @@ class NGSANEncoder(NGSANPreTrainedModel):
         attention_mask: torch.Tensor | None,
     ) -> None:
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
-        if visual_boxes is None:
-            if self.config.needs_boxes:
-                raise ValueError(
-                    "visual_boxes are missing: this model needs them, as its configuration has geometric_bias="
-                    f"{self.config.geometric_bias} and absolute_geometry={self.config.absolute_geometry}."
-                )
-        elif visual_boxes.shape != (*visual_features.shape[:2], 4):
-            raise ValueError(
-                f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these visual_features it must be "
-                f"{(*visual_features.shape[:2], 4)}."
-            )
+        config = self.config
+        fields = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
+        check_visual_boxes(visual_boxes, visual_features, fields if config.needs_boxes else "")
 
 
 class NGSANModel(NGSANPreTrainedModel, CaptioningModel):

@@ -18,7 +18,6 @@ from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
-    check_visual_features,
 )
 from .configuration_rstnet import RSTNetConfig
 from .finished_beams import CompetingFinishedBeams
@@ -26,6 +25,7 @@ from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinu
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder
+from .visual_inputs import check_visual_features
 from .visualness import VisualnessMixin
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

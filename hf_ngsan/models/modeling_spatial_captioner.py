@@ -16,11 +16,11 @@ from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
-    check_visual_features,
 )
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
 from .transformer import EncoderLayer, WordDecoder, token_counts, token_positions
+from .visual_inputs import check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -78,6 +78,9 @@ class ItemReader:
         attention_side: longest side of these maps; that of the image if `None`.
     """
 
+    kind_of_model: ClassVar[str] = "captioner"
+    """As messages call it."""
+
     processor: Any
     config: Any
     text: str | Sequence[str] = ""
@@ -125,7 +128,7 @@ class ItemReader:
             wanted = f"a mapping with {features}, as it has no vision encoder (hf-ngsan attach-vision gives it one)"
             if self.takes_images:
                 wanted = f"an image, a mapping with image, or one with {features}"
-            raise ValueError(f"This captioner takes {wanted}; for {name} it got {given}.")
+            raise ValueError(f"This {self.kind_of_model} takes {wanted}; for {name} it got {given}.")
         return item
 
     @property
@@ -152,14 +155,16 @@ class ItemReader:
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
             raise ValueError(
-                f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this captioner has "
-                f"visual_feature_size={expected}."
+                f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this "
+                f"{self.kind_of_model} has visual_feature_size={expected}."
             )
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
-            raise ValueError(f"visual_boxes are missing for {item.name}; this captioner cannot do without geometry.")
+            raise ValueError(
+                f"visual_boxes are missing for {item.name}; this {self.kind_of_model} cannot do without geometry."
+            )
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
@@ -167,8 +172,8 @@ class ItemReader:
         image_processor = self.processor.image_processor
         if image_processor is None:
             raise SettingsError(
-                "This captioner takes images, but its processor has no image processor; make the processor with "
-                "image_processor=CaptioningImageProcessor()."
+                f"This {self.kind_of_model} takes images, but its processor has no image processor; make the processor "
+                "with image_processor=CaptioningImageProcessor()."
             )
         image = load_image(source["image"], item.name)
         self.read_boxes(item, source, image)

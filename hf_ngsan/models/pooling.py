@@ -42,6 +42,36 @@ class MultiHeadPooling(nn.Module):
         return (weights @ states).flatten(1), weights
 
 
+class AttentionReduction(nn.Module):
+    """Weighted sums of positions, one a glimpse, joined and projected: eq. 4 and 5 of Yu et al. 2019.
+
+    Args:
+        size: dimension of a position.
+        hidden_size: hidden units of the network that scores positions.
+        num_glimpses: weighted sums.
+        output_size: dimension of the result.
+        dropout: rate on the hidden units.
+    """
+
+    def __init__(self, size: int, hidden_size: int, num_glimpses: int, output_size: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.scores = nn.Linear(hidden_size, num_glimpses)
+        self.out_proj = nn.Linear(num_glimpses * size, output_size)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the result, `(batch_size, output_size)`, and the weights, `(batch_size, num_glimpses, length)`.
+
+        Args:
+            states: `(batch_size, length, size)`.
+            mask: `(batch_size, length)`, 1 = real, 0 = padding. Where all is padding the weights are equal.
+        """
+        scores = self.scores(self.dropout(torch.relu(self.hidden(states)))).mT.float()
+        weights = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min).softmax(-1).to(states.dtype)
+        return self.out_proj((weights @ states).flatten(1)), weights
+
+
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
     """Returns half the mean of the largest plus half the mean of the smallest values of each channel.
 
@@ -93,4 +123,4 @@ def mean_of_words(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-__all__ = ["MultiHeadPooling", "last_states", "mean_of_words", "selective_pooling"]
+__all__ = ["AttentionReduction", "MultiHeadPooling", "last_states", "mean_of_words", "selective_pooling"]

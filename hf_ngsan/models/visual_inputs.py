@@ -139,6 +139,49 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
     return (boxes / size).clip(0, 1)
 
 
+def check_visual_features(
+    visual_features: torch.Tensor | None,
+    mask: torch.Tensor | None,
+    feature_size: int | None,
+    mask_name: str = "attention_mask",
+) -> None:
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
+    if visual_features is None:
+        raise ValueError("The model needs visual_features (or encoder_outputs); neither was given.")
+    if visual_features.ndim != 3 or visual_features.shape[-1] != feature_size:
+        raise ValueError(
+            f"visual_features has shape {tuple(visual_features.shape)}; the configuration wants "
+            f"(batch_size, num_regions, {feature_size}) (visual_feature_size={feature_size})."
+        )
+    if not visual_features.numel():
+        raise ValueError(
+            f"visual_features has shape {tuple(visual_features.shape)}; give at least one image with at least one "
+            "region."
+        )
+    if mask is not None and mask.shape != visual_features.shape[:2]:
+        raise ValueError(
+            f"{mask_name} has shape {tuple(mask.shape)}; with these visual_features it must be "
+            f"{tuple(visual_features.shape[:2])}."
+        )
+
+
+def check_visual_boxes(visual_boxes: torch.Tensor | None, visual_features: torch.Tensor, needed_by: str) -> None:
+    """Raises a ValueError unless boxes are `(batch_size, num_regions, 4)`, or may be missing.
+
+    Args:
+        visual_boxes, visual_features: of a batch.
+        needed_by: the fields of the configuration for which they must not be missing; "" where they may.
+    """
+    if visual_boxes is None:
+        if needed_by:
+            raise ValueError(f"visual_boxes are missing: this model needs them, as its configuration has {needed_by}.")
+    elif visual_boxes.shape != (*visual_features.shape[:2], 4):
+        raise ValueError(
+            f"visual_boxes has shape {tuple(visual_boxes.shape)}; with these visual_features it must be "
+            f"{(*visual_features.shape[:2], 4)}."
+        )
+
+
 def one_per_image(arrays: Any, num_images: int) -> Any:
     """Lists the arrays of images; the single matrix of a single image is one of them."""
     try:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .answer_prediction import answer_accuracies, predict_answers
+    from .answered_questions import AnsweredQuestion, answer_questions
     from .attached_vision import attach_vision
     from .caption_evaluation import Evaluation, evaluate_captioner
     from .caption_generation import caption_batch, generate_captions
@@ -20,10 +22,14 @@ if TYPE_CHECKING:
     from .retrieval import RetrievalTask
     from .retrieval_embedding import PairEmbeddings, embed_pairs
     from .retrieval_recipe import RetrievalRecipe
+    from .visual_question_answering import VisualQuestionAnsweringTask
+    from .visual_question_answering_recipe import VisualQuestionAnsweringRecipe
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "answer_prediction": ["answer_accuracies", "predict_answers"],
+        "answered_questions": ["AnsweredQuestion", "answer_questions"],
         "attached_vision": ["attach_vision"],
         "caption_evaluation": ["Evaluation", "evaluate_captioner"],
         "captioned_images": ["CaptionedImage", "caption_images"],
@@ -35,6 +41,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "retrieval": ["RetrievalTask"],
         "retrieval_embedding": ["PairEmbeddings", "embed_pairs"],
         "retrieval_recipe": ["RetrievalRecipe"],
+        "visual_question_answering": ["VisualQuestionAnsweringTask"],
+        "visual_question_answering_recipe": ["VisualQuestionAnsweringRecipe"],
         "registry": ["load_recipe", "register_task", "task_class", "train"],
     },
 )

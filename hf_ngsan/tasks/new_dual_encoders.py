@@ -6,7 +6,6 @@ from dataclasses import asdict
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -22,7 +21,7 @@ from ..models.text_encoders import find_text_encoder
 from ..training.recipe import RecipeError, suggestion
 from .new_captioners import check_feature_size, check_image_size, config_fields, new_image_processor, usable_backbone
 from .retrieval_recipe import RetrievalContrastiveSettings, RetrievalRecipe
-from .word_vectors import read_word_vectors
+from .word_vectors import fill_word_vectors
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,8 @@ def fresh_dual_encoder(
         image_processor = new_image_processor(model.vision, recipe.data.image_size)
         check_image_size(model.vision, image_processor)
     if recipe.data.word_vectors is not None:
-        fill_word_vectors(model, tokenizer, recipe)
+        size_key = "model.text_config.word_embedding_size"
+        fill_word_vectors(model, tokenizer, recipe.data.word_vectors, recipe.data.dictionary, size_key)
     return model, processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
 
 
@@ -146,26 +146,3 @@ def without_truncation(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenize
     for setting in ("max_length", "stride", "truncation_strategy"):
         tokenizer.init_kwargs.pop(setting, None)
     return tokenizer
-
-
-def fill_word_vectors(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: RetrievalRecipe) -> None:
-    """Puts the vectors of a file into a new model; words that it lacks keep their random ones.
-
-    Raises:
-        RecipeError: the vectors have another size than the model's.
-        DataError: the file cannot be used.
-    """
-    path: Any = recipe.data.word_vectors
-    vocabulary = tokenizer.get_vocab()
-    found = read_word_vectors(path, recipe.data.dictionary, vocabulary)
-    weight: Any = model.get_input_embeddings().weight
-    for word, vector in found.items():
-        if len(vector) != weight.shape[1]:
-            raise RecipeError(
-                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set "
-                f"model.text_config.word_embedding_size={len(vector)}."
-            )
-        with torch.no_grad():
-            weight[vocabulary[word]] = torch.from_numpy(vector)
-    known = len(vocabulary) - len(tokenizer.all_special_ids)
-    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(found), known)

@@ -16,6 +16,7 @@ TASKS: dict[str, str | type[Task]] = {
     "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
     "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
     "translation": "hf_ngsan.tasks.translation:TranslationTask",
+    "visual_question_answering": "hf_ngsan.tasks.visual_question_answering:VisualQuestionAnsweringTask",
 }
 DEFAULT_TASK = "captioning"
 

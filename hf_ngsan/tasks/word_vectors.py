@@ -1,12 +1,48 @@
 """Word vectors that others have trained, for the words of a vocabulary."""
 
+import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..data import DataError
+from ..training.recipe import RecipeError
+
+logger = logging.getLogger(__name__)
+
+
+def fill_word_vectors(
+    model: Any, tokenizer: PreTrainedTokenizerBase, path: str, dictionary: str | None, size_key: str
+) -> None:
+    """Puts the vectors of a file into a new model; words that it lacks keep their random ones.
+
+    Args:
+        model: with `get_input_embeddings()`.
+        tokenizer: the model's.
+        path, dictionary: see [`read_word_vectors`].
+        size_key: of the training config, which says the size of a vector.
+
+    Raises:
+        RecipeError: the vectors have another size than the model's.
+        DataError: the file cannot be used.
+    """
+    vocabulary = tokenizer.get_vocab()
+    found = read_word_vectors(path, dictionary, vocabulary)
+    weight = model.get_input_embeddings().weight
+    for word, vector in found.items():
+        if len(vector) != weight.shape[1]:
+            raise RecipeError(
+                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
+            )
+        with torch.no_grad():
+            weight[vocabulary[word]] = torch.from_numpy(vector)
+    known = len(vocabulary) - len(tokenizer.all_special_ids)
+    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(found), known)
 
 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:

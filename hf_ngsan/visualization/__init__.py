@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .heads import Match, explain_match, head_overlap, plot_match
     from .heatmaps import plot_word_maps
     from .plots import MissingPlotsError, check_matplotlib, save_figure
+    from .questions import plot_question
     from .visualness import plot_visual_words, plot_visualness
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -27,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "heads": ["Match", "explain_match", "head_overlap", "plot_match"],
         "heatmaps": ["plot_word_maps"],
         "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],
+        "questions": ["plot_question"],
         "visualness": ["plot_visual_words", "plot_visualness"],
     },
 )

@@ -1,5 +1,6 @@
 """The cases: command lines with one thing wrong, in the options or in a file that they name."""
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -81,13 +82,33 @@ def feature_folders(draw: random.Random, made: SimpleNamespace) -> list:
     return ["caption", "--model", made.photos, "--data", spec]
 
 
+def questions(draw: random.Random, made: SimpleNamespace) -> list:
+    if draw.random() < 0.5:
+        spec = f"nlvr:{one_mutated(draw, made, made.nlvr, files_of(made.nlvr))}"
+        return [draw.choice(["answer", "evaluate"]), "--model", made.judge, "--data", spec, "--split", "dev"]
+    changed = one_mutated(draw, made, made.vqa, files_of(made.vqa))
+    spec = f"vqa:{changed},features={made.features}{draw.choice(['', ',skip_broken=true'])}"
+    return ["answer", "--model", made.answerer, "--data", spec, "--split", "validation"]
+
+
+def question_files(draw: random.Random, made: SimpleNamespace) -> list:
+    if draw.random() < 0.5:
+        folder = one_mutated(draw, made, made.answerer, list(MODEL_FILES))
+        return ["answer", "--model", folder, "--data", f"vqa:{made.vqa},features={made.features}", "--split", "val"]
+    file = Path("questions.jsonl")
+    file.write_text(json.dumps({"image": str(made.images / "0.png"), "question": "Is there a ball?"}))
+    mutate_json(draw, file, made.places)
+    return ["answer", "--model", made.answerer, "--questions", file]
+
+
 def specs(draw: random.Random, made: SimpleNamespace) -> list:
     key = draw.choice(["size", "validation", "test", "seed", "images", "image_size", "unknown", ""])
+    reader = draw.choice(["scenes", "images", "features", "coco-layout", "vqa", "nlvr", "x"])
     spec = draw.choice(
         [
             f"{SCENES},{key}={hostile_text(draw, made.places)}",
             f"scenes:{key}={hostile_text(draw, made.places)},test=2",
-            f"{draw.choice(['scenes', 'images', 'features', 'coco-layout', 'x'])}:{hostile_text(draw, made.places)}",
+            f"{reader}:{hostile_text(draw, made.places)}",
             hostile_text(draw, made.places),
         ]
     )
@@ -244,6 +265,10 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
     commands = {
         "caption": {**caption, "--text": "a", "--save-attention": "maps"},
         "evaluate": {**caption, "--output": "new.json", "--metrics": "bleu", "--num-processes": 1},
+        "answer": {
+            **{"--model": made.judge, "--data": f"nlvr:{made.nlvr}", "--split": "dev", "--limit": 1, "--top-k": 2},
+            **{"--batch-size": 2, "--output": "new.json", "--image-id": 12003, "--image": made.images / "0.png"},
+        },
         "extract": {
             **vision,
             **{"--images": made.images, "--output": "new", "--image-folder": made.images, "--split": "test"},
@@ -286,6 +311,7 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
 
 NEEDED = {
     "caption": ("--model", "--data", "--limit"),
+    "answer": ("--model", "--data"),
     "evaluate": ("--model", "--data"),
     "extract": ("--images", "--backbone", "--output", "--num-workers"),
     "score": ("--predictions", "--references"),
@@ -304,6 +330,8 @@ CASES: dict[Case, int] = {
     coco_layout: 2,
     image_datasets: 2,
     feature_folders: 2,
+    questions: 2,
+    question_files: 1,
     specs: 2,
     models: 4,
     audits: 1,

@@ -17,6 +17,11 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from tests.data.formats.test_fuzz import FORMATS
+from tests.data.test_nlvr import example
+from tests.data.test_nlvr import write as write_statements
+from tests.data.test_vqa import write_questions
+from tests.models.mcan.tiny import tiny_model as tiny_answerer
+from tests.models.mcan.tiny import tiny_processor as tiny_question_processor
 from tests.models.mhsan import tiny as mhsan
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import make_talkative, tiny_config, tiny_processor, tiny_tokenizer
@@ -35,7 +40,8 @@ def make_inputs(folder: Path) -> SimpleNamespace:
         `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`,
         one of `features`, a `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of
         images with `lines` and with a `table`, document frequencies, `formats` with a folder for each format of
-        features, and `places` where no file is.
+        features, questions of `vqa` about the images, statements of `nlvr`, an `answerer` and a `judge` of these, and
+        `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -82,6 +88,7 @@ def make_inputs(folder: Path) -> SimpleNamespace:
         (made.formats / name).mkdir(parents=True)
         write(made.formats / name)
     DocumentFrequency.from_captions([list(CAPTIONS), list(CAPTIONS)]).save(made.frequency)
+    make_questions(folder, made)
     return made
 
 
@@ -102,6 +109,14 @@ def make_images(folder: Path) -> None:
     for number in range(3):
         pixels = np.random.default_rng(number).integers(0, 255, (16, 20, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def make_questions(folder: Path, made: SimpleNamespace) -> None:
+    made.vqa, made.nlvr = write_questions(folder / "vqa", [0, 10, 20]), write_statements(folder / "nlvr", [example()])
+    made.answerer, made.judge = folder / "answerer", folder / "judge"
+    seeing = tiny_answerer(vision_config={"kind": "grid", "backbone_config": BACKBONE}, visual_feature_size=None)
+    save_model(seeing, tiny_question_processor(pixels=True), made.answerer)
+    save_model(tiny_answerer(visual_feature_size=10), tiny_question_processor(), made.judge)
 
 
 def make_coco(folder: Path, made: SimpleNamespace) -> None:

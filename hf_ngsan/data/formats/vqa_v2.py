@@ -26,18 +26,25 @@ class Questions:
         paths: of the files, of questions or of answers.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
         alone: whether a file of answers is looked at without its questions.
+        way_out: what errors say that the user can do about a broken record.
 
     Attributes:
-        rows: `question_id`, `image_id`, `question` and, where there are files of answers, `answers` and
-            `multiple_choice_answer`.
+        rows: `question_id`, `image_id`, `question` and, where there are files of answers, `answers`,
+            `multiple_choice_answer` and, where they say it, `answer_type`.
 
     Raises:
         DataError: a file or, unless they are skipped, a record cannot be used; or a question has no answer, or an
             answer no question.
     """
 
-    def __init__(self, paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> None:
-        self.skipped = skipped
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        skipped: list[dict] | None,
+        alone: bool = False,
+        way_out: str = "--skip-broken leaves it out",
+    ) -> None:
+        self.skipped, self.way_out = skipped, way_out
         documents = [(path, read_document(path)) for path in paths]
         for path, document in documents:
             if not (is_questions(document) or is_answers(document)):
@@ -89,7 +96,7 @@ class Questions:
 
     def refuse(self, image_id: object, where: str, error: ValueError) -> None:
         if self.skipped is None:
-            raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
+            raise DataError(f"{str(error).rstrip('.')} ({self.way_out}).") from None
         self.skipped.append({"image_id": image_id, "file_name": where, "reason": str(error)})
 
 
@@ -110,11 +117,13 @@ def read_answers(record: Record) -> dict:
         checked_record(f"{record.where}, answers[{place}]", one).string("answer") for place, one in enumerate(answers)
     ]
     best = record.string("multiple_choice_answer")
-    for text in (*texts, best):
+    kind = record.string("answer_type") if record.fields.get("answer_type") is not None else None
+    for text in (*texts, best, kind or ""):
         check_encodable(text, record.where, "answers")
     return {
         "question_id": record.integer("question_id"),
         "image_id": record.integer("image_id"),
         "answers": texts,
         "multiple_choice_answer": best,
+        "answer_type": kind,
     }

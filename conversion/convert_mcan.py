@@ -1,0 +1,235 @@
+"""Convert a checkpoint of the authors' MCAN (MILVLG/mcan-vqa) into a model folder of this package.
+
+    python conversion/convert_mcan.py --checkpoint epoch13.pkl --config small_model.yml \\
+        --questions train_questions.json val_questions.json test_questions.json \\
+        --answers answer_dict.json --output mcan
+
+Sizes come from the weights, of the small, the large or any other model. What they cannot tell is the number of heads
+(`MULTI_HEAD` of the release's configuration file, 8 without it), the words, which the release numbers in the order in
+which they first occur in its question files (those of train, val, test and Visual Genome, in this order; or give a
+`--vocabulary` that was saved), and the answers (`answer_dict.json` of the release). The state of the optimizer is left
+out.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+
+from hf_ngsan.data.formats.vqa_v2 import Questions
+from hf_ngsan.data.questions import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
+from hf_ngsan.files import replace_folder_contents
+from hf_ngsan.loading import save_model, without_progress_bars
+from hf_ngsan.messages import sentence
+from hf_ngsan.models.configuration_mcan import MCANConfig
+from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
+from hf_ngsan.models.processing_mcan import MCANProcessor
+
+NUM_HEADS, LONGEST_QUESTION = 8, 14
+"""`MULTI_HEAD` and `MAX_TOKEN` of the release."""
+SPECIAL = {"PAD": PADDING, "UNK": UNKNOWN}
+ATTENTION = {"q_proj": "linear_q", "k_proj": "linear_k", "v_proj": "linear_v", "out_proj": "linear_merge"}
+FEED_FORWARD = {"up": "mlp.fc.linear", "down": "mlp.linear"}
+NORM = {"weight": "a_2", "bias": "b_2"}
+REDUCTION = {"hidden": "mlp.fc.linear", "scores": "mlp.linear", "out_proj": "linear_merge"}
+LAYER_PARTS = {
+    "encoder": {"self_attn": "mhatt", "self_attn_norm": "norm1", "feed_forward": "ffn", "feed_forward_norm": "norm2"},
+    "decoder": {
+        "self_attn": "mhatt1",
+        "self_attn_norm": "norm1",
+        "encoder_attn": "mhatt2",
+        "encoder_attn_norm": "norm2",
+        "feed_forward": "ffn",
+        "feed_forward_norm": "norm3",
+    },
+}
+MODULES = {
+    "encoder.embed_tokens": "embedding",
+    "encoder.lstm": "lstm",
+    "decoder.input_proj": "img_feat_linear",
+    "classifier": "proj",
+}
+REDUCTIONS = {"question_reduction": "attflat_lang", "image_reduction": "attflat_img"}
+
+
+def source_name(ours: str) -> str:
+    """Returns the name that a weight of ours has in the release."""
+    ours = ours.removeprefix("model.")
+    module, _, field = ours.rpartition(".")
+    if module in MODULES:
+        return f"{MODULES[module]}.{field}"
+    if module == "norm":
+        return f"proj_norm.{NORM[field]}"
+    first, *rest = ours.split(".")
+    if first in REDUCTIONS:
+        return f"{REDUCTIONS[first]}.{REDUCTION[rest[0]]}.{field}"
+    _, number, part, *inner = rest
+    place = f"backbone.{first[:3]}_list.{number}.{LAYER_PARTS[first][part]}"
+    if part.endswith("_norm"):
+        return f"{place}.{NORM[field]}"
+    return f"{place}.{(FEED_FORWARD if part == 'feed_forward' else ATTENTION)[inner[0]]}.{field}"
+
+
+def convert_weights(
+    weights: dict[str, torch.Tensor], answers: list[str] | None = None, num_attention_heads: int = NUM_HEADS
+) -> MCANForVisualQuestionAnswering:
+    """Turns a state dict of the authors' code into a model.
+
+    Args:
+        weights: of a checkpoint, without the prefix of `DataParallel`.
+        answers: in the order of their numbers; they are numbered themselves if None.
+        num_attention_heads: which the weights do not tell.
+
+    Raises:
+        ConversionError: the state dict is not of this model, or damaged, or the answers do not fit.
+    """
+    layers = [re.match(r"backbone\.dec_list\.(\d+)\.mhatt1\.linear_q\.weight$", name) for name in weights]
+    num_layers = 1 + max((int(match[1]) for match in layers if match), default=-1)
+    sized = ("embedding", "img_feat_linear", "proj", "attflat_img.mlp.fc.linear", "attflat_img.mlp.linear")
+    for name in (*(f"{module}.weight" for module in sized), "backbone.dec_list.0.ffn.mlp.fc.linear.weight"):
+        if name not in weights or weights[name].ndim != 2:
+            raise ConversionError(f"The checkpoint has no matrix {name}; it is not one of MCAN.")
+    num_answers, pooled_size = weights["proj.weight"].shape
+    if answers is not None and len(answers) != num_answers:
+        raise ConversionError(f"There are {len(answers)} answers, but the checkpoint chooses among {num_answers}.")
+    hidden_size = len(weights["img_feat_linear.weight"])
+    if num_attention_heads < 1 or hidden_size % num_attention_heads:
+        raise ConversionError(f"The hidden size is {hidden_size}, which {num_attention_heads} heads cannot share.")
+    vocab_size, word_embedding_size = weights["embedding.weight"].shape
+    labels = dict(enumerate(answers or map(str, range(num_answers))))
+    config = MCANConfig(
+        vocab_size=vocab_size,
+        word_embedding_size=word_embedding_size,
+        visual_feature_size=weights["img_feat_linear.weight"].shape[1],
+        hidden_size=hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_attention_heads,
+        intermediate_size=len(weights["backbone.dec_list.0.ffn.mlp.fc.linear.weight"]),
+        reduction_hidden_size=len(weights["attflat_img.mlp.fc.linear.weight"]),
+        num_glimpses=len(weights["attflat_img.mlp.linear.weight"]),
+        pooled_size=pooled_size,
+        loss_reduction="sum",
+        id2label=labels,
+        label2id={text: number for number, text in labels.items()},
+    )
+    model, _ = convert(MCANForVisualQuestionAnswering, config, weights, source_name)
+    return model
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """Reads a configuration file of the release, in YAML or JSON.
+
+    Raises:
+        OSError: the file cannot be read.
+        ConversionError: it is no table of settings, or `MULTI_HEAD` or `MAX_TOKEN` is no number.
+    """
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConversionError(f"{path} is no file of settings in YAML or JSON.") from error
+    if not isinstance(settings, dict):
+        raise ConversionError(f"{path} is no table of settings, such as MULTI_HEAD: 8.")
+    for name in ("MULTI_HEAD", "MAX_TOKEN"):
+        if not isinstance(settings.get(name, 1), int) or settings.get(name, 1) < 1:
+            raise ConversionError(f"{path}: {name} is {settings[name]!r}; it must be a whole number above 0.")
+    return settings
+
+
+def read_numbered(path: str | Path, key: str) -> list[str]:
+    """Reads words or answers with their numbers; returns them in that order.
+
+    Args:
+        path: a JSON file: a mapping from texts to numbers from 0 on; a list whose first item is one, as
+            `answer_dict.json` of the release; or a mapping that has it under the key.
+        key: `token_to_ix` or `answer_to_ix`.
+
+    Raises:
+        OSError: the file cannot be read.
+        ConversionError: it is nothing of that kind.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConversionError(f"{path} is no JSON file.") from error
+    if isinstance(content, list) and content:
+        content = content[0]
+    if isinstance(content, dict) and isinstance(content.get(key), dict):
+        content = content[key]
+    is_numbered = isinstance(content, dict) and all(type(number) is int for number in content.values())
+    if not is_numbered or sorted(content.values()) != list(range(len(content))):
+        raise ConversionError(f"{path} must map texts to the numbers 0, 1, 2, ..., each once.")
+    return sorted(content, key=content.__getitem__)
+
+
+def convert_files(
+    checkpoint: str | Path,
+    answers: str | Path,
+    questions: list[str] | None = None,
+    vocabulary: str | Path | None = None,
+    config: str | Path | None = None,
+) -> tuple[MCANForVisualQuestionAnswering, MCANProcessor]:
+    """Reads and converts a checkpoint, its words and its answers; see the command line.
+
+    Raises:
+        OSError, ValueError: a file cannot be read, or they are not what they should be, or do not fit together.
+    """
+    settings = {} if config is None else read_settings(config)
+    weights, texts = load_state_dict(checkpoint), read_numbered(answers, "answer_to_ix")
+    longest = settings.get("MAX_TOKEN", LONGEST_QUESTION)
+    if vocabulary is not None:
+        words = read_numbered(vocabulary, "token_to_ix")
+        if words[:2] != list(SPECIAL):
+            raise ConversionError(f"{vocabulary} must begin with PAD, number 0, and UNK, number 1.")
+        tokenizer = make_question_tokenizer([SPECIAL.get(word, word) for word in words], max_length=longest)
+    else:
+        asked = [row["question"] for path in questions or [] for row in Questions([Path(path)], None).rows]
+        tokenizer = build_question_tokenizer(asked, max_length=longest)
+    model = convert_weights(weights, texts, settings.get("MULTI_HEAD", NUM_HEADS))
+    if len(tokenizer) != model.config.vocab_size:
+        raise ConversionError(
+            f"There are {len(tokenizer)} words, padding and the unknown word included, but the checkpoint has vectors "
+            f"of {model.config.vocab_size}; give the question files that the model was trained with, in their order."
+        )
+    return model, MCANProcessor(tokenizer=tokenizer)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line: read, convert, write, tell; returns 0, or 2 after an error."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", required=True, metavar="FILE.pkl", help="of the authors' training script")
+    parser.add_argument("--config", metavar="FILE.yml", help="configuration of the release, for MULTI_HEAD, MAX_TOKEN")
+    words = parser.add_mutually_exclusive_group(required=True)
+    words.add_argument("--questions", nargs="+", metavar="FILE.json", help="question files of VQA, in the order of use")
+    words.add_argument("--vocabulary", metavar="FILE.json", help="a saved mapping from words to numbers")
+    parser.add_argument("--answers", required=True, metavar="FILE.json", help="answers with their numbers")
+    parser.add_argument("--output", required=True, metavar="DIR", help="new folder of the model")
+    options = parser.parse_args(arguments)
+    try:
+        check_is_new(options.output)
+        model, processor = convert_files(
+            options.checkpoint, options.answers, options.questions, options.vocabulary, options.config
+        )
+        with without_progress_bars():
+            replace_folder_contents(
+                Path(options.output).absolute(), lambda folder: save_model(model, processor, folder)
+            )
+    except (ValueError, OSError) as error:
+        print(f"{parser.prog}: error: {sentence(error)}", file=sys.stderr)
+        return 2
+    config = model.config
+    print(
+        f"The model is in {options.output}: all {len(model.state_dict())} weights of the checkpoint, "
+        f"{config.vocab_size} words and {config.num_labels} answers. What the file has beside its state_dict, such as "
+        "the state of the optimizer, was left out."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

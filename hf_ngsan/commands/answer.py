@@ -1,0 +1,149 @@
+"""The command `hf-ngsan answer`: answers to questions about image files, or about the images of a dataset."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .arguments import (
+    DATASETS,
+    add_batch_size_argument,
+    add_data_arguments,
+    add_model_argument,
+    check_output_file,
+    positive_int,
+    user_path,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
+
+SUMMARY = "Answer a question about an image, or every question of a file or dataset: its name, the answer, its score."
+EPILOG = f"""examples:
+  hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
+  hf-ngsan answer --questions questions.jsonl --model runs/vqa
+  hf-ngsan answer --data nlvr:NLVR,images=true --split test --limit 5 --model runs/nlvr --save-attention figures
+  hf-ngsan answer "There is a box with a circle." --data nlvr:NLVR --split test --image-id 8000 --model runs/nlvr
+  hf-ngsan answer --data vqa:QUESTIONS,features=FEATURES --split test-dev2015 --model runs/small --output results.json
+
+A file of questions has a JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Images are
+found beside the file.
+
+{DATASETS}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question", nargs="?", metavar="QUESTION", help="about --image, or an image of --data")
+    add_model_argument(parser)
+    parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one")
+    parser.add_argument("--questions", type=user_path, metavar="FILE.jsonl", help="questions about images, one a line")
+    add_data_arguments(parser, required=False)
+    parser.add_argument(
+        "--image-id", type=whole_number, metavar="ID", help="ask the question about this image of --data"
+    )
+    parser.add_argument("--top-k", type=positive_int, default=1, metavar="K", help="answers at most (%(default)s)")
+    add_batch_size_argument(parser, 64)
+    parser.add_argument(
+        "--output", type=user_path, metavar="FILE.json", help="write the answers to --data there, as VQA's results"
+    )
+    parser.add_argument(
+        "--save-attention",
+        type=user_path,
+        metavar="DIR",
+        help="write a figure for each question: to which regions each of its words mattered",
+    )
+    parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..files import write_text_atomically
+    from ..launching import make_accelerator
+    from ..loading import load_model
+    from ..tasks.answered_questions import answer_questions
+    from .caption import printable
+
+    check(options)
+    model, processor = load_model(options.model, "visual_question_answering")
+    questions, names = inputs_of(options, model, processor)
+    results = answer_questions(
+        model.to(make_accelerator().device),
+        processor,
+        questions,
+        names,
+        top_k=options.top_k,
+        attention_folder=options.save_attention,
+        on_error="skip",
+        batch_size=options.batch_size,
+    )
+    written, skipped = [], 0
+    for name, answers, error in results:
+        if error is not None and not options.skip_errors:
+            raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
+        if error is not None:
+            skipped += 1
+            print(f"hf-ngsan: skipped {printable(name)}: {error}", file=sys.stderr)
+        for answer, score in answers:
+            print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)
+        if answers and options.output:
+            written.append({"question_id": int(name), "answer": answers[0][0]})
+    if options.output:
+        write_text_atomically(options.output, json.dumps(written) + "\n")
+    if skipped:
+        print(f"hf-ngsan: {skipped} questions were skipped.", file=sys.stderr)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises a ValueError for options that do not belong together."""
+    sources = [name for name in ("image", "questions", "data") if getattr(options, name) is not None]
+    if len(sources) != 1:
+        raise ValueError("Say what the questions are about: give one of --image, --questions and --data.")
+    asks_one = options.image is not None or options.image_id is not None
+    if options.image_id is not None and options.data is None:
+        raise ValueError("--image-id names an image of a dataset; give the dataset with --data.")
+    if asks_one != (options.question is not None):
+        if asks_one:
+            raise ValueError("There is no question about the image; give it in quotation marks.")
+        raise ValueError("A question is about one image; name it with --image, or with --data and --image-id.")
+    if options.output:
+        if options.data is None or asks_one:
+            raise ValueError("--output is for the answers to all questions of a dataset; give --data alone.")
+        check_output_file(options.output)
+
+
+def inputs_of(
+    options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
+) -> tuple[Any, Iterable[str]]:
+    """Returns what is asked, and the names of the questions."""
+    from ..tasks.question_rows import column, load_questions, questions_for
+
+    if options.data is None and model.config.vision_config is None:
+        raise ValueError(
+            f"{options.model} has no vision encoder and reads no image files; give it features with --data."
+        )
+    if options.image is not None:
+        return [{"image": options.image, "question": options.question}], [options.image]
+    if options.questions is not None:
+        return file_questions(Path(options.questions))
+    rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
+    rows = questions_for(model, processor, rows, options.data)
+    if options.image_id is not None:
+        places = [place for place, image in enumerate(column(rows, "image_id")) if image == options.image_id]
+        if not places:
+            raise ValueError(f"--image-id: {options.data}, split {options.split}, has no image {options.image_id}.")
+        return [{**rows[places[0]], "question": options.question}], [str(options.image_id)]
+    name = "question_id" if "question_id" in rows.column_names else "image_id"
+    return rows, map(str, column(rows, name))
+
+
+def file_questions(path: Path) -> tuple[list[dict], list[str]]:
+    """Reads a file of questions about images; a ValueError names the line that is none."""
+    from ..coco_files import read_json_lines
+
+    asked = []
+    for record in read_json_lines(path):
+        image, question = record.string("image"), record.string("question")
+        asked.append({"image": image if "://" in image else str(path.parent / image), "question": question})
+    return asked, [one["image"] for one in asked]

@@ -1,0 +1,198 @@
+"""NLVR: statements, true or false, about synthetic pictures of three boxes with items in them (Suhr et al. 2017)."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..coco_files import CocoFileError, Record, checked_record, read_json_lines
+from .errors import DataError
+from .splits import names_of_split
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from .prepared import Rows
+
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
+"""Of a picture and its boxes, in pixels."""
+KINDS = ("square", "circle", "triangle", "box")
+COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
+SIZES = {10: "small", 20: "medium", 30: "large"}
+LABELS = ("true", "false")
+PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
+IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
+
+
+def load_nlvr(
+    directory: str, split: str, positions: bool = False, regions: bool = True, images: bool = False
+) -> "Dataset":
+    """Loads one split, or a part of it, with the structured scenes as regions.
+
+    The regions of a picture are its items and its three grey boxes. A region's feature is one-hot: what it is (square,
+    circle, triangle, box), its colour and its size. Where it is only its box in `visual_boxes` tells.
+
+    Args:
+        directory: folder with `NAME/NAME.json`, JSON lines.
+        split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
+            those in all other directories. The up to four pictures of a statement are in one directory.
+        positions: whether the four numbers of its box are added to a region's feature.
+        regions: False puts one blank region in place of the scene: what can be told by the statement alone.
+        images: whether rows have the column `image`, which needs the pictures.
+
+    Returns:
+        `datasets.Dataset` with `question` (the statement), `answers` (`["true"]` or `["false"]`), `question_id` and
+        `image_id` (1000 n + m of the identifier n-m), features, boxes, `objects` (names of the regions), `width`,
+        `height` and `split`.
+
+    Raises:
+        DataError: there is no such split, or a line or picture of it cannot be used.
+    """
+    from .prepared import fingerprint, prepare
+
+    file, sign, part = find_part(Path(directory), split)
+    key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
+
+    def make() -> "Rows":
+        return read_examples(file, split, sign, part, positions=positions, regions=regions, images=images)
+
+    return prepare("nlvr", key, split, make)
+
+
+def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
+    """Returns the file of a split, and the sign and the number of the directory that it is a part by, if any."""
+    if not directory.is_dir():
+        raise DataError(f"{directory} is not a folder; give the one with dev/dev.json and the other splits of NLVR.")
+    match = PART.fullmatch(split)
+    for base, sign, part in ((split, "", ""), *([match.groups()] if match else [])):
+        for name in names_of_split(base):
+            if (directory / name / f"{name}.json").is_file():
+                return directory / name / f"{name}.json", sign, part
+    known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
+    raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
+
+
+def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> "Rows":
+    from datasets import Features, Image, List, Value
+
+    from .contract import lists_of_vectors
+    from .prepared import Rows
+
+    try:
+        examples = [read_example(record) for record in read_json_lines(file)]
+    except (CocoFileError, OSError) as error:
+        raise DataError(str(error)) from None
+    if sign:
+        examples = [example for example in examples if (example["directory"] == part) == (sign == "/")]
+    if not examples:
+        raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
+    if images:
+        examples = [{**example, "picture": picture_of(file, example)} for example in examples]
+    feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
+    columns = {
+        **{name: Value("int64") for name in ("question_id", "image_id")},
+        "question": Value("string"),
+        "answers": List(Value("string")),
+        "visual_features": lists_of_vectors(feature_size, "float32"),
+        "visual_boxes": lists_of_vectors(4, "float32"),
+        "objects": List(Value("string")),
+        **{name: Value("int32") for name in ("width", "height")},
+        "split": Value("string"),
+        **({"image": Image()} if images else {}),
+    }
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for example in examples:
+            features, boxes, names = scene_regions(example["items"]) if regions else blank_region()
+            if positions:
+                features = np.concatenate([features, boxes], axis=1)
+            row = {name: example[name] for name in ("question_id", "image_id", "question", "answers")}
+            row |= {"visual_features": features, "visual_boxes": boxes, "objects": names}
+            row |= {"width": WIDTH, "height": HEIGHT, "split": split}
+            if images:
+                row["image"] = {"bytes": example["picture"].read_bytes(), "path": None}
+            yield row
+
+    return Rows(Features(columns), rows(), len(examples))
+
+
+def read_example(record: Record) -> dict[str, Any]:
+    sentence, label = record.string("sentence"), record.string("label")
+    identifier, directory = record.string("identifier"), str(record.identifier("directory"))
+    if not sentence.strip():
+        raise DataError(f"{record.where}: sentence is empty.")
+    if label not in LABELS:
+        raise DataError(f"{record.where}: label is {label!r:.60}; it must be true or false.")
+    match = IDENTIFIER.fullmatch(identifier)
+    if match is None:
+        raise DataError(f"{record.where}: identifier is {identifier!r:.60}; it must be two numbers such as 12-0.")
+    boxes = record.fields.get("structured_rep")
+    if not isinstance(boxes, list) or len(boxes) != NUM_BOXES or not all(isinstance(box, list) for box in boxes):
+        raise DataError(f"{record.where}: structured_rep must be a list of {NUM_BOXES} lists of items.")
+    items = [
+        read_item(checked_record(f"{record.where}, structured_rep[{box}][{place}]", item), box)
+        for box, of_box in enumerate(boxes)
+        for place, item in enumerate(of_box)
+    ]
+    number = int(match[1]) * 1000 + int(match[2])
+    return {
+        **dict.fromkeys(("question_id", "image_id"), number),
+        "question": sentence,
+        "answers": [label],
+        "identifier": identifier,
+        "directory": directory,
+        "items": items,
+    }
+
+
+def read_item(record: Record, box: int) -> tuple[str, str, int, np.ndarray]:
+    """Returns kind, colour, size and box, in pixels of the picture, of an item in one of the three boxes."""
+    kind, colour, size = record.string("type"), record.string("color"), record.integer("size")
+    left, top = record.integer("x_loc"), record.integer("y_loc")
+    for field, value, known in (("type", kind, KINDS[:-1]), ("color", colour, COLOURS), ("size", size, SIZES)):
+        if value not in known:
+            raise DataError(
+                f"{record.where}: {field} is {value!r:.60}; it must be one of {', '.join(map(str, known))}."
+            )
+    if min(left, top) < 0 or max(left, top) + size > SIDE:
+        raise DataError(f"{record.where}: the item at {left}, {top} reaches out of its box of {SIDE} by {SIDE}.")
+    offset = box * (SIDE + GAP)
+    return kind, colour, size, np.array([offset + left, top, offset + left + size, top + size])
+
+
+def scene_regions(items: list[tuple[str, str, int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns features, boxes and names of the items and of the three boxes around them."""
+    features = np.zeros((len(items) + NUM_BOXES, len(KINDS) + len(COLOURS) + len(SIZES)), dtype=np.float32)
+    corners, names = [], []
+    for row, (kind, colour, size, corner) in enumerate(items):
+        features[row, KINDS.index(kind)] = 1
+        features[row, len(KINDS) + list(COLOURS).index(colour)] = 1
+        features[row, len(KINDS) + len(COLOURS) + list(SIZES).index(size)] = 1
+        corners.append(corner)
+        names.append(f"{SIZES[size]} {COLOURS[colour]} {kind}")
+    for box in range(NUM_BOXES):
+        features[len(items) + box, KINDS.index("box")] = 1
+        corners.append(np.array([box * (SIDE + GAP), 0, box * (SIDE + GAP) + SIDE, HEIGHT]))
+        names.append("box")
+    boxes = np.stack(corners).astype(np.float32) / np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], dtype=np.float32)
+    return features, boxes, names
+
+
+def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns feature, box and name of one region without content: the whole picture."""
+    size = len(KINDS) + len(COLOURS) + len(SIZES)
+    return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]
+
+
+def picture_of(file: Path, example: dict) -> Path:
+    """Returns the file of the picture in which the boxes are in the order of the structured scene.
+
+    Raises:
+        DataError: there is none.
+    """
+    path = file.parent / "images" / example["directory"] / f"{file.stem}-{example['identifier']}-0.png"
+    if not path.is_file():
+        raise DataError(f"There is no picture {path}; add it, or leave out images=true.")
+    return path

@@ -1,0 +1,138 @@
+"""VQA v2: questions of its JSON files, each with the features of its image."""
+
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from .prepared import Rows
+
+NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
+"""What the official files of a split are called by; those of another split by its own name."""
+LISTED_AT_MOST = 10
+ROW_OF_IMAGE = "image_row"
+
+
+def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> "Dataset":
+    """Loads the questions of one split, each with the regions of its image.
+
+    The features of an image are read when a question about it is, and stored once however many there are.
+
+    Args:
+        directory: folder of the official files, such as `v2_OpenEnded_mscoco_train2014_questions.json` and
+            `v2_mscoco_train2014_annotations.json`; a split without annotations has no answers.
+        split: `train`, `validation` (or `val`), `test`, or another part of the files' names, such as `test-dev2015`.
+        features: folder of the features of their images, of any split, found by `image_id`.
+        skip_broken: whether to leave out records that cannot be used, and questions whose image has no features,
+            with a warning that counts them, instead of raising an error.
+
+    Returns:
+        `datasets.Dataset` with `question_id`, `image_id`, `question` and, where they are known, `answers` (of ten
+        people), `multiple_choice_answer` (the most common) and `answer_type`; each row read has also what the folder
+        of features has of its image, such as `visual_features` and `visual_boxes`.
+
+    Raises:
+        DataError: a file is missing or cannot be used, or an image has no features.
+    """
+    from .prepared import fingerprint, prepare
+    from .saved import load_saved
+
+    if features is None:
+        raise DataError(
+            f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
+            "convert or hf-ngsan extract wrote."
+        )
+    files = find_files(Path(directory), split)
+    key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
+    questions = prepare("vqa", key, split, lambda: read_questions(files, skip_broken))
+    images = load_saved(features, None)
+    if "image_id" not in images.column_names:
+        raise DataError(f"{features} has no column image_id, by which questions find their image.")
+    questions = with_rows_of_images(questions, images, features, skip_broken)
+    joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
+    return questions.with_transform(joined)
+
+
+def find_files(directory: Path, split: str) -> list[Path]:
+    """Returns the file of questions of a split and, if there is one, that of answers."""
+    if not directory.is_dir():
+        raise DataError(f"{directory} is not a folder; give the one with the question files of VQA v2.")
+    name = NAMES_OF_SPLITS.get(split, split)
+    found = []
+    for kind in ("questions", "annotations"):
+        files = sorted(file for file in directory.glob(f"*{kind}.json") if f"_{name}_" in f"_{file.name}")
+        if len(files) > 1:
+            raise DataError(f"{directory} has several files of {kind} of {name}: {files[0].name}, {files[1].name}.")
+        found += files
+    if not found or not found[0].name.endswith("questions.json"):
+        known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none at all"
+        raise DataError(f"{directory} has no split {split!r}: no file *_{name}_questions.json; there is {known}.")
+    return found
+
+
+def read_questions(files: list[Path], skip_broken: bool) -> "Rows":
+    from datasets import Features
+
+    from .annotation_tables import QUESTION_COLUMNS
+    from .errors import as_data_error
+    from .formats.vqa_v2 import Questions
+    from .prepared import Rows
+
+    skipped: list[dict] = []
+    with as_data_error():
+        rows = Questions(files, skipped if skip_broken else None, way_out="skip_broken=true leaves it out").rows
+    if not rows:
+        raise DataError(f"{files[0]} has no question that can be used.")
+    columns = {name: kind for name, kind in QUESTION_COLUMNS.items() if any(row.get(name) is not None for row in rows)}
+    notes = []
+    if skipped:
+        notes.append(f"{files[0]}: {len(skipped)} records were left out; the first: {skipped[0]['reason']}")
+
+    def values() -> Iterator[dict[str, Any]]:
+        for row in rows:
+            yield {name: row.get(name) for name in columns}
+
+    return Rows(Features(columns), values(), len(rows), notes)
+
+
+def with_rows_of_images(questions: "Dataset", images: "Dataset", features: str, skip_broken: bool) -> "Dataset":
+    """Adds a column with the row of each question's image; questions without one are refused or left out."""
+    rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
+    found = np.array([rows.get(image_id, -1) for image_id in questions.with_format(None)["image_id"]], dtype=np.int64)
+    if len(missing := np.flatnonzero(found < 0)):
+        ids = dict.fromkeys(questions.select(missing).with_format(None)["image_id"])
+        shown = ", ".join(map(str, islice(ids, LISTED_AT_MOST))) + (", ..." if len(ids) > LISTED_AT_MOST else "")
+        lack = f"{len(missing)} of {len(found)} questions are about images without features in {features} ({shown})"
+        if not skip_broken:
+            raise DataError(f"{lack}; add them, or leave these questions out with skip_broken=true.")
+        if len(missing) == len(found):
+            raise DataError(f"{lack}; give the folder of the features of these images.")
+        warnings.warn(f"{lack}; they were left out.", stacklevel=4)
+        questions = questions.select(np.flatnonzero(found >= 0))
+        found = found[found >= 0]
+    return questions.add_column(ROW_OF_IMAGE, found)
+
+
+class WithImages:
+    """Puts what is known of their images beside questions that are read.
+
+    Args:
+        images: a dataset whose columns are added.
+    """
+
+    def __init__(self, images: "Dataset") -> None:
+        self.images = images
+
+    def __call__(self, questions: dict[str, list]) -> dict[str, list]:
+        if ROW_OF_IMAGE not in questions:  # other columns alone were asked for
+            return questions
+        rows = self.images.__getitems__(questions.pop(ROW_OF_IMAGE))
+        return {**questions, **{name: [row[name] for row in rows] for name in self.images.column_names}}

@@ -1,0 +1,136 @@
+"""VQA accuracy with the official normalisation of answers (Antol et al. 2015, Goyal et al. 2017).
+
+The rules are those of the evaluation code of the VQA challenge, its oddities included; they are listed with each
+function, since many of them cannot be guessed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+MARKS = (*';/[]"{}()=+\\_-><@`,?!',)
+DIGITS_WITH_COMMA = re.compile(r"\d,\d")
+PERIOD = re.compile(r"\.(?!\d)")
+MOST_PERIODS = 32
+ARTICLES = ("a", "an", "the")
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+DIGITS = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
+ENOUGH_PEOPLE = 3
+SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
+
+WITHOUT_APOSTROPHE = """
+    ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll how's
+    I'm I've isn't it'd it'll ma'am mightn't might've mustn't must've needn't not've o'clock oughtn't shan't should've
+    shouldn't somebody'll somebody's someone'd someone'll someone's something'd something'll that's there'd there're
+    there's they'd they'll they're they've wasn't we've weren't what'll what're what's what've when's where'd where's
+    where've who'd who'll who's who've why'll why're why's won't would've wouldn't y'all you'd you'll you're you've
+""".split()  # noqa: SIM905
+"""Contractions that are also recognised without their apostrophe."""
+TWO_APOSTROPHES = """
+    couldn't've hadn't've he'd've I'd've it'd've mightn't've she'd've shouldn't've somebody'd've someone'd've
+    something'd've there'd've they'd've we'd've who'd've wouldn't've y'all'd've you'd've
+""".split()  # noqa: SIM905
+"""Contractions that are also recognised with either of two apostrophes alone."""
+ODD = {
+    "let's": "let's",
+    "she's": "she's",
+    "ow's'at": "'ow's'at",
+    "'ows'at": "'ow's'at",
+    "'ow'sat": "'ow's'at",
+    "somebody'd": "somebodyd",
+    "twas": "'twas",
+    "yall'll": "y'all'll",
+    "y'allll": "y'all'll",
+    "yall'd've": "y'all'd've",
+    "y'alld've": "y'all'd've",
+    "y'all'dve": "y'all'd've",
+}
+
+
+def contraction_table() -> dict[str, str]:
+    """Returns the official table from what people type to contractions with their apostrophes."""
+    table = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
+    for word in TWO_APOSTROPHES:
+        first, second, third = word.rsplit("'", 2)
+        table |= {f"{first}{second}'{third}": word, f"{first}'{second}{third}": word}
+    return table | ODD
+
+
+CONTRACTIONS = contraction_table()
+
+
+def without_punctuation(answer: str) -> str:
+    """Deletes punctuation marks, or puts blanks in their place.
+
+    A mark disappears where it has a blank beside it anywhere in the answer, or where the answer has a comma between
+    digits (1,000); else it becomes a blank. Periods that no digit follows disappear, the first 32 of them.
+    """
+    cleaned, has_number = answer, DIGITS_WITH_COMMA.search(answer) is not None
+    for mark in MARKS:
+        beside_blank = f"{mark} " in answer or f" {mark}" in answer
+        cleaned = cleaned.replace(mark, "" if beside_blank or has_number else " ")
+    return PERIOD.sub("", cleaned, count=MOST_PERIODS)
+
+
+def with_digits_without_articles(answer: str) -> str:
+    """Lower-cases an answer, writes numbers up to ten as digits, drops articles, completes contractions."""
+    words = [DIGITS.get(word, word) for word in answer.lower().split()]
+    return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
+
+
+@lru_cache(maxsize=2**16)
+def normalize_answer(answer: str) -> str:
+    """Returns an answer as the official evaluation compares it.
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics.vqa import normalize_answer
+    >>> [normalize_answer(answer) for answer in ("The red one.", "1,000", "black/white", "dont know")]
+    ['red 1', '1000', 'black white', "don't know"]
+
+    ```
+    """
+    return with_digits_without_articles(without_punctuation(tidy(answer)))
+
+
+def tidy(answer: str) -> str:
+    return answer.replace("\n", " ").replace("\t", " ").strip()
+
+
+def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
+    """Returns how right an answer is, in [0, 1]: the mean over the people of min(1, n / 3).
+
+    n counts those of the *other* people who gave this answer. All answers are normalised first, unless all people
+    wrote the same: then they are compared as they are, as in the official evaluation. Where there is but one answer,
+    such as that of a classification, it is right or wrong.
+
+    Args:
+        answer: of the model.
+        human_answers: of VQA ten, of ten people.
+
+    Raises:
+        ValueError: there are no human answers.
+    """
+    if not human_answers:
+        raise ValueError("There are no human answers to compare with.")
+    answer, people = tidy(answer), [tidy(one) for one in human_answers]
+    if len(set(people)) > 1:
+        answer, people = normalize_answer(answer), [normalize_answer(one) for one in people]
+    agreeing = people.count(answer)
+    if len(people) == 1:
+        return float(agreeing)
+    others = [agreeing - (one == answer) for one in people]
+    return sum(min(1.0, number / ENOUGH_PEOPLE) for number in others) / len(people)
+
+
+def answer_scores(human_answers: Iterable[str]) -> dict[str, float]:
+    """Returns a score in [0, 1] for each normalised answer: 0.3, 0.6, 0.9, 1 for 1, 2, 3, 4 or more people.
+
+    These are the soft targets of MCAN's released code. The one answer of a classification has the score 1.
+    """
+    counts = Counter(map(normalize_answer, human_answers))
+    if sum(counts.values()) == 1:
+        return dict.fromkeys(counts, 1.0)
+    return {answer: SCORES_OF_COUNTS[min(number, 4)] for answer, number in counts.items()}

@@ -1,0 +1,154 @@
+"""Configuration of MCAN, which answers questions about images, with or without geometry."""
+
+from typing import Any, Self
+
+from .configuration_hub import (
+    VISUAL_QUESTION_ANSWERING_PIPELINE,
+    HubConfig,
+    PreTrainedConfig,
+    SubConfigSpec,
+    check_choice,
+    check_finite,
+    check_heads,
+    check_positive,
+    check_rate,
+    strict,
+)
+from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
+from .geometry import check_geometric_bias
+
+LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
+"""What the large model of the authors' release has other than the small one."""
+
+
+@strict
+class MCANConfig(HubConfig):
+    r"""Configuration of MCAN (Yu et al. 2019), the encoder-decoder. The defaults are the small model of the release.
+
+    With `geometric_bias` the self-attention of the image becomes geometry-aware (section 6.3 of Guo et al. 2020). The
+    question has no geometry: words have no boxes.
+
+    | model | `geometric_bias` | `geometry_features` |
+    | --- | --- | --- |
+    | MCAN | `[]` | |
+    | MCAN + GSA | `["query"]` | `"unsigned"` |
+    | MCAN + signed GSA (our extension) | `["query"]` | `"signed"` |
+
+    Args:
+        vocab_size (`int`, defaults to 20573): words of questions, padding and the unknown word among them.
+        word_embedding_size (`int`, defaults to 300): dimension of a word vector.
+        visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
+        hidden_size (`int`, defaults to 512): dimension of words and regions in all layers.
+        num_hidden_layers (`int`, defaults to 6): layers L of the encoder (question), and of the decoder (image).
+        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
+        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
+        dropout (`float`, defaults to 0.1): on sublayer outputs, inside the feed-forward blocks and the reductions.
+        attention_dropout (`float`, defaults to 0.1): on attention weights.
+        reduction_hidden_size (`int`, defaults to 512): hidden units of the attention that reduces words, or regions, to
+            one vector.
+        num_glimpses (`int`, defaults to 1): attention maps of a reduction; their sums are joined.
+        pooled_size (`int`, defaults to 1024): dimension of that vector, and of the fused one.
+        geometric_bias (`list[str]`, defaults to `[]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and `"key"`
+            (eq. 13 of Guo et al. 2020), summed, in the self-attention of the image; `[]` for none.
+        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head.
+        geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
+            `"signed"` (our extension, see [`geometry.relative_geometry`]).
+        norm_eps (`float`, defaults to 1e-6): added to the standard deviation in the normalizations.
+        loss_reduction (`str`, defaults to `"mean"`): of the binary cross-entropy, summed over the answers: the mean
+            over questions, or their `"sum"`, as released.
+        initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
+        pad_token_id (`int`, defaults to 0).
+        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
+            `None` for a model that is given these.
+        features_provenance (`dict`, *optional*): what the visual features that the model was trained on were made with.
+        num_labels, id2label, label2id: as for every classifier of transformers: the answers.
+
+    Raises:
+        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
+    """
+
+    model_type = "mcan"
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    remote_pipelines = VISUAL_QUESTION_ANSWERING_PIPELINE
+    remote_classes = {
+        "AutoConfig": "configuration_mcan.MCANConfig",
+        "AutoModel": "modeling_mcan.MCANModel",
+        "AutoModelForVisualQuestionAnswering": "modeling_mcan.MCANForVisualQuestionAnswering",
+        "AutoProcessor": "processing_mcan.MCANProcessor",
+        "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
+
+    vocab_size: int = 20573
+    word_embedding_size: int = 300
+    vision_config: dict | PreTrainedConfig | None = None
+    visual_feature_size: int | None = None
+    hidden_size: int = 512
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    reduction_hidden_size: int = 512
+    num_glimpses: int = 1
+    pooled_size: int = 1024
+    geometric_bias: list[str] | tuple[str, ...] = ()
+    geometry_hidden_size: int = 64
+    geometry_features: str = "unsigned"
+    norm_eps: float | int = 1e-6
+    loss_reduction: str = "mean"
+    initializer_range: float | int = 1.0
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = False
+    features_provenance: dict | None = None
+
+    @classmethod
+    def small(cls, **fields: Any) -> Self:
+        """Returns the configuration of the small model of the authors' release, with `fields` changed."""
+        return cls(**fields)
+
+    @classmethod
+    def large(cls, **fields: Any) -> Self:
+        """Returns the configuration of the large model of the authors' release, with `fields` changed."""
+        return cls(**{**LARGE, **fields})
+
+    @property
+    def needs_boxes(self) -> bool:
+        """Tells whether the model cannot run without `visual_boxes`."""
+        return bool(self.geometric_bias)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.geometric_bias = list(self.geometric_bias)
+        vision: Any = make_vision_config(self.vision_config)
+        self.vision_config = vision
+        if self.visual_feature_size is None:
+            self.visual_feature_size = 2048 if vision is None else vision.feature_size
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        check_positive(
+            vocab_size=self.vocab_size,
+            word_embedding_size=self.word_embedding_size,
+            visual_feature_size=self.visual_feature_size,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            reduction_hidden_size=self.reduction_hidden_size,
+            num_glimpses=self.num_glimpses,
+            pooled_size=self.pooled_size,
+            geometry_hidden_size=self.geometry_hidden_size,
+        )
+        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout, norm_eps=self.norm_eps)
+        check_finite(initializer_range=self.initializer_range)
+        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
+        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
+        super().validate_architecture()
+        check_geometric_bias(self.geometric_bias, self.geometry_features)
+        check_feature_size(self.vision_config, self.visual_feature_size)
+        check_heads(self.hidden_size, self.num_attention_heads)
+
+
+__all__ = ["MCANConfig"]

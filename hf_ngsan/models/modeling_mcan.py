@@ -1,0 +1,497 @@
+"""MCAN: questions and images read together by co-attention (Yu et al. 2019), with geometry (Guo et al. 2020) or not."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import MultiHeadAttention
+from .configuration_mcan import MCANConfig
+from .geometry import GeometricBias, RelativeGeometryEmbedding
+from .initialization import initialize_linear, initialize_lstm
+from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
+from .pooling import AttentionReduction
+from .question_attention import QuestionAttentionMixin
+from .transformer import EncoderLayer, TransformerPreTrainedModel
+from .visual_inputs import check_visual_boxes, check_visual_features
+
+if TYPE_CHECKING:  # names the file, so that saving with code copies it
+    from .pipeline_visual_question_answering import VisualQuestionAnsweringPipeline  # noqa: F401
+
+
+@dataclass
+class MCANModelOutput(ModelOutput):
+    """A question and an image, read together.
+
+    Args:
+        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): the image after the
+            last layer of the decoder.
+        pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_size)`): both, reduced, summed and normalized:
+            what the answer is chosen by.
+        encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
+        question_glimpses (`torch.FloatTensor` of shape `(batch_size, num_glimpses, num_words)`): weights of the words
+            in the reduction of the question; rows sum to 1.
+        image_glimpses (`torch.FloatTensor` of shape `(batch_size, num_glimpses, num_regions)`): those of the regions.
+        encoder_hidden_states, decoder_hidden_states (`tuple(torch.FloatTensor)`, *optional*): inputs of all layers, and
+            the output of the last, of question and image.
+        encoder_attentions, decoder_attentions (`tuple(torch.FloatTensor)`, *optional*): self-attention of each layer,
+            `(batch_size, num_heads, num_words, num_words)` and `(batch_size, num_heads, num_regions, num_regions)`.
+        cross_attentions (`tuple(torch.FloatTensor)`, *optional*): guided attention of each layer of the decoder,
+            `(batch_size, num_heads, num_regions, num_words)`: how much each region looks at each word.
+    """
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    encoder_last_hidden_state: torch.Tensor | None = None
+    question_glimpses: torch.Tensor | None = None
+    image_glimpses: torch.Tensor | None = None
+    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    encoder_attentions: tuple[torch.Tensor, ...] | None = None
+    decoder_attentions: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class MCANAnswerOutput(ModelOutput):
+    """Scores of the answers.
+
+    Args:
+        loss (`torch.FloatTensor` of shape `()`, *optional*): with `labels`: binary cross-entropy.
+        logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`): their sigmoid is the score of each answer.
+        pooler_output, encoder_last_hidden_state, question_glimpses, image_glimpses, encoder_hidden_states,
+        decoder_hidden_states, encoder_attentions, decoder_attentions, cross_attentions: see [`MCANModelOutput`].
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    encoder_last_hidden_state: torch.Tensor | None = None
+    question_glimpses: torch.Tensor | None = None
+    image_glimpses: torch.Tensor | None = None
+    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    encoder_attentions: tuple[torch.Tensor, ...] | None = None
+    decoder_attentions: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class UnbiasedLayerNorm(nn.Module):
+    """weight * (x - mean) / (std + eps) + bias with the unbiased standard deviation, as in the authors' release.
+
+    `torch.nn.LayerNorm` divides by the number of channels, not by one less, and adds eps to the variance.
+    """
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        single = states.float()
+        normalized = (single - single.mean(-1, keepdim=True)) / (single.std(-1, keepdim=True) + self.eps)
+        return self.weight * normalized.to(states.dtype) + self.bias
+
+
+class MCANEncoderLayer(EncoderLayer):
+    """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x)).
+
+    Args:
+        config (`MCANConfig`): the model's.
+        geometric_bias (`nn.Module`, *optional*): makes the additive bias of the self-attention.
+    """
+
+    def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
+        super().__init__(config, geometric_bias)
+        self.self_attn_norm: nn.Module = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward_norm: nn.Module = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+
+
+class MCANDecoderLayer(MCANEncoderLayer):
+    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
+
+    def __init__(self, config: MCANConfig):
+        bias = None
+        if config.geometric_bias:
+            bias = GeometricBias(
+                config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
+            )
+        super().__init__(config, bias)
+        self.encoder_attn = MultiHeadAttention(config)
+        self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: torch.Tensor,
+        geometry: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
+        )
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        attended, _ = self.encoder_attn(
+            hidden_states, encoder_hidden_states, attention_mask=encoder_attention_mask, **kwargs
+        )
+        hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores.
+
+    It is finite, so that what attends to nothing but padding attends to all of it equally, as in the authors' release;
+    a boolean mask would leave that to the attention implementation.
+    """
+    return torch.where(mask != 0, 0.0, torch.finfo(dtype).min).to(dtype)[:, None, None, :]
+
+
+class MCANPreTrainedModel(TransformerPreTrainedModel):
+    config: MCANConfig
+    main_input_name = "input_ids"
+    input_modalities = ["image", "text"]
+    _no_split_modules = ["MCANEncoderLayer", "MCANDecoderLayer"]
+    _supports_flex_attn = False  # it takes no additive masks
+    _can_compile_fullgraph = False  # an LSTM is run outside of the graph
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initializes linear maps and the LSTM as PyTorch does, and thereby as the released code."""
+        super()._init_weights(module)
+        initialize_linear(module)
+        initialize_lstm(module)
+
+
+class MCANEncoder(MCANPreTrainedModel):
+    """Reads questions: word vectors, an LSTM, SA units.
+
+    The LSTM reads padding too, as in the authors' release; behind the words it changes nothing.
+    """
+
+    input_modalities = ["text"]
+    _can_record_outputs = {
+        "hidden_states": MCANEncoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: MCANConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size)
+        self.lstm = nn.LSTM(config.word_embedding_size, config.hidden_size, batch_first=True)
+        self.layers = nn.ModuleList(MCANEncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """
+        Args:
+            input_ids, attention_mask, inputs_embeds: see [`MCANModel`].
+        """
+        words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
+        mask = None if attention_mask is None else additive_mask(attention_mask, hidden_states.dtype)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask=mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class MCANDecoder(MCANPreTrainedModel):
+    """Reads images, guided by the last layer of the encoder: a linear map of features, SGA units."""
+
+    main_input_name = "visual_features"
+    _can_record_outputs = {
+        "hidden_states": MCANDecoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: MCANConfig):
+        super().__init__(config)
+        size: Any = config.visual_feature_size
+        self.input_proj = nn.Linear(size, config.hidden_size)
+        self.geometry_embedding = None
+        if config.geometric_bias:
+            self.geometry_embedding = RelativeGeometryEmbedding(config.geometry_hidden_size, config.geometry_features)
+        self.layers = nn.ModuleList(MCANDecoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        visual_features: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """
+        Args:
+            visual_features, visual_boxes: see [`MCANModel`].
+            encoder_hidden_states (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): of the words.
+        """
+        hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
+        dtype = hidden_states.dtype
+        geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
+        given = {"attention_mask": attention_mask, "encoder_attention_mask": encoder_attention_mask}
+        masks = {name: additive_mask(mask, dtype) for name, mask in given.items() if mask is not None}
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, geometry, encoder_hidden_states, **masks, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
+    """MCAN, or MCAN + GSA, without its classifier of answers; see [`MCANConfig`] for which is which."""
+
+    vision: VisionModel | None
+
+    def __init__(self, config: MCANConfig):
+        super().__init__(config)
+        vision_config: Any = config.vision_config
+        self.vision = None if vision_config is None else VisionModel(vision_config)
+        self.encoder = MCANEncoder(config)
+        self.decoder = MCANDecoder(config)
+        self.question_reduction, self.image_reduction = (
+            AttentionReduction(
+                config.hidden_size,
+                config.reduction_hidden_size,
+                config.num_glimpses,
+                config.pooled_size,
+                config.dropout,
+            )
+            for _ in range(2)
+        )
+        self.norm = UnbiasedLayerNorm(config.pooled_size, config.norm_eps)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.encoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        visual_features: torch.Tensor | None = None,
+        visual_attention_mask: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MCANModelOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
+                words.
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images, for a
+                model with a vision encoder.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
+                default all but padding tokens is real.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
+                word vectors in place of words.
+            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`, *optional*):
+                features of regions or grid cells, in place of images.
+            visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 =
+                padding; by default a region is padding if all its features are 0, as in the authors' release.
+            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): `x1, y1, x2, y2`
+                divided by the image's width and height; needed by models with a geometric bias. With images, the
+                regions to encode in place of a grid.
+            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
+
+        Raises:
+            ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
+                missing.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give input_ids or inputs_embeds, and not both.")
+        features, boxes, visual_mask = self.visual_inputs(
+            pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask
+        )
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        if words is not None and (words.shape[0] != features.shape[0] or not words.shape[1]):
+            raise ValueError(
+                f"There are {features.shape[0]} images and {words.shape[0]} questions of {words.shape[1]} words; give "
+                "one question an image, with at least one word."
+            )
+        if attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
+            attention_mask = (input_ids != self.config.pad_token_id).long()
+        elif attention_mask is None:
+            attention_mask = torch.ones(features.shape[0], words.shape[1], dtype=torch.long, device=features.device)
+        kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
+        question = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        image = self.decoder(
+            features, question.last_hidden_state, boxes, visual_mask, encoder_attention_mask=attention_mask, **kwargs
+        )
+        question_vector, question_glimpses = self.question_reduction(question.last_hidden_state, attention_mask)
+        image_vector, image_glimpses = self.image_reduction(image.last_hidden_state, visual_mask)
+        return MCANModelOutput(
+            last_hidden_state=image.last_hidden_state,
+            pooler_output=self.norm(question_vector + image_vector),
+            encoder_last_hidden_state=question.last_hidden_state,
+            question_glimpses=question_glimpses,
+            image_glimpses=image_glimpses,
+            encoder_hidden_states=question.hidden_states,
+            decoder_hidden_states=image.hidden_states,
+            encoder_attentions=question.attentions,
+            decoder_attentions=image.attentions,
+            cross_attentions=image.get("cross_attentions"),
+        )
+
+    def get_image_features(
+        self,
+        pixel_values: torch.Tensor,
+        pixel_mask: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
+        visual_attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> VisionOutput:
+        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, by the vision encoder.
+
+        Args:
+            pixel_values, pixel_mask, visual_boxes, visual_attention_mask: see [`MCANModel.forward`].
+
+        Raises:
+            ValueError: the model has no vision encoder.
+        """
+        if self.vision is None:
+            raise ValueError(
+                "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+            )
+        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
+
+    def visual_inputs(
+        self,
+        pixel_values: torch.Tensor | None,
+        visual_features: torch.Tensor | None,
+        mask: torch.Tensor | None,
+        boxes: torch.Tensor | None,
+        pixel_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Returns features, boxes and mask of the regions, of images or as they are given, checked."""
+        if (pixel_values is None) == (visual_features is None):
+            raise ValueError("Give the model pixel_values or visual_features, and not both.")
+        if pixel_values is not None:
+            seen = self.get_image_features(pixel_values, pixel_mask, boxes, mask)
+            visual_features, boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
+        features: Any = visual_features
+        check_visual_features(features, mask, self.config.visual_feature_size, "visual_attention_mask")
+        fields = f"geometric_bias={self.config.geometric_bias}" if self.config.needs_boxes else ""
+        check_visual_boxes(boxes, features, fields)
+        return features, boxes, (features != 0).any(-1).long() if mask is None else mask
+
+
+class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMixin, MCANPreTrainedModel):
+    r"""MCAN, or MCAN + GSA, with its classifier of answers; see [`MCANConfig`] for which is which.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan import MCANConfig, MCANForVisualQuestionAnswering
+
+    >>> sizes = {"vocab_size": 50, "visual_feature_size": 12, "hidden_size": 32, "num_labels": 7}
+    >>> config = MCANConfig(**sizes, geometric_bias=["query"])
+    >>> model = MCANForVisualQuestionAnswering(config).eval()
+    >>> features, corners = torch.rand(1, 5, 12), torch.rand(1, 5, 2) / 2
+    >>> boxes = torch.cat([corners, corners + 0.3], dim=-1)
+    >>> model(torch.tensor([[4, 5, 6]]), visual_features=features, visual_boxes=boxes).logits.shape
+    torch.Size([1, 7])
+
+    ```
+    """
+
+    accepts_loss_kwargs = False  # a Trainer divides the loss by its accumulation steps
+
+    def __init__(self, config: MCANConfig):
+        super().__init__(config)
+        self.model = MCANModel(config)
+        self.classifier = nn.Linear(config.pooled_size, config.num_labels)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.model.set_input_embeddings(value)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        visual_features: torch.Tensor | None = None,
+        visual_attention_mask: torch.Tensor | None = None,
+        visual_boxes: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MCANAnswerOutput:
+        r"""
+        Args:
+            input_ids, pixel_values, attention_mask, inputs_embeds, visual_features, visual_attention_mask,
+            visual_boxes, pixel_mask: see [`MCANModel`].
+            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
+                answer.
+
+        Raises:
+            ValueError: see [`MCANModel`]; or labels of another shape.
+        """
+        outputs = self.model(
+            input_ids,
+            pixel_values,
+            attention_mask,
+            inputs_embeds,
+            visual_features,
+            visual_attention_mask,
+            visual_boxes,
+            pixel_mask,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(outputs.pooler_output)
+        loss = None if labels is None else self.answer_loss(logits, labels)
+        shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return MCANAnswerOutput(loss=loss, logits=logits, **shared)
+
+    def answer_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Returns the binary cross-entropy of all answers, summed, over the questions as the configuration says."""
+        if labels.shape != logits.shape:
+            raise ValueError(
+                f"labels has shape {tuple(labels.shape)}; with these questions and answers it must be "
+                f"{tuple(logits.shape)}, a score for each answer."
+            )
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            logits.float(), labels.to(logits.device, torch.float32), reduction="sum"
+        )
+        return loss if self.config.loss_reduction == "sum" else loss / len(labels)
+
+
+__all__ = ["MCANForVisualQuestionAnswering", "MCANModel", "MCANPreTrainedModel"]

@@ -1,0 +1,176 @@
+"""`pipeline("visual-question-answering")` for models that answer questions about images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers.feature_extraction_utils import BatchFeature
+
+from .attention_maps import attention_maps
+from .configuration_hub import check_choice, check_positive
+from .pipeline_image_to_text import Captioned, ImageToTextPipeline
+from .pipeline_items import Batch, Item, ItemReader, SettingsError, streamable
+from .processing_captioning import check_text
+from .visual_inputs import pad_pixels, pad_visual_boxes
+
+
+class QuestionReader(ItemReader):
+    """Reads inputs that have a question; `text` is that of inputs without one, for all or for each."""
+
+    kind_of_model: ClassVar[str] = "model"
+
+    def text_of(self, source: Mapping, name: str, index: int) -> str:
+        question: Any = source.get("question")
+        if question is None:
+            question = self.text[index] if isinstance(self.text, (list, tuple)) else self.text
+        if question is None or question == "":
+            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
+        check_text(question, f"The question about {name}")
+        if not self.processor.tokenizer(question, add_special_tokens=False)["input_ids"]:
+            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
+        return question
+
+    def model_inputs(self, items: list[Item]) -> BatchFeature:
+        text = [item.text for item in items]
+        boxes: Any = None if items[0].boxes is None else [item.boxes for item in items]
+        if items[0].pixels is None:
+            return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
+        inputs = self.processor(text=text)
+        inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
+        if boxes is not None:
+            padded = pad_visual_boxes(boxes, len(items))
+            names = {"attention_mask": "visual_attention_mask"}
+            inputs.update({names.get(name, name): value for name, value in padded.items()})
+        return inputs
+
+
+class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
+    r"""Answers questions about images.
+
+    An input is a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
+    model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image` and, if
+    wanted, `regions` in pixels: a row of a dataset is one. Images alone are inputs too, with `question=`. Lists,
+    generators, columns and datasets work as for [`ImageToTextPipeline`].
+
+    Call arguments:
+        inputs, or image: one input or several.
+        question (`str` or `list[str]`, *optional*): the question about every input, or about each; an input's own
+            comes first.
+        top_k (`int`, defaults to 5): answers at most.
+        return_attention (`bool`, defaults to `False`): return to which regions each word of the question mattered.
+        attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
+        on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
+            names it by its index, or `"skip"` it and continue.
+
+    Returns:
+        For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
+        for several inputs a list (for a generator, a column or a dataset an iterator) of such lists. For an input that
+        was skipped the list is `[{"answer": None, "error": str}]`.
+
+        With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
+        maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
+        num_regions)` for features without an image or boxes (see [`question_attention.QuestionAttentionMixin`]); and
+        `"answer_attention"` `(height, width)` or `(num_regions,)`, of the regions that the answer is made of.
+
+    Raises:
+        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
+    """
+
+    def _sanitize_parameters(  # type: ignore[override]
+        self,
+        question: str | Sequence[str] | None = None,
+        top_k: int | None = None,
+        return_attention: bool | None = None,
+        attention_side: int | None = None,
+        on_error: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[dict, dict, dict]:
+        if kwargs:
+            raise TypeError(f"{next(iter(kwargs))!r} is no argument of this pipeline; see its documentation.")
+        preprocess: dict[str, Any] = {} if question is None else {"text": question}
+        forward: dict[str, Any] = {}
+        if top_k is not None:
+            check_positive(top_k=top_k)
+            forward["top_k"] = top_k
+        if return_attention is not None:
+            preprocess["with_maps"] = forward["return_attention"] = return_attention
+        if attention_side is not None:
+            check_positive(attention_side=attention_side)
+            preprocess["attention_side"] = attention_side
+        if on_error is not None:
+            check_choice("on_error", on_error, ("raise", "skip"))
+            forward["on_error"] = on_error
+        return preprocess, forward, {}
+
+    def __call__(  # type: ignore[override]
+        self, inputs: Any = None, question: str | Sequence[str] | None = None, image: Any = None, **kwargs: Any
+    ) -> Any:
+        if inputs is not None and image is not None:
+            raise ValueError("Give inputs or image, not both: they are two names for the same.")
+        inputs = streamable(image if inputs is None else inputs)
+        if isinstance(question, (list, tuple)) and not isinstance(inputs, list):
+            inputs = [inputs] * len(question)
+        if question is not None:
+            kwargs["question"] = question
+        return super().__call__(inputs, **kwargs)
+
+    def reader(self, **preprocess_params: Any) -> ItemReader:
+        return QuestionReader(self.processor, self.model.config, **preprocess_params)
+
+    def _forward(  # type: ignore[override]
+        self, batch: Batch, top_k: int = 5, return_attention: bool = False, on_error: str = "raise"
+    ) -> list[Captioned]:
+        answered = {}
+        for position, item in enumerate(batch.items):
+            if item.error is not None:
+                if on_error == "raise" or isinstance(item.error, SettingsError):
+                    raise item.error
+                answered[position] = Captioned([{"answer": None, "error": str(item.error)}])
+        for positions, inputs in batch.groups:
+            items = [batch.items[position] for position in positions]
+            found = self.answer(items, self.with_regions(inputs.to(self.device)), top_k, return_attention)
+            answered.update(zip(positions, found, strict=True))
+        return [answered[position] for position in range(len(batch.items))]
+
+    def with_regions(self, inputs: BatchFeature) -> BatchFeature:
+        """Puts visual features, boxes and mask in place of pixels, as answers and attention both need them."""
+        if "pixel_values" not in inputs:
+            return inputs
+        names = ("pixel_values", "pixel_mask", "visual_boxes", "visual_attention_mask")
+        seen = self.model.model.get_image_features(**{name: inputs[name] for name in names if name in inputs})
+        rest = {name: value for name, value in inputs.items() if name not in names}
+        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
+        return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})
+
+    def answer(self, items: list[Item], inputs: BatchFeature, top_k: int, return_attention: bool) -> list[Captioned]:
+        """Answers items that have the same kinds of inputs."""
+        scores = self.model(**inputs).logits.float().sigmoid().cpu()
+        best = scores.topk(min(top_k, scores.shape[-1]))
+        labels = self.model.config.id2label
+        answered = [
+            Captioned([{"answer": labels[label], "score": score} for score, label in zip(*of_item, strict=True)])
+            for of_item in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        if return_attention:
+            attention = self.model.question_attention(self.processor.tokenizer, inputs)
+            for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
+                words, weights, regions = found
+                of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
+                if item.size is not None and inputs.get("visual_boxes") is not None:
+                    boxes = inputs["visual_boxes"][row][inputs["visual_attention_mask"][row].bool()]
+                    of_item.boxes, of_item.size = boxes.float().cpu().numpy(), item.size
+                    of_item.image = item.image
+        return answered
+
+    def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
+        """Makes maps of attention weights of the best answer."""
+        if model_outputs.size is None:
+            return model_outputs.answers
+        best, *others = model_outputs.answers
+        weights = np.concatenate([best["attention"], best["answer_attention"][None]])
+        *maps, of_answer = attention_maps(weights, model_outputs.boxes, *model_outputs.size)
+        more = {} if model_outputs.image is None else {"image": model_outputs.image}
+        return [{**best, "attention": np.stack(maps), "answer_attention": of_answer, **more}, *others]
+
+
+__all__ = ["VisualQuestionAnsweringPipeline"]

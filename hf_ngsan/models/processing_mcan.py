@@ -1,0 +1,65 @@
+"""Processor of MCAN: images or visual features and questions to model inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers.feature_extraction_utils import BatchFeature
+
+from .processing_mhsan import MHSANProcessor
+from .visual_inputs import Arrays
+
+
+class MCANProcessor(MHSANProcessor):
+    """Makes pixels of images, pads visual features and boxes, tokenizes questions and cuts the long ones.
+
+    As in the authors' release, a question is cut behind as many words as the tokenizer's `model_max_length` says.
+
+    Args:
+        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
+            a [`CaptioningImageProcessor`] or that of the backbone.
+        tokenizer (`PreTrainedTokenizerFast`): a word-level tokenizer that pads behind the words.
+    """
+
+    text_kwargs = {"padding": True, "padding_side": "right", "return_token_type_ids": False, "truncation": True}
+
+    def __call__(  # type: ignore[override]
+        self,
+        images: Any = None,
+        text: str | Sequence[str] | None = None,
+        visual_features: Arrays | None = None,
+        visual_boxes: Arrays | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        r"""
+        Args:
+            images (*optional*): one image or several, as [`images.load_image`] reads them.
+            text (`str` or `list[str]`, *optional*): questions, one an image.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
+                one array an image, or a single array for one image.
+            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): of these features, `x1, y1, x2, y2`
+                within [0, 1].
+            kwargs: passed to the tokenizer and to the image processor.
+
+        Returns:
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: `pixel_values` and, where images of a
+            batch differ in size, `pixel_mask`, or `visual_features` `(B, N, D)`, `visual_attention_mask` `(B, N)` and
+            `visual_boxes` `(B, N, 4)`; `input_ids` and `attention_mask` `(B, T)`.
+
+        Raises:
+            ValueError: what is no image, arrays of the wrong shape, number or content; a question without any word; not
+                one question for each image.
+        """
+        batch = super().__call__(images, text, visual_features, visual_boxes, **kwargs)
+        visual = batch.get("visual_features", batch.get("pixel_values"))
+        if visual is not None and "input_ids" in batch and len(visual) != len(batch["input_ids"]):
+            raise ValueError(
+                f"There are {len(visual)} images and {len(batch['input_ids'])} questions; give one question an image."
+            )
+        return batch
+
+    def check_lengths(self, texts: list[str], cut: bool) -> None:
+        """Raises a ValueError for a question without any word."""
+        super().check_lengths(texts, cut=True)
+
+
+__all__ = ["MCANProcessor"]

@@ -1,0 +1,73 @@
+"""Attention between the words of a question and the regions of an image, while a model answered."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers.modeling_utils import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from .attention_maps import evaluation_mode
+
+if TYPE_CHECKING:
+    Model = PreTrainedModel
+else:
+    Model = object
+
+
+class QuestionAttentionMixin(Model):
+    """Gives the attention of questions to a model whose image is guided by its question."""
+
+    def question_attention(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        inputs: Mapping[str, torch.Tensor],
+        layer: int | None = None,
+    ) -> list[tuple[list[str], np.ndarray, np.ndarray]]:
+        """Returns how the words of each question are spread over the regions of its image.
+
+        In guided attention each region weighs the words; the weights that a word has of all regions, divided by their
+        sum, tell to which regions it matters. Other threads may call the model at the same time.
+
+        Args:
+            tokenizer: the model's.
+            inputs: what the processor made of B questions and images.
+            layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
+
+        Returns:
+            For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
+            the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in what the answer is
+            made of, with the sum 1: the mean over the glimpses of the reduction of the image.
+
+        Raises:
+            ValueError: no such layer.
+        """
+        with evaluation_mode(self), torch.inference_mode():
+            outputs: Any = self(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")
+        guided = torch.stack([weights.float() for weights in outputs.cross_attentions])
+        if layer is not None and not -len(guided) <= layer < len(guided):
+            raise ValueError(f"The decoder has layers 0 to {len(guided) - 1}; there is no layer {layer}.")
+        weights = (guided.mean(0) if layer is None else guided[layer]).mean(1).mT.cpu().numpy()
+        glimpses = outputs.image_glimpses.float().mean(1).cpu().numpy()
+        words = inputs["attention_mask"].bool().cpu().numpy()
+        given = inputs.get("visual_attention_mask")
+        regions = np.ones(glimpses.shape, dtype=bool) if given is None else given.bool().cpu().numpy()
+        return [
+            (
+                [str(tokenizer.convert_ids_to_tokens(word)) for word in ids[of_words].tolist()],
+                shares(of_question[of_words][:, of_regions]),
+                shares(of_image[of_regions]),
+            )
+            for ids, of_words, of_question, of_image, of_regions in zip(
+                inputs["input_ids"].cpu().numpy(), words, weights, glimpses, regions, strict=True
+            )
+        ]
+
+
+def shares(weights: np.ndarray) -> np.ndarray:
+    """Divides weights, which are not negative, by their sum over the last axis."""
+    return weights / np.maximum(weights.sum(-1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+__all__ = ["QuestionAttentionMixin"]

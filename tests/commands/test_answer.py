@@ -1,0 +1,88 @@
+"""`hf-ngsan answer`: questions about files and rows of datasets, one or many, with figures."""
+
+import json
+
+import pytest
+
+from hf_ngsan.loading import save_model
+from tests.models.mcan.tiny import ANSWERS, VISION, tiny_model, tiny_processor
+from tests.models.tiny_photos import PHOTOS
+from tests.tasks.tiny_questions import save_questions
+
+from .running import fails, prints
+
+
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("of_images")
+    save_model(tiny_model(vision_config=VISION, visual_feature_size=None), tiny_processor(pixels=True), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_features(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("of_features")
+    save_model(tiny_model(geometric_bias=["query"], visual_feature_size=6), tiny_processor(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return save_questions(tmp_path_factory.mktemp("data") / "questions")
+
+
+@pytest.fixture
+def photo(tmp_path):
+    PHOTOS[0].save(tmp_path / "photo.png")
+    return tmp_path / "photo.png"
+
+
+def fields(output: str) -> list[list[str]]:
+    return [line.split("\t") for line in output.splitlines()]
+
+
+def test_a_question_about_an_image(of_images, photo, tmp_path, capsys):
+    found = fields(prints(capsys, "answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3,
+                          "--save-attention", tmp_path / "figures"))  # fmt: skip
+    assert [name for name, _, _ in found] == [str(photo)] * 3
+    scores = [float(score) for _, _, score in found]
+    assert scores == sorted(scores, reverse=True) and {answer for _, answer, _ in found} <= set(ANSWERS)
+    assert (tmp_path / "figures" / "photo.png").stat().st_size > 1000
+
+
+def test_a_file_of_questions(of_images, photo, capsys):
+    lines = [{"image": image, "question": "a ball"} for image in ("photo.png", "gone.png", "photo.png")]
+    file = photo.parent / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    assert "gone.png" in fails(capsys, "answer", "--questions", file, "--model", of_images)
+    found = fields(prints(capsys, "answer", "--questions", file, "--model", of_images, "--skip-errors"))
+    assert [name for name, _, _ in found] == [str(photo)] * 2 and found[0] == found[1]
+    file.write_text('{"image": "photo.png"}')
+    assert "line 1" in fails(capsys, "answer", "--questions", file, "--model", of_images)
+
+
+def test_questions_of_a_dataset_and_one_about_its_image(of_features, spec, tmp_path, capsys):
+    asked = ["answer", "--model", of_features, "--data", spec]
+    found = fields(prints(capsys, *asked, "--limit", 4, "--output", tmp_path / "results.json"))
+    assert [name for name, _, _ in found] == ["300", "310", "320", "330"]
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in found]
+    [one] = fields(prints(capsys, *asked, "What color is the thing?", "--image-id", 31))
+    assert one == ["31", *found[1][1:]]
+    assert "no image 99" in fails(capsys, *asked, "a thing", "--image-id", 99)
+
+
+def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):
+    image, data = ["--image", photo], ["--data", spec]
+    for options, said in (
+        (["a ball"], "--questions"),
+        ([*image], "question"),
+        (["a ball", *image, *data], "one of --image"),
+        (["a ball", *data], "--image-id"),
+        (["a ball", *image, "--image-id", 3], "--data"),
+        (["a ball", *data, "--image-id", 30, "--output", "x.json"], "--output"),
+        ([*data, "--output", photo.parent], "folder"),
+        (["?!", *image], "no words"),
+    ):
+        assert said in fails(capsys, "answer", "--model", of_images, *options)
+    assert "no vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", of_features)

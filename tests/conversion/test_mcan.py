@@ -1,0 +1,199 @@
+"""The authors' MCAN: recorded outputs of released code, and files that are not what they should be."""
+
+import json
+import pickle
+
+import convert_mcan
+import pytest
+import torch
+from safetensors.torch import load_file
+from state_dicts import ConversionError, load_state_dict
+from transformers import AutoModelForVisualQuestionAnswering, AutoProcessor
+
+from hf_ngsan.metrics.vqa import answer_scores, normalize_answer
+from tests.golden import golden_folder
+
+SETS = ("small", "glimpse2_multigpu")
+RECORDED = {
+    "logits": lambda output: output.logits,
+    "fused": lambda output: output.pooler_output,
+    "loss.bce_sum": lambda output: output.loss,
+    "question_glimpses": lambda output: output.question_glimpses.mT,
+    "image_glimpses": lambda output: output.image_glimpses.mT,
+    "question_lstm": lambda output: output.encoder_hidden_states[0],
+    "image_projection": lambda output: output.decoder_hidden_states[0],
+    **{f"encoder.layer_output.{n}": lambda output, n=n: output.encoder_hidden_states[n + 1] for n in range(2)},
+    **{f"decoder.layer_output.{n}": lambda output, n=n: output.decoder_hidden_states[n + 1] for n in range(2)},
+    "encoder.self_attention.0": lambda output: output.encoder_attentions[0],
+    "decoder.self_attention.0": lambda output: output.decoder_attentions[0],
+    "decoder.guided_attention.0": lambda output: output.cross_attentions[0],
+}
+
+
+def close(ours: torch.Tensor, recorded: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, recorded, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SETS)
+@torch.no_grad()
+def test_converted_checkpoints_compute_what_the_released_code_did(name, tmp_path, capsys):
+    source = golden_folder("mcan")
+    options = ["--checkpoint", source / f"{name}_epoch13.pkl", "--config", source / f"{name}_config.json"]
+    options += ["--vocabulary", source / "text.json", "--answers", source / "text.json", "--output", tmp_path / "new"]
+    assert convert_mcan.main(list(map(str, options))) == 0
+    assert "all 107 weights" in capsys.readouterr().out
+    recorded, text = load_file(source / f"{name}_io.safetensors"), json.loads((source / "text.json").read_text())
+    processor = AutoProcessor.from_pretrained(tmp_path / "new")
+    features, targets = recorded["inputs.image_features"], recorded["inputs.target_scores"]
+    words = processor(text=text["questions"])
+    assert words["input_ids"].tolist() == text["question_ids"]
+    for attention in ("eager", "sdpa"):
+        model = AutoModelForVisualQuestionAnswering.from_pretrained(tmp_path / "new", attn_implementation=attention)
+        model.eval()
+        eager = attention == "eager"
+        kwargs = {"labels": targets, "output_hidden_states": True, "output_attentions": eager}
+        output = model(**words, visual_features=features, **kwargs)
+        for key, value in RECORDED.items():
+            if eager or "attention" not in key:
+                close(value(output), recorded[key])
+        edge = model(recorded["edge.question_ids"], visual_features=recorded["edge.image_features"])
+        close(edge.logits, recorded["edge.logits"])
+    assert [model.config.label2id[answer] for answer in text["answer_to_ix"]] == [*text["answer_to_ix"].values()]
+
+
+def test_answers_are_normalised_and_scored_as_by_the_released_code():
+    text = json.loads((golden_folder("mcan") / "text.json").read_text())
+    assert {answer: normalize_answer(answer) for answer in text["answers"]} == text["answers"]
+    for people, expected in zip(text["annotations"], text["target_scores"], strict=True):
+        scores = answer_scores(people)
+        answers = sorted(text["answer_to_ix"], key=text["answer_to_ix"].get)
+        assert [scores.get(answer, 0.0) for answer in answers] == expected
+
+
+def test_questions_give_the_numbers_of_the_words(tmp_path):
+    """As the release counts them, question file after question file."""
+    source = golden_folder("mcan")
+    text = json.loads((source / "text.json").read_text())
+    files = []
+    for part in range(2):
+        questions = [
+            {"question": question, "question_id": number, "image_id": 1}
+            for number, question in enumerate(text["statistics_questions"])
+            if (number > 2) == part
+        ]
+        files.append(tmp_path / f"{part}.json")
+        files[-1].write_text(json.dumps({"questions": questions}))
+    checkpoint, answers = source / "small_epoch13.pkl", source / "text.json"
+    _, processor = convert_mcan.convert_files(checkpoint, answers, questions=files)
+    found = processor.tokenizer.get_vocab()
+    expected = {**text["token_to_ix"], "<pad>": 0, "<unk>": 1}
+    assert found == {word: number for word, number in expected.items() if word not in ("PAD", "UNK")}
+    with pytest.raises(ConversionError, match=r"\d+ words.*29"):
+        convert_mcan.convert_files(checkpoint, answers, questions=files[:1])
+
+
+def released_weights(size: int = 4) -> dict[str, torch.Tensor]:
+    """A state dict under the authors' names, with one layer of either side."""
+    generator = torch.Generator().manual_seed(0)
+
+    def linear(name: str, outputs: int, inputs: int) -> dict:
+        weight = torch.randn(outputs, inputs, generator=generator)
+        return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(outputs)}
+
+    def norm(name: str, channels: int) -> dict:
+        return {f"{name}.a_2": torch.ones(channels), f"{name}.b_2": torch.zeros(channels)}
+
+    weights = {"embedding.weight": torch.randn(5, 3, generator=generator)}
+    for of, inputs in (("ih", 3), ("hh", size)):
+        weights |= {f"lstm.weight_{of}_l0": torch.ones(4 * size, inputs), f"lstm.bias_{of}_l0": torch.zeros(4 * size)}
+    weights |= {**linear("img_feat_linear", size, 6), **linear("proj", 3, 8), **norm("proj_norm", 8)}
+    for side, attentions, norms in (("enc", ["mhatt"], 2), ("dec", ["mhatt1", "mhatt2"], 3)):
+        layer = f"backbone.{side}_list.0"
+        for attention in attentions:
+            for part in "qkv":
+                weights |= linear(f"{layer}.{attention}.linear_{part}", size, size)
+            weights |= linear(f"{layer}.{attention}.linear_merge", size, size)
+        weights |= {**linear(f"{layer}.ffn.mlp.fc.linear", 7, size), **linear(f"{layer}.ffn.mlp.linear", size, 7)}
+        for number in range(1, norms + 1):
+            weights |= norm(f"{layer}.norm{number}", size)
+    for side in ("img", "lang"):
+        weights |= linear(f"attflat_{side}.mlp.fc.linear", 5, size)
+        weights |= {**linear(f"attflat_{side}.mlp.linear", 2, 5), **linear(f"attflat_{side}.linear_merge", 8, 2 * size)}
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.pop("proj.weight"), "no matrix proj.weight"),
+        (lambda weights: weights.clear(), "no matrix embedding.weight"),
+        (lambda weights: weights.pop("lstm.bias_hh_l0"), "lacks .*lstm.bias_hh_l0"),
+        (lambda weights: weights.update({"more": torch.ones(1)}), "more among them"),
+        (lambda weights: weights["proj_norm.a_2"].fill_(torch.nan), "proj_norm.a_2 .*not finite"),
+        (lambda weights: weights.update({"proj_norm.a_2": torch.ones(9)}), r"proj_norm.a_2 .*\(9,\).*\(8,\)"),
+    ],
+)
+def test_weights_that_are_not_of_the_model(change, message):
+    weights = released_weights()
+    model = convert_mcan.convert_weights(weights, ["a", "b", "c"], num_attention_heads=2)
+    assert model.config.id2label == {0: "a", 1: "b", 2: "c"} and model.config.loss_reduction == "sum"
+    change(weights)
+    with pytest.raises(ConversionError, match=message):
+        convert_mcan.convert_weights(weights, num_attention_heads=2)
+    with pytest.raises(ConversionError, match=r"2 answers.* 3"):
+        convert_mcan.convert_weights(released_weights(), ["a", "b"], num_attention_heads=2)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
+    prefixed = {f"module.{name}": value for name, value in released_weights().items()}
+    torch.save({"state_dict": prefixed, "optimizer": {}, "lr_base": 1e-4}, tmp_path / "good.pkl")
+    torch.save({"state_dict": prefixed, "optimizer": Evil()}, tmp_path / "evil.pkl")
+    (tmp_path / "pickle.pkl").write_bytes(pickle.dumps(Evil()))
+    write = {
+        "words.json": {"PAD": 0, "UNK": 1, "a": 2, "b": 4, "c": 3},
+        "fewer.json": {"PAD": 0, "UNK": 1},
+        "unpadded.json": {"a": 0, "UNK": 1, "PAD": 2, "b": 3, "c": 4},
+        "twice.json": {"PAD": 0, "UNK": 1, "a": 1},
+        "answers.json": [{"yes": 0, "no": 2, "2": 1}, {"0": "yes"}],
+        "heads.json": {"MULTI_HEAD": 2, "MAX_TOKEN": 9},
+        "three.json": {"MULTI_HEAD": 3},
+        "none.json": {"MULTI_HEAD": "two"},
+        "list.json": [1],
+        "questions.json": {"questions": [{"question": "a b", "question_id": 1, "image_id": 2}]},
+    }
+    for name, content in write.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "no.json").write_text("{")
+    good = {"checkpoint": "good.pkl", "config": "heads.json", "vocabulary": "words.json", "answers": "answers.json"}
+    for wrong, said in (
+        ({"checkpoint": "evil.pkl"}, "evil.pkl"),
+        ({"checkpoint": "pickle.pkl"}, "pickle.pkl"),
+        ({"checkpoint": "missing.pkl"}, "missing.pkl"),
+        ({"vocabulary": "fewer.json"}, "2 words"),
+        ({"vocabulary": "unpadded.json"}, "PAD"),
+        ({"vocabulary": "twice.json"}, "twice.json"),
+        ({"vocabulary": "no.json"}, "no.json is no JSON"),
+        ({"answers": "words.json"}, "5 answers"),
+        ({"config": "three.json"}, "3 heads"),
+        ({"config": "none.json"}, "MULTI_HEAD is 'two'"),
+        ({"config": "list.json"}, "list.json"),
+        ({"vocabulary": None, "questions": "questions.json"}, "4 words"),
+        ({"vocabulary": None, "questions": "list.json"}, "list.json"),
+    ):
+        files = {name: file for name, file in {**good, **wrong}.items() if file is not None}
+        options = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
+        assert convert_mcan.main([*options, "--output", str(tmp_path / "out")]) == 2
+        printed = capsys.readouterr()
+        assert said in printed.err and printed.err.count("\n") == 1
+        assert "executed" not in printed.out and not (tmp_path / "out").exists()
+    assert load_state_dict(tmp_path / "good.pkl").keys() == released_weights().keys()
+    options = [part for name, file in good.items() for part in (f"--{name}", str(tmp_path / file))]
+    assert convert_mcan.main([*options, "--output", str(tmp_path / "out")]) == 0
+    processor = AutoProcessor.from_pretrained(tmp_path / "out")
+    assert processor.tokenizer.model_max_length == 9
+    assert processor(text="b c A?")["input_ids"].tolist() == [[4, 3, 2]]

@@ -1,0 +1,175 @@
+"""Training and evaluating a model that answers questions: words, answers, soft targets, scores, what is refused."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from datasets import load_from_disk
+from safetensors.torch import load_file
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import DataError
+from hf_ngsan.launching import make_accelerator
+from hf_ngsan.loading import load_model
+from hf_ngsan.metrics.vqa import vqa_accuracy
+from hf_ngsan.tasks import VisualQuestionAnsweringRecipe, VisualQuestionAnsweringTask, predict_answers, train
+from hf_ngsan.tasks.question_rows import QuestionCollator, known_answers, load_questions
+from hf_ngsan.tasks.registry import task_class_of
+from hf_ngsan.training import RecipeError
+from tests.commands.running import fails, prints
+from tests.data.conftest import cache  # noqa: F401
+from tests.data.test_vqa import features, write_questions  # noqa: F401
+from tests.tasks.tiny_questions import row, save_questions, tiny_recipe, tiny_sections, tiny_task
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return save_questions(tmp_path_factory.mktemp("questions") / "data")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, spec):
+    folder = tmp_path_factory.mktemp("answers") / "run"
+    train(tiny_recipe(folder, spec, model={"geometric_bias": ["query"]}))
+    return folder
+
+
+def test_training_fits_words_and_answers_of_the_training_split(run, spec):
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert history[1]["loss"] < history[0]["loss"]
+    assert {"answer_score", "accuracy", "accuracy_number", "accuracy_other"} <= history[-1].keys()
+    model, processor = load_model(run, "visual_question_answering")
+    answers = [model.config.id2label[number] for number in range(model.config.num_labels)]
+    assert set(answers) == {"1", "2", "3", "red", "blue"} and model.config.visual_feature_size == 6
+    counts = [sum(row(number)["answers"][0] == answer for number in range(24)) for answer in answers]
+    assert counts == sorted(counts, reverse=True)
+    assert processor.tokenizer.tokenize("What color?") == ["what", "color"]
+
+
+def test_scores_are_those_of_single_questions(run, spec, capsys, tmp_path):
+    model, processor = load_model(run, "visual_question_answering")
+    rows = load_questions(spec, "test")
+    found = predict_answers(model, processor, rows, batch_size=4)
+    single = []
+    for one in rows:
+        inputs = processor(
+            text=one["question"], visual_features=one["visual_features"], visual_boxes=one["visual_boxes"]
+        )
+        with torch.no_grad():
+            single.append(model.config.id2label[int(model(**inputs).logits.argmax())])
+    assert [answer for answer, _ in found] == single
+    scores = [vqa_accuracy(answer, one["answers"]) for answer, one in zip(single, rows, strict=True)]
+    output = tmp_path / "answers.json"
+    said = json.loads(prints(capsys, "evaluate", "--model", run, "--data", spec, "--output", output))
+    assert said["accuracy"] == pytest.approx(100 * np.mean(scores)) and said["questions"] == 6
+    assert said["accuracy_number"] == pytest.approx(100 * np.mean(scores[::2]))
+    written = json.loads(output.read_text())
+    assert written == [{"question_id": 10 * n, "answer": a} for n, a in zip(range(30, 36), single, strict=True)]
+    task = tiny_task(run, spec)
+    assert task.known_metrics(rows) == ["accuracy", "accuracy_number", "accuracy_other"]
+    assert task.evaluate(model, processor, rows, make_accelerator())["accuracy"] == pytest.approx(said["accuracy"])
+
+
+def test_targets_are_soft_and_unknown_answers_have_none(spec):
+    processor = tiny_task("x", spec).build(load_questions(spec, "train"))[1]
+    collate = QuestionCollator(processor, {"red": 0, "3": 1, "7": 2, "red thing": 3, "4": 4})
+    batch = collate(
+        [{**row(1), "answers": ["red", "7", "Seven.", "red-thing", *["three"] * 6]}, {**row(3), "answers": ["x"]}]
+    )
+    torch.testing.assert_close(batch["labels"], torch.tensor([[0.3, 1.0, 0.6, 0.3, 0.0], [0.0] * 5]))
+    assert collate([{**row(1), "question": "?!"}])["input_ids"].tolist() == [[1]]
+    assert "labels" not in QuestionCollator(processor)([row(1)])
+
+
+def test_answers_come_from_the_training_split(spec, caplog):
+    rows = load_questions(spec, "train")
+    assert known_answers(rows, 1)[0] == known_answers(rows, 4)[0]
+    assert set(known_answers(rows, 1)) == {"1", "2", "3", "red", "blue"}
+    best = rows.add_column("multiple_choice_answer", ["The one."] * 23 + ["two"])
+    assert known_answers(best, 1) == ["1", "2"] and known_answers(best, 2) == ["1"]
+    with pytest.raises(DataError, match=r"100 .*24 .*data\.min_answer_count"):
+        known_answers(rows, 100)
+    task = tiny_task("x", spec, data={"max_question_length": 4, "min_answer_count": 5})
+    with caplog.at_level(logging.INFO, logger="hf_ngsan"):
+        model, _ = task.build(task.load_rows("train"))
+    messages = " ".join(caplog.messages)
+    assert "24 of 24 questions have more than 4 words" in messages
+    left_out = {"1", "2", "3", "red", "blue"} - set(model.config.label2id)
+    without = sum(row(number)["answers"][0] in left_out for number in range(24))
+    assert without and f"{without} of 24 questions have none of these answers" in messages
+
+
+def test_word_vectors_come_from_a_file(spec, tmp_path):
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text(f"what {' '.join(['0.5'] * 8)}\nzebra {' '.join(['1'] * 8)}\n")
+    fixed = {"data": {"word_vectors": str(vectors)}, "training": {"train_word_vectors": False, "epochs": 1}}
+    result = train(tiny_recipe(tmp_path / "run", spec, **fixed))
+    weights = load_file(result.output_dir / "last" / "model.safetensors")["model.encoder.embed_tokens.weight"]
+    _, processor = load_model(result.output_dir, "visual_question_answering")
+    assert (weights[processor.tokenizer.get_vocab()["what"]] == 0.5).all()
+    vectors.write_text("what 1 2\n")
+    with pytest.raises(RecipeError, match=r"model\.word_embedding_size=2"):
+        tiny_task(tmp_path, spec, **fixed).build(load_questions(spec, "train"))
+
+
+def test_a_trained_model_is_trained_further(run, spec, tmp_path):
+    sections = tiny_sections(tmp_path / "run", spec, training={"epochs": 1})
+    sections["model"] = {"init_from": str(run), "dropout": 0.0}
+    assert task_class_of(sections["model"]) is VisualQuestionAnsweringTask
+    task = VisualQuestionAnsweringTask(VisualQuestionAnsweringRecipe.from_dict(sections))
+    model, _ = task.build(task.load_rows("train"))
+    before, _ = load_model(run, "visual_question_answering")
+    assert model.config.dropout == 0.0 and model.config.label2id == before.config.label2id
+    assert all(torch.equal(value, before.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.slow
+def test_a_resumed_run_ends_with_the_same_weights(spec, tmp_path):
+    whole = train(tiny_recipe(tmp_path / "whole", spec, training={"gradient_accumulation_steps": 2}))
+    train(tiny_recipe(tmp_path / "parts", spec, training={"epochs": 1}))
+    parts = train(tiny_recipe(tmp_path / "parts", spec), resume=True)
+    of_runs = [load_file(result.output_dir / "last" / "model.safetensors") for result in (whole, parts)]
+    for name, value in of_runs[0].items():
+        torch.testing.assert_close(value, of_runs[1][name], atol=1e-6, rtol=1e-5)
+
+
+def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tmp_path, features, cache):  # noqa: F811
+    folder = write_questions(tmp_path / "vqa", range(10, 34), name="train2014")
+    write_questions(folder, [10, 20], name="val2014")
+    result = train(tiny_recipe(tmp_path / "run", f"vqa:{folder},features={features}", training={"epochs": 1}))
+    assert result.history[0]["accuracy"] >= 0 and result.history[0]["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        ("model", "vocab_size", 5, "model.vocab_size"),
+        ("model", "num_labels", 5, "model.num_labels"),
+        ("model", "geometric_bais", [], "model.geometric_bias"),
+        ("model", "hidden_size", 15, "hidden_size (15)"),
+        ("model", "visual_feature_size", 7, "model.visual_feature_size=6"),
+        ("data", "min_question_count", 1, "data.min_question_count"),
+        ("data", "min_answer_count", 0, "data.min_answer_count"),
+        ("evaluation", "metric", "accuracy_yes", "accuracy_yes"),
+        ("data", "spec", "scenes:size=4", "question"),
+    ],
+)
+def test_wrong_training_configs_are_refused(spec, tmp_path, capsys, section, key, value, said):
+    sections = tiny_sections(tmp_path / "run", spec)
+    sections.setdefault(section, {})[key] = value
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
+    assert said in fails(capsys, "train", "--config", tmp_path / "config.yaml")
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_of_another_dimension_are_refused(run, tmp_path, capsys):
+    other = load_from_disk(save_questions(tmp_path / "data").removeprefix("features:"))
+    narrow = other.map(lambda one: {"visual_features": [feature[:5] for feature in one["visual_features"]]},
+                       features=None, remove_columns=["visual_features"])  # fmt: skip
+    narrow.save_to_disk(str(tmp_path / "narrow"))
+    said = fails(capsys, "evaluate", "--model", run, "--data", f"features:{tmp_path / 'narrow'}")
+    assert "5" in said and "visual_feature_size=6" in said
+    assert main(["evaluate", "--model", str(run), "--data", "scenes:test=2"]) == 2
