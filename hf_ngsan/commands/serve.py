@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     try:
-        import multipart  # noqa: F401
+        import python_multipart  # noqa: F401
         import uvicorn
 
         from ..serving import ServingLimits, create_app

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,7 +67,7 @@ async def read_request(request: Request, limits: ServingLimits) -> CaptionReques
     return CaptionRequest(images, checked_options(options))
 
 
-async def within_limits(request: Request, limits: ServingLimits) -> AsyncIterator[bytes]:
+async def within_limits(request: Request, limits: ServingLimits) -> AsyncGenerator[bytes, None]:
     number = 0
     async for chunk in request.stream():
         number += len(chunk)

@@ -175,17 +175,17 @@ def task_of(model: PreTrainedModel) -> tuple[str, str | None, str | None]:
 
 
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
-    sections = {
-        None: facts.summary or description(model),
-        "Use": use(model, repo_id, revision),
-        "Evaluation": "\n\n".join(evaluation(facts)),
-        "Examples": examples(facts),
-        "Training": "\n\n".join(training(facts, (folder / TRAINING_CURVE).is_file())),
-        **facts.sections,
-        "Limits": limits(model, facts),
-        "Licence": licence(facts),
-    }
-    parts = [f"## {title}\n\n{text}" if title else text for title, text in sections.items() if text]
+    sections = [
+        ("", facts.summary or description(model)),
+        ("Use", use(model, repo_id, revision)),
+        ("Evaluation", "\n\n".join(evaluation(facts))),
+        ("Examples", examples(facts)),
+        ("Training", "\n\n".join(training(facts, (folder / TRAINING_CURVE).is_file()))),
+        *facts.sections.items(),
+        ("Limits", limits(model, facts)),
+        ("Licence", licence(facts)),
+    ]
+    parts = [f"## {title}\n\n{text}" if title else text for title, text in sections if text]
     return f"# {repo_id.split('/')[-1]}\n\n" + "\n\n".join(parts) + "\n"
 
 

@@ -8,6 +8,8 @@ from transformers import pipeline
 
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 MOST_IMAGES = 64
+TASK: Any = "image-to-text"
+"""A task that the checkpoint's configuration brings; transformers' own types do not know it."""
 
 
 class EndpointHandler:
@@ -18,7 +20,7 @@ class EndpointHandler:
     """
 
     def __init__(self, path: str = "") -> None:
-        self.pipeline = pipeline("image-to-text", model=path, trust_remote_code=True)
+        self.pipeline = pipeline(TASK, model=path, trust_remote_code=True)
 
     def __call__(self, data: dict[str, Any]) -> list:
         """Answers a request.
@@ -34,12 +36,13 @@ class EndpointHandler:
         Raises:
             ValueError: no image, too many, one that cannot be read, or an unknown parameter.
         """
-        inputs, parameters = data.get("inputs"), data.get("parameters") or {}
+        inputs: Any = data.get("inputs")
+        parameters = data.get("parameters") or {}
         unknown = sorted(set(parameters) - set(PARAMETERS))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no parameter; there are {', '.join(PARAMETERS)}.")
         several = isinstance(inputs, list)
-        images = inputs if several else [inputs]
+        images: list = inputs if several else [inputs]
         if not 1 <= len(images) <= MOST_IMAGES:
             raise ValueError(f"A request has 1 to {MOST_IMAGES} images, not {len(images)}.")
         answers = self.pipeline([decoded(image, place) for place, image in enumerate(images)], **parameters)

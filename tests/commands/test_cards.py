@@ -57,6 +57,7 @@ def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
     assert [one.rows for one in read_evaluations(tmp_path / "model")] == [None, 4, 5]
 
 
+@pytest.mark.slow
 def test_evaluations_stand_in_the_files_that_the_hub_reads(evaluated, tmp_path):
     written(evaluated, tmp_path / "model")
     files = sorted((tmp_path / "model" / ".eval_results").glob("*.yaml"))
@@ -66,6 +67,7 @@ def test_evaluations_stand_in_the_files_that_the_hub_reads(evaluated, tmp_path):
     assert all("hf-ngsan:" in one.notes for found in entries for one in found)
 
 
+@pytest.mark.slow
 def test_nothing_tells_of_this_machine(evaluated, tmp_path):
     written(evaluated, tmp_path / "model")
     for file in (tmp_path / "model").rglob("*"):
@@ -73,6 +75,7 @@ def test_nothing_tells_of_this_machine(evaluated, tmp_path):
             assert str(evaluated.parent) not in file.read_text(), file
 
 
+@pytest.mark.slow
 def test_scores_over_seeds(run, evaluated, config, tmp_path):
     other = tmp_path / "other"
     for seed, changes in ((1, []), (2, ["training.learning_rate=0.02"])):
@@ -103,6 +106,7 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
         known_facts(folder)
 
 
+@pytest.mark.slow
 def test_a_recorded_run_can_still_be_overwritten(evaluated, config, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(evaluated, folder)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
-pytest.importorskip("multipart", reason="the extra serve is not installed")
+pytest.importorskip("python_multipart", reason="the extra serve is not installed")
 
 import httpx
 

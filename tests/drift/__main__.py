@@ -1,7 +1,7 @@
 """Compares the frozen checkpoints with what they computed when they were frozen: `python -m tests.drift`.
 
 With the installed transformers, once through the package and once as code that comes with the checkpoint, in a process
-that has only transformers. `--freeze` writes the outputs down in place of comparing them.
+that has only transformers. `--freeze` writes down the outputs of checkpoints that are not frozen yet.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan import save_for_hub
+from hf_ngsan.auto import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, outputs_of
 
 FROZEN = Path(__file__).with_name("frozen.json")
@@ -66,13 +67,14 @@ def sample(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def frozen_outputs() -> dict[str, dict]:
-    return json.loads(FROZEN.read_text(encoding="utf-8"))
+    found = json.loads(FROZEN.read_text(encoding="utf-8"))
+    return {name: frozen for name, frozen in found.items() if name in MODEL_TYPES}
 
 
 def freeze() -> None:
-    found = {}
-    for name, make in CHECKPOINTS.items():
-        model, _, inputs = make()
+    found = json.loads(FROZEN.read_text(encoding="utf-8"))
+    for name in MODEL_TYPES.keys() - found.keys():
+        model, _, inputs = CHECKPOINTS[name]()
         outputs = sample(outputs_of(model, inputs)).tolist()
         found[name] = {"weights": weights_of(model), "outputs": [round(value, 8) for value in outputs]}
     FROZEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -105,7 +107,7 @@ def difference(outputs: torch.Tensor, frozen: dict) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--freeze", action="store_true", help="write the outputs down")
+    parser.add_argument("--freeze", action="store_true", help="add checkpoints that are not frozen yet")
     if parser.parse_args().freeze:
         freeze()
         return 0

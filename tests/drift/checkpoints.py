@@ -39,6 +39,19 @@ def lively(model: Any) -> Any:
     return model.eval()
 
 
+def mcan() -> Frozen:
+    from tests.models.mcan import tiny as mcan
+
+    return Frozen(mcan.tiny_model(), mcan.tiny_processor(), mcan.random_inputs([6, 4], [5, 3]))
+
+
+def nsa_transformer() -> Frozen:
+    from tests.models.nsa_transformer import tiny as translation
+
+    words = {"decoder_input_ids": WORDS}
+    return Frozen(translation.tiny_translator(), None, {**translation.random_sources([6, 4]), **words})
+
+
 CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
     "ngsan": lambda: Frozen(
         tiny.tiny_captioner(), tiny.tiny_processor(), {**tiny.random_images([5, 3]), "decoder_input_ids": WORDS}
@@ -72,6 +85,8 @@ CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
     "ngsan_efficientnet_lite": lambda: Frozen(
         lively(NGSANEfficientNetLiteForImageClassification(classifier_config())), None, {"pixel_values": PIXELS}
     ),
+    "mcan": mcan,
+    "nsa_transformer": nsa_transformer,
 }
 """One of every model type."""
 

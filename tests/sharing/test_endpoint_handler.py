@@ -52,6 +52,7 @@ def test_what_it_refuses(handler, data, said):
         handler(data)
 
 
+@pytest.mark.slow
 def test_a_captioner_of_features_has_one_too(tmp_path):
     write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path, REPOSITORY)
     assert (tmp_path / "handler.py").is_file()

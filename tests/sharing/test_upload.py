@@ -47,6 +47,7 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert "not been evaluated" in card.text
 
 
+@pytest.mark.slow
 def test_the_same_model_is_the_same_checkpoint_wherever_it_is_pushed(online):
     for name in ("user/one", "user/two"):
         push_to_hub(tiny_captioner(), tiny_processor(), name)
@@ -58,6 +59,7 @@ def test_the_same_model_is_the_same_checkpoint_wherever_it_is_pushed(online):
     assert len(online.repositories["user/one"].tags) == 2
 
 
+@pytest.mark.slow
 def test_a_part_is_uploaded_with_its_code(online):
     """Each class alone, as in transformers; what the repository holds stays."""
     tiny_captioner().push_to_hub(REPOSITORY)
@@ -87,6 +89,7 @@ def test_a_request_that_is_cut_is_made_again(online, folder, path):
     assert len(online.repositories[REPOSITORY].commits) == 2
 
 
+@pytest.mark.slow
 def test_an_upload_that_failed_is_continued(online, folder):
     """What has arrived is not sent again; until the end the repository is as it was."""
     online.large_from, online.cuts = 40_000, [0] * 1000
@@ -104,6 +107,7 @@ def test_an_upload_that_failed_is_continued(online, folder):
     assert len(online.large_uploads) == len(set(online.large_uploads)) == 2
 
 
+@pytest.mark.slow
 def test_a_missing_tag_is_told(online, folder, caplog):
     upload_checkpoint(folder, REPOSITORY)
     repository = online.repositories[REPOSITORY]
