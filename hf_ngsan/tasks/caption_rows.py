@@ -77,6 +77,7 @@ def rows_for(
     members: Any = getattr(model, "members", [model])
     for member in members:
         check_feature_size(member, size, data)
+        check_grid(member, rows, data)
         check_features(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
@@ -89,6 +90,20 @@ def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, 
         raise DataError(
             f"The feature dimension of {data} is {visual_feature_size}, but the model takes visual_feature_size="
             f"{expected}; use a model or features of the same dimension{images}."
+        )
+
+
+def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
+    """Raises a DataError unless the first row is a grid of the `grid_size` of a model that asks for one."""
+    config: Any = model.config
+    grid = getattr(config, "grid_size", None)
+    if grid is None or not getattr(config, "order_of_tokens_counts", False):
+        return
+    number = len(rows.select_columns("visual_features")[0]["visual_features"])
+    if number != grid[0] * grid[1]:
+        raise DataError(
+            f"The first image of {data} has {number} visual tokens, but the model takes a grid of {grid[0]} x "
+            f"{grid[1]} cells; change model.grid_size, or take features of such a grid."
         )
 
 
