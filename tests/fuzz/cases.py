@@ -201,6 +201,28 @@ def queries(draw: random.Random, made: SimpleNamespace) -> list:
     return ["search", made.index, *query, *more, *draw.choice([[], ["--top-k", hostile_text(draw, made.places)]])]
 
 
+def parallel_texts(draw: random.Random, made: SimpleNamespace) -> list:
+    folder = one_mutated(draw, made, made.text, files_of(made.text))
+    spec = f"parallel:{folder},source=en,target=de"
+    if draw.random() < 0.3:
+        spec = f"parallel:{folder},{draw.choice(['source', 'target'])}={hostile_text(draw, made.places)},target=de"
+    deed = draw.random()
+    if deed < 0.4:
+        source = one_mutated(draw, made, made.translator / "best", list(MODEL_FILES))
+        return ["translate", "--model", source, draw.choice(["A dog.", hostile_text(draw, made.places)])]
+    if deed < 0.6:
+        file = folder / draw.choice(["test.en", "test.de"])
+        return ["translate", "--model", made.translator, "--input", file, *draw.choice([[], ["--skip-errors"]])]
+    return ["evaluate", "--model", made.translator, "--data", spec, "--limit", 3]
+
+
+def videos(draw: random.Random, made: SimpleNamespace) -> list:
+    spec = f"vatex:{one_mutated(draw, made, made.videos, files_of(made.videos))}"
+    if draw.random() < 0.3:
+        spec += f",language={draw.choice(['zh', hostile_text(draw, made.places)])}"
+    return ["references", "--data", spec, "--split", "validation", "--output", "new.json"]
+
+
 def training_configs(draw: random.Random, made: SimpleNamespace) -> list:
     sections = {**made.sections, "training": {**made.sections["training"], "output_dir": str(Path.cwd() / "new")}}
     file = Path("new.yaml")
@@ -343,6 +365,8 @@ CASES: dict[Case, int] = {
     extracted_folders: 1,
     indexes: 2,
     queries: 1,
+    parallel_texts: 2,
+    videos: 1,
     training_configs: 3,
     overrides: 3,
     resumed_runs: 1,

@@ -26,6 +26,7 @@ from tests.models.mhsan import tiny as mhsan
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import make_talkative, tiny_config, tiny_processor, tiny_tokenizer
 from tests.tasks.tiny import tiny_sections
+from tests.tasks.tiny_translation import tiny_sections as translation_sections
 
 SCENES = "scenes:size=4,validation=2,test=2"
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}
@@ -39,9 +40,9 @@ def make_inputs(folder: Path) -> SimpleNamespace:
         Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, an
         `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`,
         one of `features`, a `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of
-        images with `lines` and with a `table`, document frequencies, `formats` with a folder for each format of
-        features, questions of `vqa` about the images, statements of `nlvr`, an `answerer` and a `judge` of these, and
-        `places` where no file is.
+        images with `lines` and with a `table`, parallel `text` and a `translator` of it, `videos` of VATEX, document
+        frequencies, `formats` with a folder for each format of features, questions of `vqa` about the images,
+        statements of `nlvr`, an `answerer` and a `judge` of these, and `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -82,6 +83,9 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     index = ["index", "--model", str(made.dual_encoder), "--images", str(made.images), "--output", str(made.index)]
     to = ["--to", "usearch"] if find_spec("usearch") else []
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
+    make_translator(folder, made)
+    make_videos(folder / "videos")
+    made.videos = folder / "videos"
     made.frequency = folder / "frequency.npz"
     made.formats = folder / "formats"
     for name, write in FORMATS.items():
@@ -90,6 +94,23 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     DocumentFrequency.from_captions([list(CAPTIONS), list(CAPTIONS)]).save(made.frequency)
     make_questions(folder, made)
     return made
+
+
+def make_translator(folder: Path, made: SimpleNamespace) -> None:
+    sections = translation_sections(folder / "translation", epochs=1)
+    config = folder / "translation.yaml"
+    config.write_text(yaml.safe_dump(sections))
+    assert main(["train", "--config", str(config)]) == 0
+    made.text, made.translator = folder / "translation" / "text", folder / "translation" / "run"
+
+
+def make_videos(folder: Path) -> None:
+    folder.mkdir()
+    videos = [f"video_{number}" for number in range(3)]
+    for video in videos:
+        np.save(folder / f"{video}.npy", np.ones((1, 3, 4), np.float32))
+    captions = [{"videoID": video, "enCap": list(CAPTIONS), "chCap": ["一个人。"]} for video in videos]
+    (folder / "vatex_validation_v1.0.json").write_text(json.dumps(captions))
 
 
 def places_without_files(folder: Path) -> list[str]:

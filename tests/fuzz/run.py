@@ -131,6 +131,7 @@ def import_everything(made: SimpleNamespace) -> None:
         main(["inspect", str(made.formats / name)])
     main(["score", "--predictions", str(made.results), "--references", str(made.references)])
     main(["search", str(made.index), "a red ball"])
+    main(["evaluate", "--model", str(made.translator), "--data", f"parallel:{made.text},source=en,target=de"])
 
 
 def run(seed: int, cases: int, first: int = 0, keep: Path | None = None) -> Iterator[Outcome]:
