@@ -110,8 +110,8 @@ class MCANEncoderLayer(EncoderLayer):
 
     def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
         super().__init__(config, geometric_bias)
-        self.self_attn_norm: nn.Module = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.feed_forward_norm: nn.Module = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
 
 class MCANDecoderLayer(MCANEncoderLayer):
@@ -334,8 +334,8 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
         features, boxes, visual_mask = self.visual_inputs(
             pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask
         )
-        words = input_ids if inputs_embeds is None else inputs_embeds
-        if words is not None and (words.shape[0] != features.shape[0] or not words.shape[1]):
+        words: Any = input_ids if inputs_embeds is None else inputs_embeds
+        if words.shape[0] != features.shape[0] or not words.shape[1]:
             raise ValueError(
                 f"There are {features.shape[0]} images and {words.shape[0]} questions of {words.shape[1]} words; give "
                 "one question an image, with at least one word."
@@ -432,7 +432,8 @@ class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMix
     def __init__(self, config: MCANConfig):
         super().__init__(config)
         self.model = MCANModel(config)
-        self.classifier = nn.Linear(config.pooled_size, config.num_labels)
+        num_answers: Any = config.num_labels
+        self.classifier = nn.Linear(config.pooled_size, num_answers)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

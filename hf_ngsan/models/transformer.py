@@ -62,9 +62,9 @@ class EncoderLayer(TransformerLayer):
         super().__init__()
         self.geometric_bias = geometric_bias
         self.self_attn = MultiHeadAttention(config, **norms)
-        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.self_attn_norm: nn.Module = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_forward_norm: nn.Module = nn.LayerNorm(config.hidden_size)
         self.dropout = nn.Dropout(config.residual_dropout)
 
     def forward(
