@@ -114,7 +114,6 @@ def test_the_loss_is_binary_cross_entropy_of_soft_targets():
         ({"input_ids": torch.ones(2, 0, dtype=torch.long)}, "at least one word"),
         ({"visual_features": None, "pixel_values": torch.rand(2, 3, 8, 8)}, "no vision encoder"),
     ],
-    ids=str,
 )
 def test_wrong_inputs_are_refused(changes, message):
     model, inputs = tiny_model(geometric_bias=["query"]), random_inputs([3, 2], [4, 4])

@@ -50,7 +50,6 @@ def test_questions_are_padded_behind_their_words_and_cut():
         ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "not both"),
         ({"visual_boxes": torch.zeros(1, 4)}, "without visual_features"),
     ],
-    ids=str,
 )
 def test_what_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
