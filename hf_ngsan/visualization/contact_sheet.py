@@ -35,9 +35,9 @@ def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], ti
     ```python
     >>> from PIL import Image
     >>> from hf_ngsan.visualization import plot_contact_sheet
-    >>> figure = plot_contact_sheet([Image.new("RGB", (40, 30))], ["0.913  dog.jpg"], "a dog")
+    >>> figure = plot_contact_sheet([Image.new("RGB", (40, 30))], ["0.913 dog.jpg"], "a dog")
     >>> [panel.get_title() for panel in figure.axes]
-    ['0.913  dog.jpg']
+    ['0.913 dog.jpg']
 
     ```
     """
