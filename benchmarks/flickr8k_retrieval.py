@@ -1,7 +1,7 @@
 """Dual encoders of Flickr8k photographs: recalls of the two text encoders, and what heads and diversity do.
 
-    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
-    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite2 --copies 4 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite2 --output FEATURES
     python benchmarks/flickr8k_retrieval.py --features FEATURES
 
 Prints recalls on the validation split by the model of the best epoch, mean and deviation over seeds, and for the
