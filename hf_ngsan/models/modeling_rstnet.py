@@ -264,7 +264,7 @@ def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
                 f"There are {number} visual tokens, but the model takes a grid of {rows} x {columns} cells (grid_size)."
             )
         return rows, columns
-    side = math.isqrt(number)
+    side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
     if side * side != number:
         raise ValueError(
             f"There are {number} visual tokens, which are no square grid; give visual_boxes, or set grid_size in the "

@@ -128,12 +128,22 @@ def test_a_trained_model_is_trained_further(run, spec, tmp_path):
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_weights(spec, tmp_path):
-    whole = train(tiny_recipe(tmp_path / "whole", spec, training={"gradient_accumulation_steps": 2}))
+    whole = train(tiny_recipe(tmp_path / "whole", spec))
     train(tiny_recipe(tmp_path / "parts", spec, training={"epochs": 1}))
     parts = train(tiny_recipe(tmp_path / "parts", spec), resume=True)
     of_runs = [load_file(result.output_dir / "last" / "model.safetensors") for result in (whole, parts)]
-    for name, value in of_runs[0].items():
-        torch.testing.assert_close(value, of_runs[1][name], atol=1e-6, rtol=1e-5)
+    assert all(torch.equal(value, of_runs[1][name]) for name, value in of_runs[0].items())
+
+
+@pytest.mark.slow
+def test_accumulation_steps_change_nothing_without_dropout(spec, tmp_path):
+    losses = []
+    for steps in (1, 2):
+        training = {"epochs": 1, "gradient_accumulation_steps": steps}
+        model = {"dropout": 0.0, "attention_dropout": 0.0}
+        run = train(tiny_recipe(tmp_path / str(steps), spec, model=model, training=training))
+        losses.append(json.loads((run.output_dir / "history.jsonl").read_text())["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tmp_path, features, cache):  # noqa: F811
