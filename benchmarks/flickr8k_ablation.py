@@ -13,11 +13,11 @@ import argparse
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from training_runs import call, spread
+from training_runs import by_variant, call, spread
 
 from hf_ngsan.data import load_data
 from hf_ngsan.files import write_text_atomically
@@ -100,16 +100,12 @@ def row(variant: str, scores: np.ndarray, base: np.ndarray | None) -> str:
 
 def main() -> None:
     options = parse_arguments()
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
-    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(lambda run: captions(options, *run), queue))
+    found = by_variant(partial(captions, options), options.variants, options.seeds, options.jobs)
     rows = load_data(f"features:{options.features}", "validation").select_columns(["image_id", "captions"])
     references = dict(zip(rows["image_id"], rows["captions"], strict=True))
-    results = [scores_of_images(entries, references) for entries in found]
     scores = {
-        variant: np.stack([result for (name, _), result in zip(queue, results, strict=True) if name == variant])
-        for variant in options.variants
+        variant: np.stack([scores_of_images(entries, references) for entries in of_seeds])
+        for variant, of_seeds in found.items()
     }
     print(f"| model | seeds | CIDEr-D | against {BASE} | 95% interval |\n| --- | --- | --- | --- | --- |")
     for variant, of_variant in scores.items():

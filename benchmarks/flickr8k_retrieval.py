@@ -14,12 +14,12 @@ import argparse
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from flickr8k_ablation import interval
-from training_runs import call, cpu_minutes, spread
+from training_runs import by_variant, call, cpu_minutes, spread
 
 from hf_ngsan.files import write_text_atomically
 
@@ -97,14 +97,7 @@ def row(variant: str, results: list[dict], base: list[dict] | None) -> str:
 
 def main() -> None:
     options = parse_arguments()
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
-    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(lambda run: scores(options, *run), queue))
-    results = {
-        variant: [one for (name, _), one in zip(queue, found, strict=True) if name == variant]
-        for variant in options.variants
-    }
+    results = by_variant(partial(scores, options), options.variants, options.seeds, options.jobs)
     recalls = [f"{'text' if name == DIRECTIONS[0] else 'image'} R@{k}" for name in DIRECTIONS for k in (1, 5, 10)]
     against = [f"{name} R@1 against {BASE}" for name in ("text", "image")]
     titles = ["model", "seeds", *recalls, "rsum", "overlap of image heads", *against]
@@ -118,7 +111,7 @@ def main() -> None:
             if means:
                 best = max(means, key=means.__getitem__)
                 print(f"\n{kind}, {direction} recall@1: {means[best]:.1f} ({best}), required: at least {least}", end="")
-    minutes = max(cpu_minutes(folder_of(options, *run)) for run in queue)
+    minutes = max(cpu_minutes(folder_of(options, name, seed)) for name in options.variants for seed in options.seeds)
     print(f"\nCPU minutes of a training: at most {minutes:.0f}, required: at most {MOST_MINUTES}")
 
 

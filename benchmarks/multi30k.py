@@ -16,12 +16,12 @@ import json
 import os
 import statistics
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics import BLEU
-from training_runs import call, cpu_minutes, spread
+from training_runs import by_variant, call, cpu_minutes, spread
 
 from hf_ngsan.data import load_data
 from hf_ngsan.files import write_text_atomically
@@ -116,17 +116,12 @@ def row(options: argparse.Namespace, variant: str, found: dict[str, np.ndarray])
 
 def main() -> None:
     options = parse_arguments()
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
-    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        texts = list(pool.map(lambda run: translations(options, *run), queue))
+    texts = by_variant(partial(translations, options), options.variants, options.seeds, options.jobs)
     references = load_data(spec_of(options), options.split)["target"][:]
-    counted = [statistics_of(found, references) for found in texts]
     found = {
-        variant: np.stack([one for (name, _), one in zip(queue, counted, strict=True) if name == variant])
-        for variant in options.variants
+        variant: np.stack([statistics_of(text, references) for text in of_seeds]) for variant, of_seeds in texts.items()
     }
-    signature = scores_of(options, *queue[0])["signatures"]["bleu"]
+    signature = scores_of(options, options.variants[0], options.seeds[0])["signatures"]["bleu"]
     print(f"SacreBLEU, {signature}; required of {BASE}: at least {REQUIRED}")
     print(f"| model | seeds | BLEU | chrF | CPU minutes of training | BLEU against {BASE} | 95% interval |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

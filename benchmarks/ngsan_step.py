@@ -1,9 +1,9 @@
 """A training step of NG-SAN against one of SAN: time and peak memory on the same batch.
 
 A step is forward, backward and Adam in train mode, with every image encoded once for all of its captions. Time: steps
-of the two models take turns in one process, and the ratio is taken pair by pair; on a CPU it is processor time, which
-other work on the machine disturbs little. Memory: each model takes two steps in a fresh process of its own; on a CPU it
-is the growth of the largest resident size over that before the model was made, on a GPU what torch allocated at most.
+of the two models take turns in one process, and the ratio is taken pair by pair; on a CPU it is processor time. Memory:
+each model takes two steps in a fresh process of its own; on a CPU it is the growth of the largest resident size over
+that before the model was made, on a GPU what torch allocated at most.
 
     python benchmarks/ngsan_step.py
     python benchmarks/ngsan_step.py --images 10 --hidden-size 256 --layers 2 --pairs 10
@@ -12,12 +12,11 @@ is the growth of the largest resident size over that before the model was made, 
 import argparse
 import json
 import resource
-import statistics
 import subprocess
 import sys
-import time
 
 import torch
+from paired_steps import TrainingStep, describe, in_turns, ratios
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 
@@ -25,46 +24,25 @@ MODELS = {"SAN": {"query_norm": None, "geometric_bias": []}, "NG-SAN": {}}
 TIME_LIMIT, MEMORY_LIMIT = 1.15, 1.2
 
 
-class TrainingStep:
-    """A model, its optimizer and one batch; calling it takes a step."""
-
-    def __init__(self, name: str, sizes: argparse.Namespace):
-        torch.manual_seed(0)
-        config = NGSANConfig(
-            vocab_size=sizes.vocabulary,
-            visual_feature_size=sizes.feature_size,
-            hidden_size=sizes.hidden_size,
-            intermediate_size=4 * sizes.hidden_size,
-            num_hidden_layers=sizes.layers,
-            **MODELS[name],
-        )
-        self.device = torch.device(sizes.device)
-        self.model = NGSANForConditionalGeneration(config).to(self.device).train()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
-        corners = torch.rand(sizes.images, sizes.regions, 2, 2).sort(dim=2).values
-        batch = {
-            "visual_features": torch.rand(sizes.images, sizes.regions, sizes.feature_size),
-            "visual_boxes": corners.flatten(2),
-            "attention_mask": torch.ones(sizes.images, sizes.regions, dtype=torch.long),
-            "labels": torch.randint(4, sizes.vocabulary, (sizes.images * sizes.captions, sizes.words)),
-        }
-        self.batch = {key: tensor.to(self.device) for key, tensor in batch.items()}
-
-    def __call__(self):
-        self.model(**self.batch).loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def seconds(self) -> float:
-        if self.device.type != "cuda":
-            start = time.process_time()
-            self()
-            return time.process_time() - start
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        self()
-        torch.cuda.synchronize()
-        return time.perf_counter() - start
+def training_step(name: str, sizes: argparse.Namespace) -> TrainingStep:
+    torch.manual_seed(0)
+    config = NGSANConfig(
+        vocab_size=sizes.vocabulary,
+        visual_feature_size=sizes.feature_size,
+        hidden_size=sizes.hidden_size,
+        intermediate_size=4 * sizes.hidden_size,
+        num_hidden_layers=sizes.layers,
+        **MODELS[name],
+    )
+    model = NGSANForConditionalGeneration(config)
+    corners = torch.rand(sizes.images, sizes.regions, 2, 2).sort(dim=2).values
+    batch = {
+        "visual_features": torch.rand(sizes.images, sizes.regions, sizes.feature_size),
+        "visual_boxes": corners.flatten(2),
+        "attention_mask": torch.ones(sizes.images, sizes.regions, dtype=torch.long),
+        "labels": torch.randint(4, sizes.vocabulary, (sizes.images * sizes.captions, sizes.words)),
+    }
+    return TrainingStep(model, batch, sizes.device)
 
 
 def resident_megabytes() -> float:
@@ -74,7 +52,7 @@ def resident_megabytes() -> float:
 
 def peak_megabytes_of_this_process(name: str, sizes: argparse.Namespace) -> float:
     before = resident_megabytes()
-    step = TrainingStep(name, sizes)
+    step = training_step(name, sizes)
     step()
     step()
     if step.device.type == "cuda":
@@ -105,10 +83,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def describe(values: list[float]) -> str:
-    return f"{statistics.median(values):7.3f}   ({min(values):.3f} to {max(values):.3f})"
-
-
 def main():
     sizes = parse_arguments()
     torch.set_num_threads(sizes.threads)
@@ -116,19 +90,11 @@ def main():
         print(json.dumps(peak_megabytes_of_this_process(sizes.memory_of, sizes)))
         return
     memory = {name: peak_megabytes(name) for name in MODELS}
-    steps = {name: TrainingStep(name, sizes) for name in MODELS}
-    seconds = {name: [] for name in MODELS}
-    for step in steps.values():
-        step()
-    for pair in range(sizes.pairs):
-        for name in list(MODELS)[:: 1 if pair % 2 else -1]:
-            seconds[name].append(steps[name].seconds())
-
+    seconds = in_turns({name: training_step(name, sizes).seconds for name in MODELS}, sizes.pairs)
     print(f"median of {sizes.pairs} pairs of steps (smallest to largest)")
     for name in MODELS:
         print(f"{name:<8}{describe(seconds[name])} s   {memory[name]:8.0f} MiB")
-    ratios = [ours / theirs for theirs, ours in zip(*seconds.values(), strict=True)]
-    print(f"time    {describe(ratios)}   required: at most {TIME_LIMIT}")
+    print(f"time    {describe(ratios(seconds))}   required: at most {TIME_LIMIT}")
     print(f"memory  {memory['NG-SAN'] / memory['SAN']:7.3f}   required: at most {MEMORY_LIMIT}")
 
 

@@ -15,11 +15,11 @@ import json
 import os
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from training_runs import call, spread
+from training_runs import by_variant, call, spread
 
 from hf_ngsan.data import load_data
 from hf_ngsan.files import write_text_atomically
@@ -107,16 +107,10 @@ def table(options: argparse.Namespace, split: str, found: dict[str, list[dict[in
 
 def main() -> None:
     options = parse_arguments()
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
-    queue = [(split, variant, seed) for seed in options.seeds for split in SPLITS for variant in options.variants]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda run: answers(options, *run), queue))
+    runs = list(product(SPLITS, options.variants))
+    results = by_variant(lambda run, seed: answers(options, *run, seed), runs, options.seeds, options.jobs)
     for split in SPLITS:
-        found: dict[str, list[dict[int, str]]] = {variant: [] for variant in options.variants}
-        for (of_run, variant, _), given in zip(queue, results, strict=True):
-            if of_run == split:
-                found[variant].append(given)
-        print(table(options, split, found), end="\n\n")
+        print(table(options, split, {name: results[split, name] for name in options.variants}), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ import os
 import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from flickr8k_ablation import row, scores_of_images
-from training_runs import call
+from training_runs import by_variant, call
 
 from hf_ngsan.data import load_data
 from hf_ngsan.files import write_text_atomically
@@ -171,11 +172,10 @@ def main() -> None:
     options = parse_arguments()
     needed = filter(None, (language_model_of(options, variant) for variant in options.variants))
     names = list(dict.fromkeys([*options.language_models, *needed]))
-    # the first seed of every variant comes first, so that an unfinished queue already compares all
-    queue = [(variant, seed) for seed in options.seeds for variant in options.variants]
     with ThreadPoolExecutor(options.jobs) as pool:
         perplexities = list(pool.map(lambda name: perplexity(options, name), names))
-        found = list(pool.map(lambda run: captions(options, *run), queue))
+    found = by_variant(partial(captions, options), options.variants, options.seeds, options.jobs)
+    with ThreadPoolExecutor(options.jobs) as pool:
         seeds = options.seeds if WHOLE in options.variants else []
         tables = list(pool.map(lambda seed: visualness(options, seed), seeds))
     print("| language model | perplexity |\n| --- | --- |")
@@ -183,10 +183,9 @@ def main() -> None:
         print(f"| {name} | {value:.2f} |")
     rows = load_data(f"features:{options.features}", "validation").select_columns(["image_id", "captions"])
     references = dict(zip(rows["image_id"], rows["captions"], strict=True))
-    results = [scores_of_images(entries, references) for entries in found]
     scores = {
-        variant: np.stack([result for (name, _), result in zip(queue, results, strict=True) if name == variant])
-        for variant in options.variants
+        variant: np.stack([scores_of_images(entries, references) for entries in of_seeds])
+        for variant, of_seeds in found.items()
     }
     print(f"\n| model | seeds | CIDEr-D | against {BASE} | 95% interval |\n| --- | --- | --- | --- | --- |")
     for variant, of_variant in scores.items():
@@ -195,10 +194,11 @@ def main() -> None:
     print_order(scores)
     if tables:
         print_visualness(tables)
-    lengths = {variant: [] for variant in options.variants}
-    for (variant, _), entries in zip(queue, found, strict=True):
-        lengths[variant].append(statistics.mean(len(entry["caption"].split()) for entry in entries))
-    print(f"\nwords a caption: {', '.join(f'{name} {statistics.mean(each):.1f}' for name, each in lengths.items())}")
+    lengths = {
+        variant: statistics.mean(len(entry["caption"].split()) for entries in of_seeds for entry in entries)
+        for variant, of_seeds in found.items()
+    }
+    print(f"\nwords a caption: {', '.join(f'{name} {length:.1f}' for name, length in lengths.items())}")
 
 
 if __name__ == "__main__":

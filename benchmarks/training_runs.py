@@ -4,7 +4,10 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 
 def call(run: Path, *arguments: object) -> str:
@@ -26,6 +29,22 @@ def call(run: Path, *arguments: object) -> str:
     if status:
         raise SystemExit(f"{' '.join(command)}\nfailed: {log.read_text().strip().splitlines()[-1]}")
     return output
+
+
+def by_variant(
+    run: Callable[[Any, int], Any], variants: Iterable[Any], seeds: Iterable[int], jobs: int
+) -> dict[Any, list[Any]]:
+    """Returns what `run(variant, seed)` gives, a list over seeds for each variant; several run at a time.
+
+    The first seed of every variant comes first, so that an unfinished queue already compares all.
+    """
+    results: dict[Any, list[Any]] = {variant: [] for variant in variants}
+    queue = [(variant, seed) for seed in seeds for variant in results]
+    with ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(lambda each: run(*each), queue))
+    for (variant, _), result in zip(queue, found, strict=True):
+        results[variant].append(result)
+    return results
 
 
 def cpu_minutes(run: Path, command: str = "train") -> float:

@@ -1,18 +1,19 @@
 """The one-layer video captioner of table 7, with and without NSA: parameters, training steps, captions a second.
 
 A step is forward, backward and Adam in train mode on a batch of videos with ten captions each. Steps of the two models
-take turns in one process, and the ratio is taken pair by pair; on a CPU times are processor time, which other work on
-the machine disturbs little. Captions are decoded greedily to their full length by models with random weights.
+take turns in one process, and the ratio is taken pair by pair; times are processor time. Captions are decoded greedily
+to their full length by models with random weights.
 
     python benchmarks/video.py
     python benchmarks/video.py --videos 10 --pairs 20
 """
 
 import argparse
-import statistics
 import time
+from functools import partial
 
 import torch
+from paired_steps import TrainingStep, describe, in_turns, ratios
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.training.run import count_parameters
@@ -20,40 +21,33 @@ from hf_ngsan.training.run import count_parameters
 MODELS = {"Transformer": {"query_norm": None}, "+ NSA": {"query_norm": "instance"}}
 
 
-class Captioner:
-    """A model, its optimizer and one batch."""
+def training_step(name: str, sizes: argparse.Namespace) -> TrainingStep:
+    torch.manual_seed(0)
+    config = NGSANConfig(
+        vocab_size=sizes.vocabulary,
+        visual_feature_size=sizes.feature_size,
+        num_hidden_layers=1,
+        geometric_bias=[],
+        **MODELS[name],
+    )
+    model = NGSANForConditionalGeneration(config)
+    batch = {
+        "visual_features": torch.rand(sizes.videos, sizes.frames, sizes.feature_size),
+        "attention_mask": torch.ones(sizes.videos, sizes.frames, dtype=torch.long),
+        "labels": torch.randint(4, sizes.vocabulary, (sizes.videos * sizes.captions, sizes.words)),
+    }
+    return TrainingStep(model, batch)
 
-    def __init__(self, name: str, sizes: argparse.Namespace):
-        torch.manual_seed(0)
-        config = NGSANConfig(
-            vocab_size=sizes.vocabulary,
-            visual_feature_size=sizes.feature_size,
-            num_hidden_layers=1,
-            geometric_bias=[],
-            **MODELS[name],
-        )
-        self.model = NGSANForConditionalGeneration(config)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
-        self.frames = {
-            "visual_features": torch.rand(sizes.videos, sizes.frames, sizes.feature_size),
-            "attention_mask": torch.ones(sizes.videos, sizes.frames, dtype=torch.long),
-        }
-        self.labels = torch.randint(4, sizes.vocabulary, (sizes.videos * sizes.captions, sizes.words))
-        self.words = sizes.words
 
-    def step(self) -> float:
-        """Returns the processor time of a training step in seconds."""
-        start = time.process_time()
-        self.model.train()(**self.frames, labels=self.labels).loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return time.process_time() - start
-
-    def captions_per_second(self) -> float:
-        start = time.process_time()
-        options = {"suppress_tokens": [self.model.config.eos_token_id], "max_new_tokens": self.words}
-        captions = self.model.eval().generate(**self.frames, **options)
-        return len(captions) / (time.process_time() - start)
+def captions_per_second(step: TrainingStep) -> float:
+    frames = {name: tensor for name, tensor in step.batch.items() if name != "labels"}
+    options = {
+        "suppress_tokens": [step.model.config.eos_token_id],
+        "max_new_tokens": step.batch["labels"].shape[1],
+    }
+    start = time.process_time()
+    captions = step.model.eval().generate(**frames, **options)
+    return len(captions) / (time.process_time() - start)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -69,30 +63,18 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def describe(values: list[float]) -> str:
-    return f"{statistics.median(values):8.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
 def main() -> None:
     sizes = parse_arguments()
     torch.set_num_threads(sizes.threads)
-    captioners = {name: Captioner(name, sizes) for name in MODELS}
-    seconds: dict[str, list[float]] = {name: [] for name in MODELS}
-    speeds: dict[str, list[float]] = {name: [] for name in MODELS}
-    for captioner in captioners.values():
-        captioner.step()
-        captioner.captions_per_second()
-    for pair in range(sizes.pairs):
-        for name in list(MODELS)[:: 1 if pair % 2 else -1]:
-            seconds[name].append(captioners[name].step())
-            speeds[name].append(captioners[name].captions_per_second())
+    steps = {name: training_step(name, sizes) for name in MODELS}
+    seconds = in_turns({name: step.seconds for name, step in steps.items()}, sizes.pairs)
+    speeds = in_turns({name: partial(captions_per_second, step) for name, step in steps.items()}, sizes.pairs)
     print(f"medians of {sizes.pairs} (smallest to largest), {sizes.threads} CPU thread(s)")
-    for name, captioner in captioners.items():
-        print(f"{name:<12}{count_parameters(captioner.model):>12,} parameters")
+    for name, step in steps.items():
+        print(f"{name:<12}{count_parameters(step.model):>12,} parameters")
         print(f"{'':<12}{describe(seconds[name])} s a step of {sizes.videos} videos, {sizes.captions} captions each")
         print(f"{'':<12}{describe(speeds[name])} captions a second")
-    ratios = [ours / theirs for theirs, ours in zip(*seconds.values(), strict=True)]
-    print(f"{'step, ratio':<12}{describe(ratios)}")
+    print(f"{'step, ratio':<12}{describe(ratios(seconds))}")
 
 
 if __name__ == "__main__":

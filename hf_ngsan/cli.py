@@ -59,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
-    keep_freed_memory()
     options = argparse.Namespace()
     try:
         for name in common.modules:
             import_user_module(name, "--import")
         options = parse(rest)
+        keep_freed_memory()
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]
             launch_processes(command, options.num_processes, lambda: options.command.check(options))

@@ -1,6 +1,5 @@
 """What becomes of memory that tensors on the CPU have freed."""
 
-import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -21,6 +20,8 @@ def keep_freed_memory() -> None:
     """
     if sys.platform != "linux" or any(name in os.environ for name in SETTINGS):
         return
+    import ctypes
+
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, LARGEST)

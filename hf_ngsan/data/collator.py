@@ -161,6 +161,11 @@ def digest(*parts: Any) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
 
 
+def generator_of(*parts: Any) -> np.random.Generator:
+    """Returns a random generator that depends on its arguments alone, in any process."""
+    return np.random.default_rng(int.from_bytes(digest(*parts)))
+
+
 def is_array(boxes: Any) -> bool:
     """Returns False for None, and for the NaN that stands for None in datasets with `Array2D`."""
     return boxes is not None and np.ndim(boxes) > 0

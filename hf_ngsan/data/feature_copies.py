@@ -1,13 +1,11 @@
 """Copies of features: those of the same images, cropped, mirrored and recoloured at random, beside the features."""
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from .collator import generator_of
 from .errors import DataError
 from .saved import load_saved
 
@@ -50,9 +48,7 @@ class FeatureCopies:
         Raises:
             DataError: the copy lacks the row's image.
         """
-        key = repr((self.seed, epoch, row["image_id"], FOLDER)).encode()
-        random = np.random.default_rng(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()))
-        chosen = int(random.integers(len(self.copies) + 1))
+        chosen = int(generator_of(self.seed, epoch, row["image_id"], FOLDER).integers(len(self.copies) + 1))
         if chosen == len(self.copies):
             return dict(row)
         place = self.places[chosen].get(row["image_id"])

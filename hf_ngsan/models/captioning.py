@@ -16,7 +16,7 @@ from transformers.utils.generic import can_return_tuple
 from .attention_maps import WordAttentionMixin
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .transformer import TransformerPreTrainedModel, WordDecoder
-from .word_generation import WordGenerationMixin
+from .word_generation import WordGenerationMixin, merged_outputs
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
@@ -142,16 +142,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             use_cache=use_cache,
             **kwargs,
         )
-        return Seq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
-        )
+        return merged_outputs(encoder_outputs, decoder_outputs)
 
 
 class CaptioningForConditionalGeneration(
@@ -260,15 +251,4 @@ class CaptioningForConditionalGeneration(
             pixel_mask=pixel_mask,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state)
-        return Seq2SeqLMOutput(
-            loss=self.word_loss(logits, labels, num_items_in_batch),
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+        return self.word_outputs(outputs, labels, num_items_in_batch)

@@ -17,7 +17,7 @@ from .configuration_hub import HubModelMixin
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
 from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, token_positions
-from .word_generation import WordGenerationMixin
+from .word_generation import WordGenerationMixin, merged_outputs
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401
@@ -159,16 +159,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
             use_cache=use_cache,
             **kwargs,
         )
-        return Seq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
-        )
+        return merged_outputs(encoder_outputs, decoder_outputs)
 
 
 class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTrainedModel, WordGenerationMixin):
@@ -254,18 +245,7 @@ class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTra
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state)
-        return Seq2SeqLMOutput(
-            loss=self.word_loss(logits, labels, num_items_in_batch),
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+        return self.word_outputs(outputs, labels, num_items_in_batch)
 
 
 __all__ = ["NSATransformerForConditionalGeneration", "NSATransformerModel", "NSATransformerPreTrainedModel"]

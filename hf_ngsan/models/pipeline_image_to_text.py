@@ -41,6 +41,23 @@ class Captioned:
     size: tuple[int, int] | None = None
     image: Image.Image | None = None
 
+    def place(self, item: Item, inputs: BatchFeature, row: int, mask: str) -> None:
+        """Remembers the boxes of a row's real regions and the image that they are in, if maps are wanted."""
+        if item.size is not None and inputs.get("visual_boxes") is not None:
+            boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()]
+            self.boxes, self.size, self.image = boxes.float().cpu().numpy(), item.size, item.image
+
+
+def unread(items: list[Item], answer: str, on_error: str) -> dict[int, Captioned]:
+    """Returns items that have an error, by position, with that in place of an answer; or raises the first error."""
+    failed = {}
+    for position, item in enumerate(items):
+        if item.error is not None:
+            if on_error == "raise" or isinstance(item.error, SettingsError):
+                raise item.error
+            failed[position] = Captioned([{answer: None, "error": str(item.error)}])
+    return failed
+
 
 def rows_of(inputs: BatchFeature, rows: list[int]) -> BatchFeature:
     return BatchFeature({name: tensor[rows] for name, tensor in inputs.items()})
@@ -186,12 +203,7 @@ class ImageToTextPipeline(Pipeline):
         if return_attention and not hasattr(self.model, "word_attention"):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
-        captioned = {}
-        for position, item in enumerate(batch.items):
-            if item.error is not None:
-                if on_error == "raise" or isinstance(item.error, SettingsError):
-                    raise item.error
-                captioned[position] = Captioned([{"generated_text": None, "error": str(item.error)}])
+        captioned = unread(batch.items, "generated_text", on_error)
         for positions, inputs in groups:
             if positions:
                 items = [batch.items[position] for position in positions]
@@ -253,10 +265,7 @@ class ImageToTextPipeline(Pipeline):
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
             for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
-                if item.size is not None and inputs.get("visual_boxes") is not None:
-                    boxes = inputs["visual_boxes"][row][inputs["attention_mask"][row].bool()]
-                    of_item.boxes, of_item.size = boxes.float().cpu().numpy(), item.size
-                    of_item.image = item.image
+                of_item.place(item, inputs, row, "attention_mask")
         return captioned
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:

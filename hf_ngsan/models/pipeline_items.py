@@ -80,6 +80,8 @@ class ItemReader:
 
     kind_of_model: ClassVar[str] = "captioner"
     """As messages call it."""
+    mask_names: ClassVar[dict[str, str]] = {}
+    """What the model calls the mask of regions, if not `attention_mask`."""
 
     processor: Any
     config: Any
@@ -225,7 +227,8 @@ class ItemReader:
         inputs = self.processor(text=text)
         inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
         if boxes is not None:
-            inputs.update(pad_visual_boxes(boxes, len(items)))
+            padded = pad_visual_boxes(boxes, len(items))
+            inputs.update({self.mask_names.get(name, name): value for name, value in padded.items()})
         return inputs
 
 

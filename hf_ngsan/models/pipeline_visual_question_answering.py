@@ -8,16 +8,16 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from .attention_maps import attention_maps
 from .configuration_hub import check_choice, check_positive
-from .pipeline_image_to_text import Captioned, ImageToTextPipeline
-from .pipeline_items import Batch, Item, ItemReader, SettingsError, streamable
+from .pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
+from .pipeline_items import Batch, Item, ItemReader, streamable
 from .processing_captioning import check_text
-from .visual_inputs import pad_pixels, pad_visual_boxes
 
 
 class QuestionReader(ItemReader):
     """Reads inputs that have a question; `text` is that of inputs without one, for all or for each."""
 
     kind_of_model: ClassVar[str] = "model"
+    mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
 
     def text_of(self, source: Mapping, name: str, index: int) -> str:
         question: Any = source.get("question")
@@ -29,19 +29,6 @@ class QuestionReader(ItemReader):
         if not self.processor.tokenizer(question, add_special_tokens=False)["input_ids"]:
             raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
         return question
-
-    def model_inputs(self, items: list[Item]) -> BatchFeature:
-        text = [item.text for item in items]
-        boxes: Any = None if items[0].boxes is None else [item.boxes for item in items]
-        if items[0].pixels is None:
-            return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
-        inputs = self.processor(text=text)
-        inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
-        if boxes is not None:
-            padded = pad_visual_boxes(boxes, len(items))
-            names = {"attention_mask": "visual_attention_mask"}
-            inputs.update({names.get(name, name): value for name, value in padded.items()})
-        return inputs
 
 
 class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
@@ -120,12 +107,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
     def _forward(  # type: ignore[override]
         self, batch: Batch, top_k: int = 5, return_attention: bool = False, on_error: str = "raise"
     ) -> list[Captioned]:
-        answered = {}
-        for position, item in enumerate(batch.items):
-            if item.error is not None:
-                if on_error == "raise" or isinstance(item.error, SettingsError):
-                    raise item.error
-                answered[position] = Captioned([{"answer": None, "error": str(item.error)}])
+        answered = unread(batch.items, "answer", on_error)
         for positions, inputs in batch.groups:
             items = [batch.items[position] for position in positions]
             found = self.answer(items, self.with_regions(inputs.to(self.device)), top_k, return_attention)
@@ -156,10 +138,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
             for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
                 words, weights, regions = found
                 of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
-                if item.size is not None and inputs.get("visual_boxes") is not None:
-                    boxes = inputs["visual_boxes"][row][inputs["visual_attention_mask"][row].bool()]
-                    of_item.boxes, of_item.size = boxes.float().cpu().numpy(), item.size
-                    of_item.image = item.image
+                of_item.place(item, inputs, row, "visual_attention_mask")
         return answered
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:

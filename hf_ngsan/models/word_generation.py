@@ -5,12 +5,32 @@ from typing import Any
 
 import torch
 from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
 from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
 from .transformer import token_positions
 
 logger = logging.get_logger(__name__)
+
+
+def merged_outputs(encoder: BaseModelOutput, decoder: BaseModelOutputWithPastAndCrossAttentions) -> Seq2SeqModelOutput:
+    """Returns the outputs of an encoder and of the decoder that has read it as one."""
+    return Seq2SeqModelOutput(
+        last_hidden_state=decoder.last_hidden_state,
+        past_key_values=decoder.past_key_values,
+        decoder_hidden_states=decoder.hidden_states,
+        decoder_attentions=decoder.attentions,
+        cross_attentions=decoder.cross_attentions,
+        encoder_last_hidden_state=encoder.last_hidden_state,
+        encoder_hidden_states=encoder.hidden_states,
+        encoder_attentions=encoder.attentions,
+    )
 
 
 class WordGenerationMixin(GenerationMixin):
@@ -65,6 +85,14 @@ class WordGenerationMixin(GenerationMixin):
         kwargs["decoder_attention_mask"] = decoder_attention_mask
         return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
 
+    def word_outputs(
+        self, outputs: Seq2SeqModelOutput, labels: torch.Tensor | None, num_items_in_batch: Any = None
+    ) -> Seq2SeqLMOutput:
+        """Returns the outputs of the model without its word classifier, with logits and, given labels, the loss."""
+        logits = self.lm_head(outputs.last_hidden_state)  # type: ignore[attr-defined]
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=self.word_loss(logits, labels, num_items_in_batch), logits=logits, **rest)
+
     def word_loss(
         self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
     ) -> torch.Tensor | None:
@@ -84,4 +112,4 @@ class WordGenerationMixin(GenerationMixin):
         )
 
 
-__all__ = ["WordGenerationMixin"]
+__all__ = ["WordGenerationMixin", "merged_outputs"]

@@ -1,6 +1,5 @@
 """Random changes of training images that leave their captions true: crops, mirror images, light changes of colour."""
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from ..data.collator import generator_of
 from ..data.feature_copies import FeatureCopies
 from ..models.images import load_image
 from ..training.recipe import RecipeError
@@ -45,8 +45,7 @@ class ImageAugmentation:
             ImageError: the image cannot be read.
         """
         settings, changed = self.settings, dict(row)
-        key = hashlib.blake2b(repr((self.seed, epoch, row.get("image_id"))).encode(), digest_size=8).digest()
-        random = np.random.default_rng(int.from_bytes(key))
+        random = generator_of(self.seed, epoch, row.get("image_id"))
         changed["image"] = load_image(row["image"], f"the image of image_id {row.get('image_id')}")
         if random.random() < settings.flip and (settings.captions_with_sides == "swap" or not says_sides(row)):
             changed = mirrored(changed)

@@ -21,11 +21,19 @@ class TeacherForcing(Objective):
 
     A batch holds `labels (B * C, T)`, -100 where there is no target, and the model's other inputs; with
     `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
+
+    Raises:
+        ValueError: word dropout without an unknown word.
     """
 
     def __init__(
         self, label_smoothing: float = 0.0, word_dropout: float = 0.0, unknown_token_id: int | None = None
     ) -> None:
+        if word_dropout and unknown_token_id is None:
+            raise ValueError(
+                f"word_dropout is {word_dropout}, but the tokenizer has no unknown word to put in place of others; "
+                "set word_dropout to 0."
+            )
         self.label_smoothing = label_smoothing
         self.word_dropout, self.unknown_token_id = word_dropout, unknown_token_id
 
@@ -38,7 +46,7 @@ class TeacherForcing(Objective):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)
         labels, weights = inputs.pop("labels"), inputs.pop("caption_weights", None)
-        if self.word_dropout and self.unknown_token_id is not None and model.training:
+        if self.word_dropout and model.training:
             words = inputs["decoder_input_ids"]
             inputs["decoder_input_ids"] = words.where(self.kept_words(words), self.unknown_token_id)
         logits = model(**inputs, use_cache=False).logits
