@@ -81,6 +81,18 @@ def test_an_upload_that_is_cut_five_times_ends_complete(online, folder):
     assert len(online.repositories[REPOSITORY].commits) == 2
 
 
+@pytest.mark.slow
+def test_200_megabytes_that_are_cut_five_times_end_complete(online, tmp_path):
+    write_checkpoint(tiny_captioner(intermediate_size=800_000), tiny_processor(), tmp_path / "large", REPOSITORY)
+    weights = (tmp_path / "large" / "model.safetensors").read_bytes()
+    assert len(weights) > 200_000_000
+    online.large_from, online.cuts = 10_000_000, [0, 1_000_000, 50_000_000, 150_000_000, 199_000_000]
+    upload_checkpoint(tmp_path / "large", REPOSITORY)
+    assert not online.cuts
+    assert online.repositories[REPOSITORY].files["model.safetensors"] == weights
+    assert len(online.repositories[REPOSITORY].commits) == 2
+
+
 @pytest.mark.parametrize("path", ["/api/repos/create", f"/api/models/{REPOSITORY}/commit/main"])
 def test_a_request_that_is_cut_is_made_again(online, folder, path):
     online.broken_answers = {path: 5}
