@@ -33,6 +33,7 @@ COMMANDS = {
     "attach-vision": "commands.attach_vision",
     "push": "commands.push",
     "serve": "commands.serve",
+    "export": "commands.export",
     "index": "commands.index",
     "search": "commands.search",
     "explain": "commands.explain",

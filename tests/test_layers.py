@@ -47,6 +47,7 @@ LAYERS = [
     "tasks",
     "sharing",
     "serving",
+    "exporting",
     "commands",
     "demo",
     "cli",

@@ -218,7 +218,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         geometric_bias = None
         if self.geometry is not None:
             geometric_bias = self.geometry(self.boxes_of(hidden_states, visual_boxes, attention_mask), hidden_states)
-            geometric_bias = geometric_bias.expand(len(hidden_states), -1, -1, -1)
+            geometric_bias = geometric_bias.expand(hidden_states.shape[0], -1, -1, -1)
         bidirectional_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )

@@ -264,7 +264,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             rows, columns = self.config.grid_size
             feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
         boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
-        return everything_real(feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1))
+        return everything_real(feature_map.flatten(2).mT, boxes.expand(pixel_values.shape[0], -1, -1))
 
     def see_regions(self, pixel_values: torch.Tensor, visual_boxes: None = None) -> VisionOutput:
         self.check_size(*pixel_values.shape[-2:])

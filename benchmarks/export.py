@@ -1,0 +1,127 @@
+"""A captioner exported to ONNX against the model in eager PyTorch: captions, images a second, and the cost of 8 bits.
+
+Both caption the same rows, from inputs that are prepared to text, in batches, greedily and with 3 beams. They take
+turns, and a round's ratio is what counts. The 8-bit export is scored by CIDEr-D. The program fails if a caption
+differs, the ratio is too low, or 8 bits cost too much.
+
+    hf-ngsan train --config ngsan/scenes
+    python benchmarks/export.py --model runs/scenes
+    python benchmarks/export.py --model runs/scenes --images 20 --rounds 1
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from hf_ngsan.data.collator import visual_arguments
+from hf_ngsan.exporting import Captioner, compare, write_exported_captioner
+from hf_ngsan.exporting.checking import LARGEST_LOSS
+from hf_ngsan.loading import load_captioner
+from hf_ngsan.tasks.caption_rows import load_rows, rows_for
+from hf_ngsan.training.batches import take
+
+WANTED = 1.3
+BEAMS = (1, 3)
+
+
+def seconds(caption: Callable[[Any], list[str]], batches: list) -> float:
+    start = time.perf_counter()
+    for batch in batches:
+        caption(batch)
+    return time.perf_counter() - start
+
+
+def exported(model: Any, processor: Any, folder: Path, threads: int, int8: bool = False) -> Captioner:
+    folder.mkdir()
+    write_exported_captioner(model, processor, folder, "onnx", int8)
+    size = sum(file.stat().st_size for file in folder.glob("*.onnx*")) / 1e6
+    print(f"{folder.name}: {size:.1f} MB", flush=True)
+    return Captioner(folder, num_threads=threads)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="a captioner, or the folder of its training run")
+    parser.add_argument("--data", help="scenes with as many test images as --images, by default")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--images", type=int, default=500)
+    parser.add_argument("--batch-size", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.set_verbosity_error()
+    model, processor = load_captioner(arguments.model)
+    images = ",images=true" if model.config.vision_config is not None else ""
+    spec = arguments.data or f"scenes:test={arguments.images}{images}"
+    rows = rows_for(model, processor, load_rows(spec, arguments.split, limit=arguments.images), spec)
+    failed = []
+    with tempfile.TemporaryDirectory() as place:
+        onnx = exported(model, processor, Path(place, "onnx"), arguments.threads)
+        int8 = exported(model, processor, Path(place, "int8"), arguments.threads, int8=True)
+        same = compare(model, processor, onnx, rows, BEAMS, arguments.batch_size)
+        print(
+            f"{same.images} images: other captions {same.other_captions} by beams, log-probabilities differ by "
+            f"{same.difference:.1e} at most; wanted: none",
+            flush=True,
+        )
+        failed += [] if same.is_same else ["captions"]
+        quantized = compare(model, processor, int8, rows, BEAMS, arguments.batch_size)
+        for beams, (before, after) in quantized.cider_d.items():
+            loss = quantized.loss(beams)
+            print(
+                f"8 bits, {beams} beams: CIDEr-D {after:.4f}, {before:.4f} before, a loss of {loss:.2%}; wanted: at "
+                f"most {LARGEST_LOSS:.0%}",
+                flush=True,
+            )
+            failed += [] if loss <= LARGEST_LOSS else ["8 bits"]
+        places = [
+            range(start, min(start + arguments.batch_size, len(rows)))
+            for start in range(0, len(rows), arguments.batch_size)
+        ]
+        given = [visual_arguments(take(rows, indices)) for indices in places]
+        of_torch = [processor(**one) for one in given]
+        of_export = [onnx.prepare(**one) for one in given]
+        for beams in BEAMS:
+
+            def eager(batch: Any, beams: int = beams) -> list[str]:
+                with torch.inference_mode():
+                    return processor.batch_decode(model.generate(**batch, num_beams=beams), skip_special_tokens=True)
+
+            def through(captioner: Captioner) -> Callable[[Any], list[str]]:
+                return lambda batch: captioner.words.decode(captioner.generate(batch, num_beams=beams))  # noqa: B023
+
+            ratios, of_int8 = [], []
+            for number in range(arguments.rounds + 1):
+                before = seconds(eager, of_torch)
+                after, small = seconds(through(onnx), of_export), seconds(through(int8), of_export)
+                if number == 0:
+                    continue  # warming up
+                ratios.append(before / after)
+                of_int8.append(before / small)
+                print(
+                    f"{beams} beams, round {number}: PyTorch {len(rows) / before:.1f}, ONNX {len(rows) / after:.1f}, "
+                    f"8 bits {len(rows) / small:.1f} images/s, ratio {ratios[-1]:.2f}",
+                    flush=True,
+                )
+            reached = statistics.median(ratios)
+            print(
+                f"{beams} beams: ratio {reached:.2f} (from {min(ratios):.2f} to {max(ratios):.2f}), of 8 bits "
+                f"{statistics.median(of_int8):.2f}; wanted: at least {WANTED}",
+                flush=True,
+            )
+            failed += [] if reached >= WANTED else ["speed"]
+    print("missed: " + ", ".join(dict.fromkeys(failed)) if failed else "all reached")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

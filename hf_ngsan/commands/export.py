@@ -1,0 +1,109 @@
+"""The command `hf-ngsan export`: a captioner as files of ONNX, OpenVINO or torch.export."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .arguments import DATASETS, add_data_arguments, add_model_argument, check_new_folder, user_path
+
+if TYPE_CHECKING:
+    from ..exporting import Comparison
+
+FORMATS = ("onnx", "openvino", "torch-export")
+SUMMARY = "Export a captioner, so that it captions without this package and, as ONNX or OpenVINO, without torch."
+EPILOG = f"""examples:
+  hf-ngsan export --model runs/scenes --output exported --check
+  hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
+  hf-ngsan export --model runs/scenes --int8 --output small
+  python exported/captioner.py photo.jpg --num-beams 3
+
+The folder holds the encoder, one step of the decoder with its cache, the settings of both, and captioner.py, which
+captions with them: greedily and by beam search, with NumPy and the runtime alone. It needs the extra export, or
+openvino.
+
+{DATASETS}"""
+IMAGES = 64
+TO_SAVE_MEMORY = "check fewer images with --limit, or "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("--format", choices=FORMATS, default="onnx", help="of the exported files (%(default)s)")
+    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder of the export")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="keep the weights of linear layers in 8 bits (onnx), check it, and tell the loss in CIDEr-D",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="caption images with the model and with the exported files; exit with 1 if they differ, or if --int8 "
+        "loses more than 1%% of CIDEr-D",
+    )
+    add_data_arguments(parser, required=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ..exporting import Captioner, check_format, compare, write_exported_captioner
+    from ..files import write_folder_atomically
+    from ..loading import load_captioner
+    from ..tasks.caption_rows import load_rows, rows_for
+
+    check_new_folder(options.output)
+    if options.int8 and options.format != "onnx":
+        raise ValueError(f"--int8 is for ONNX, and --format is {options.format}; leave one of the two out.")
+    check_format(options.format)
+    model, processor = load_captioner(options.model)
+    model = model.float()
+    rows = None
+    if options.check or options.int8:
+        spec, split = (options.data, options.split) if options.data else data_of(options.model, model, options.split)
+        rows = load_rows(spec, split, with_captions=options.int8, limit=options.limit or IMAGES)
+        rows = rows_for(model, processor, rows, spec)
+    write_folder_atomically(
+        Path(options.output),
+        lambda folder: write_exported_captioner(model, processor, folder, options.format, options.int8),
+        manifest=False,
+    )
+    print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
+    if rows is None:
+        return 0
+    comparison = compare(model, processor, Captioner(options.output), rows)
+    print(told(comparison, options.int8))
+    return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
+
+
+def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
+    """Returns dataset and split that a model is checked on unless others are given: of its training run, or scenes."""
+    from pathlib import Path
+
+    from ..data.scenes import FEATURE_SIZE
+    from ..loading import find_model_folder
+    from ..sharing.known_facts import run_of
+    from ..tasks.registry import load_recipe
+    from ..training.output_folder import RECIPE_FILE
+
+    run = run_of(Path(find_model_folder(name)))
+    if run is not None:
+        data = load_recipe(run / RECIPE_FILE).data
+        return data.spec, data.validation_split or split
+    if model.config.vision_config is not None:
+        return "scenes:images=true", split
+    if model.config.visual_feature_size == FEATURE_SIZE:
+        return "scenes", split
+    raise ValueError(f"{name} does not tell what data it was trained on; give images to check it on with --data.")
+
+
+def told(comparison: "Comparison", int8: bool) -> str:
+    """Returns what a comparison says, a line for each number of beams."""
+    lines = []
+    for beams, others in comparison.other_captions.items():
+        line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
+        line += "the same captions" if not others else f"{others} other captions"
+        if beams in comparison.cider_d and (others or int8):
+            before, after = comparison.cider_d[beams]
+            line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"
+        lines.append(f"{line}.")
+    return "\n".join([*lines, f"Log-probabilities differ by {comparison.difference:.1e} at most."])

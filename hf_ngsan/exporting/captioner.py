@@ -1,0 +1,376 @@
+"""Captions from an exported captioner, with NumPy and the runtime of the exported files alone.
+
+The runtime is ONNX Runtime for `.onnx` files, OpenVINO for `.xml` and torch for `.pt2`; images need Pillow as well.
+This file lies beside the exported files and needs nothing of the package that wrote them:
+
+    python captioner.py photo.jpg another.png --num-beams 3
+
+    from captioner import Captioner
+    captioner = Captioner("folder of the exported files")
+    captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
+    captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captioner of features
+
+`captioner.json` says what the files take and how captions are decoded.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SETTINGS = "captioner.json"
+NEVER = -1.0e9
+"""The score of what must not be chosen, as in transformers' beam search."""
+Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+class Captioner:
+    """An exported captioner.
+
+    Args:
+        folder: the exported files, with `captioner.json`; this file's own by default.
+        num_threads: processor threads of the runtime; its own choice if `None`.
+    """
+
+    def __init__(self, folder: str | Path | None = None, num_threads: int | None = None):
+        folder = Path(__file__).parent if folder is None else Path(folder)
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        self.settings: dict[str, Any] = settings
+        self.inputs: list[str] = settings["inputs"]
+        self.decoding: dict[str, Any] = settings["decoding"]
+        self.words = Words(folder, settings["words"])
+        self.encoder: Graph = load_graph(folder / settings["encoder"], num_threads)
+        self.decoder: Graph = load_graph(folder / settings["decoder"], num_threads)
+
+    def caption(
+        self, images: Any = None, *, num_beams: int | None = None, max_new_tokens: int | None = None, **arrays: Any
+    ) -> list[str]:
+        """Captions a batch of images.
+
+        Args:
+            images: paths, or images of Pillow, for a captioner of images.
+            num_beams: width of the beam search, 1 for greedy decoding; the model's by default.
+            max_new_tokens: longest caption in tokens, its end included; the model's by default.
+            arrays: for a captioner of features `visual_features`, one array `(num_regions, feature_dimension)` an image
+                or a batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way,
+                `x1, y1, x2, y2` within [0, 1]. For a captioner of images `pixel_values` in place of `images`.
+
+        Raises:
+            ValueError: an input is missing.
+        """
+        inputs = self.prepare(images, **arrays)
+        return self.words.decode(self.generate(inputs, num_beams=num_beams, max_new_tokens=max_new_tokens))
+
+    def prepare(self, images: Any = None, **arrays: Any) -> dict[str, np.ndarray]:
+        """Returns the inputs of the encoder; see [`caption`] for the arguments."""
+        if images is not None:
+            if "pixel_values" not in self.inputs:
+                raise ValueError("This captioner was exported without a vision encoder; give it visual_features.")
+            arrays["pixel_values"] = np.stack([pixels_of(image, self.settings["image"]) for image in images])
+        given = {name: array for name, array in arrays.items() if name in self.inputs and array is not None}
+        if "attention_mask" not in given and "visual_features" in given:
+            given["attention_mask"] = [np.ones(len(rows)) for rows in given["visual_features"]]
+        if self.settings["square_grids"] and "visual_boxes" not in given and "visual_features" in given:
+            given["visual_boxes"] = [square_grid(len(rows)) for rows in given["visual_features"]]
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise ValueError(f"This captioner needs {' and '.join(missing)} of every image.")
+        arranged = {name: array if is_batch(array) else padded(array) for name, array in given.items()}
+        kinds = {name: np.int64 if name == "attention_mask" else np.float32 for name in arranged}
+        return {name: np.ascontiguousarray(array, dtype=kinds[name]) for name, array in arranged.items()}
+
+    def generate(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        num_beams: int | None = None,
+        max_new_tokens: int | None = None,
+    ) -> np.ndarray:
+        """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end.
+
+        Args:
+            inputs: of the encoder, from [`prepare`].
+            num_beams, max_new_tokens: see [`caption`].
+        """
+        beams = num_beams or self.decoding["num_beams"]
+        longest = max_new_tokens or self.decoding["max_new_tokens"]
+        most = self.decoding["most_tokens"]
+        if most is not None and longest > most:
+            raise ValueError(f"This captioner writes at most {most} tokens; max_new_tokens is {longest}.")
+        visual = self.encode(inputs)
+        return self.greedy(visual, longest) if beams == 1 else self.beam_search(visual, beams, longest)
+
+    def encode(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns what the decoder takes of the images: keys and values of its layers, and the mask, if any."""
+        mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
+        return {**self.encoder(inputs), **mask}
+
+    def no_words(self, visual: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the cache of captions that have not begun."""
+        num_images = len(visual["visual_keys_0"])
+        empty = {}
+        for layer, (heads, channels) in enumerate(self.settings["cache"]):
+            for kind in ("keys", "values"):
+                empty[f"past_{kind}_{layer}"] = np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
+        return empty
+
+    def step(
+        self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Runs the decoder for one more token of each caption.
+
+        Args:
+            tokens: int64 `(B, C)`, the last ones of C captions an image.
+            visual: from [`encode`].
+            cache: of the tokens before.
+
+        Returns:
+            Log-probabilities of the next tokens, float32 `(B, C, vocab_size)`, and the cache with these ones.
+        """
+        outputs = self.decoder({"input_ids": tokens, **visual, **cache})
+        scores = outputs.pop("log_probabilities")
+        return scores, {f"past_{name}": array for name, array in outputs.items()}
+
+    def advance(
+        self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Runs [`step`], and lets no word follow that captions must not have."""
+        scores, cache = self.step(tokens, visual, cache)
+        scores[..., self.decoding["suppress_tokens"]] = -np.inf
+        return scores, cache
+
+    def log_probabilities(self, inputs: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+        """Returns the log-probabilities `(B, length, vocab_size)` of what follows each token of given captions.
+
+        Args:
+            inputs: of the encoder.
+            ids: int64 `(B, length)`, the start token first.
+        """
+        visual = self.encode(inputs)
+        cache, found = self.no_words(visual), []
+        for tokens in ids.T:
+            scores, cache = self.step(tokens[:, None], visual, cache)
+            found.append(scores[:, 0])
+        return np.stack(found, axis=1)
+
+    def greedy(self, visual: Mapping[str, np.ndarray], longest: int) -> np.ndarray:
+        """Writes the most probable word each time."""
+        ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
+        cache = self.no_words(visual)
+        tokens = np.full((len(visual["visual_keys_0"]), 1), self.decoding["decoder_start_token_id"], dtype=np.int64)
+        written, ended = [tokens], np.zeros(tokens.shape, dtype=bool)
+        while len(written) <= longest and not ended.all():
+            scores, cache = self.advance(tokens, visual, cache)
+            tokens = np.where(ended, padding, scores.argmax(-1))
+            ended |= np.isin(tokens, ends)
+            written.append(tokens)
+        return np.concatenate(written, axis=1)
+
+    def beam_search(self, visual: Mapping[str, np.ndarray], beams: int, longest: int) -> np.ndarray:
+        """Searches as `generate()` of transformers 5 does: finished captions are put aside, and the best one returned.
+
+        Of an image `finished` has the best captions so far and `running` those that are still written, each sorted by
+        score; a caption's final score is the sum of its log-probabilities divided by length ** length_penalty.
+        """
+        ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
+        penalty, stop_early = self.decoding["length_penalty"], self.decoding["early_stopping"]
+        compete = self.decoding["finished_beams"] == "compete"
+        num_images = len(visual["visual_keys_0"])
+        running = np.full((num_images, 1, longest + 1), padding, dtype=np.int64)
+        running[:, :, 0] = self.decoding["decoder_start_token_id"]
+        running_scores = np.zeros((num_images, 1), dtype=np.float32)
+        finished = np.repeat(running, beams, axis=1)
+        scores = np.full((num_images, beams), NEVER, dtype=np.float32)
+        is_finished = np.zeros((num_images, beams), dtype=bool)
+        open_images = np.ones((num_images, 1), dtype=bool)
+        kept = beams * (2 if compete else max(2, 1 + len(ends)))
+        cache = self.no_words(visual)
+        for length in range(1, longest + 1):
+            following, cache = self.advance(running[:, :, length - 1], visual, cache)
+            if compete:  # a finished caption goes on with padding, at no cost, among the others
+                has_ended = np.isin(running[:, :, 1:], ends).any(-1)
+                following[has_ended] = -np.inf
+                following[has_ended, padding] = 0
+            totals = running_scores[:, :, None] + following
+            found, places = largest(totals.reshape(num_images, -1), kept)
+            origins, words = np.divmod(places, totals.shape[-1])
+            candidates = take(running, origins)
+            candidates[:, :, length] = words
+            ended = np.isin(words, [] if compete else ends) | (length == longest)
+
+            running_scores, order = largest(found + NEVER * ended.astype(np.float32), beams)
+            running, origins = take(candidates, order), take(origins, order)
+
+            new = ended & (np.arange(kept) < beams)
+            final = found / np.float32(length**penalty)
+            full = is_finished.all(-1, keepdims=True) & (stop_early is True)
+            final += NEVER * (full | ~open_images | ~new).astype(np.float32)
+            merged = np.concatenate([finished, candidates], axis=1)
+            scores, order = largest(np.concatenate([scores, final], axis=1), beams)
+            finished, is_finished = take(merged, order), take(np.concatenate([is_finished, new], axis=1), order)
+
+            hoped = longest if stop_early == "never" and penalty > 0 else length
+            best = running_scores[:, :1] / np.float32(hoped**penalty)
+            worst = np.where(is_finished, scores.min(-1, keepdims=True), NEVER)
+            open_images &= (best > worst).any(-1, keepdims=True)
+            if not open_images.any() or (is_finished.all() and stop_early is True) or ended.all():
+                break
+            cache = {name: take(array, origins) for name, array in cache.items()}
+        return finished[:, 0]
+
+
+class Words:
+    """From ids to text.
+
+    Args:
+        folder: of the exported files; its `tokenizer.json` is read, with the package tokenizers, unless the vocabulary
+            is a list of whole words.
+        settings: `special_ids`, which are left out, and `vocabulary`, the words in the order of their ids or `None`.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]):
+        self.special = frozenset(settings["special_ids"])
+        self.vocabulary: list[str] | None = settings["vocabulary"]
+        self.tokenizer: Any = None
+        if self.vocabulary is None:
+            from tokenizers import Tokenizer
+
+            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def decode(self, ids: np.ndarray) -> list[str]:
+        """Returns the text of captions `(B, length)`."""
+        if self.vocabulary is None:
+            return [self.tokenizer.decode(row) for row in ids.tolist()]
+        return [" ".join(self.vocabulary[one] for one in row if one not in self.special) for row in ids.tolist()]
+
+
+def load_graph(path: Path, num_threads: int | None = None) -> Graph:
+    """Returns a function of the graph in a file, from arrays by name to arrays by name."""
+    return {".onnx": onnx_graph, ".xml": openvino_graph, ".pt2": torch_graph}[path.suffix](path, num_threads)
+
+
+def onnx_graph(path: Path, num_threads: int | None) -> Graph:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if num_threads is not None:
+        options.intra_op_num_threads = num_threads
+    known = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    providers = [name for name in known if name in onnxruntime.get_available_providers()]
+    session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def openvino_graph(path: Path, num_threads: int | None) -> Graph:
+    import openvino
+
+    options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # it rounds to 16 bits where it can
+    if num_threads is not None:
+        options["INFERENCE_NUM_THREADS"] = num_threads
+    model = openvino.Core().compile_model(str(path), "CPU", options)
+    names = [output.any_name for output in model.outputs]
+    return lambda inputs: {name: array.copy() for name, array in zip(names, model(dict(inputs)).values(), strict=True)}
+
+
+def torch_graph(path: Path, num_threads: int | None) -> Graph:
+    import torch
+
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    module = torch.export.load(path).module(check_guards=False)  # those of the traced sizes; other sizes do as well
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            outputs = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
+
+
+def is_batch(arrays: Any) -> bool:
+    return isinstance(arrays, np.ndarray) and arrays.dtype != object
+
+
+def padded(arrays: Sequence[Any]) -> np.ndarray:
+    """Puts arrays of unequal length into one, with zeros behind the shorter ones."""
+    rows = [np.asarray(array) for array in arrays]
+    batch = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), dtype=np.float32)
+    for place, row in zip(batch, rows, strict=True):
+        place[: len(row)] = row
+    return batch
+
+
+def square_grid(number: int) -> np.ndarray:
+    """Returns the boxes `(number, 4)` of the cells of a square grid over the image, row by row."""
+    side = round(number**0.5)
+    if side * side != number:
+        raise ValueError(f"{number} visual tokens are no square grid; give their visual_boxes.")
+    row, column = np.divmod(np.arange(number), side)
+    return (np.stack([column, row, column + 1, row + 1], axis=-1) / side).astype(np.float32)
+
+
+def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Returns the captions `(B, K, ...)` at the places `order` `(B, K)` among those of each image `(B, C, ...)`."""
+    return array[np.arange(len(array))[:, None], order]
+
+
+def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the largest scores of each row, the best first, and their places."""
+    places = np.argpartition(-scores, count - 1, axis=-1)[:, :count] if count < scores.shape[-1] else None
+    if places is None:
+        places = np.broadcast_to(np.arange(scores.shape[-1]), scores.shape)
+    chosen = np.take_along_axis(scores, places, axis=-1)
+    order = np.argsort(-chosen, axis=-1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=-1), np.take_along_axis(places, order, axis=-1)
+
+
+def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
+    """Prepares an image: upright, over white where it is transparent, resized and normalized, `(3, height, width)`."""
+    from PIL import Image, ImageOps
+
+    image = image if isinstance(image, Image.Image) else Image.open(image)
+    image = ImageOps.exif_transpose(image)
+    if "transparency" in image.info or image.mode in ("LA", "PA", "RGBA"):
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image)
+    image = image.convert("RGB").resize((settings["width"], settings["height"]), settings["resample"])
+    pixels = np.asarray(image).astype(np.float64)
+    pixels = (pixels * settings["rescale_factor"]).astype(np.float32)
+    if settings["flip_channel_order"]:
+        pixels = pixels[..., ::-1]
+    mean, deviation = (np.asarray(settings[name], dtype=np.float32) for name in ("mean", "std"))
+    return np.moveaxis((pixels - mean) / deviation, -1, 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print a caption for each image: its name, a tab, the caption.")
+    parser.add_argument(
+        "images",
+        nargs="+",
+        help="image files; of a captioner of features .npz files with visual_features, visual_boxes",
+    )
+    parser.add_argument("--num-beams", type=int, help="width of the beam search (the model's)")
+    parser.add_argument("--max-new-tokens", type=int, help="longest caption in tokens, its end included (the model's)")
+    parser.add_argument("--num-threads", type=int, help="processor threads of the runtime (its own choice)")
+    parser.add_argument("--batch-size", type=int, default=16, help="images a batch (%(default)s)")
+    options = parser.parse_args()
+    captioner = Captioner(num_threads=options.num_threads)
+    for start in range(0, len(options.images), options.batch_size):
+        names = options.images[start : start + options.batch_size]
+        if "pixel_values" in captioner.inputs:
+            inputs = captioner.prepare(names)
+        else:
+            rows = [dict(np.load(name)) for name in names]
+            inputs = captioner.prepare(**{name: [row[name] for row in rows] for name in rows[0]})
+        ids = captioner.generate(inputs, num_beams=options.num_beams, max_new_tokens=options.max_new_tokens)
+        for name, caption in zip(names, captioner.words.decode(ids), strict=True):
+            print(f"{name}\t{caption}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

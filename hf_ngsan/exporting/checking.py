@@ -1,0 +1,107 @@
+"""Exported captioners against the model they were made of, on rows of a dataset."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+
+from ..data.collator import visual_arguments
+from ..metrics import CaptionMetrics
+from ..training.batches import take
+from .captioner import Captioner
+
+LARGEST_DIFFERENCE = 1e-3
+"""Of log-probabilities. Runtimes round sums differently, by some 1e-5."""
+LARGEST_LOSS = 0.01
+"""Share of CIDEr-D that an 8-bit captioner may lose."""
+
+
+@dataclass
+class Comparison:
+    """What came of comparing an exported captioner with its model.
+
+    Attributes:
+        images: how many were captioned.
+        other_captions: how many captions differ, by the number of beams.
+        difference: the largest one between log-probabilities, along the model's captions.
+        captions: of the exported captioner, by the number of beams.
+        wanted: the model's.
+        cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
+    """
+
+    images: int
+    other_captions: dict[int, int]
+    difference: float
+    captions: dict[int, list[str]] = field(repr=False)
+    wanted: dict[int, list[str]] = field(repr=False)
+    cider_d: dict[int, tuple[float, float]]
+
+    @property
+    def is_same(self) -> bool:
+        """Tells whether the exported captioner does what the model does."""
+        return self.difference <= LARGEST_DIFFERENCE and not any(self.other_captions.values())
+
+    def loss(self, beams: int) -> float:
+        """Returns the share of CIDEr-D that is lost in the export, negative where it gained."""
+        before, after = self.cider_d[beams]
+        return (before - after) / before if before else 0.0
+
+    @property
+    def is_as_good(self) -> bool:
+        """Tells whether no more CIDEr-D is lost than 8 bits may cost."""
+        return all(self.loss(beams) <= LARGEST_LOSS for beams in self.cider_d)
+
+
+def compare(
+    model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
+) -> Comparison:
+    """Captions rows with a model and with what was exported of it.
+
+    Args:
+        model: a captioner on the CPU.
+        processor: the model's.
+        exported: the exported captioner.
+        rows: of the feature contract, as the model reads them.
+        beams: widths of the search.
+        batch_size: images captioned together.
+    """
+    captions: dict[int, list[str]] = {width: [] for width in beams}
+    wanted: dict[int, list[str]] = {width: [] for width in beams}
+    difference = 0.0
+    for start in range(0, len(rows), batch_size):
+        given = visual_arguments(take(rows, range(start, min(start + batch_size, len(rows)))))
+        batch = processor(**given)
+        inputs = exported.prepare(**given)
+        for width in beams:
+            with torch.inference_mode():
+                ids = model.generate(**batch, num_beams=width)
+            wanted[width] += processor.batch_decode(ids, skip_special_tokens=True)
+            captions[width] += exported.words.decode(exported.generate(inputs, num_beams=width))
+        difference = max(difference, largest_difference(model, batch, exported, inputs))
+    cider_d = {}
+    if "captions" in rows.column_names:
+        metric, references = CaptionMetrics(metrics=["cider_d"]), [list(texts) for texts in rows["captions"]]
+        for width in beams:
+            before, after = (
+                metric.compute(predictions=texts[width], references=references)["cider_d"]
+                for texts in (wanted, captions)
+            )
+            cider_d[width] = (before, after)
+    others = {
+        width: sum(one != two for one, two in zip(captions[width], wanted[width], strict=True)) for width in beams
+    }
+    return Comparison(len(rows), others, difference, captions, wanted, cider_d)
+
+
+def largest_difference(
+    model: Any, batch: Mapping[str, torch.Tensor], exported: Captioner, inputs: Mapping[str, np.ndarray]
+) -> float:
+    """Returns the largest difference between log-probabilities along the model's greedy captions, step by step."""
+    with torch.inference_mode():
+        output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
+        scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
+    found = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
+    return float(np.abs(found - scores).max())

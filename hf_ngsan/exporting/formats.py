@@ -1,0 +1,145 @@
+"""Formats of exported graphs, written by transformers' exporters."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.utils import logging as transformers_logging
+
+from ..messages import one_sentence
+
+EXPORTERS = "transformers.exporters"
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """How graphs are written.
+
+    Attributes:
+        exporter, config: names of transformers' classes.
+        suffix: of the file of a graph; another one may lie beside it, with the weights.
+        packages: what must be installed.
+        extra: of this package, which brings them.
+        options: of the config.
+    """
+
+    exporter: str
+    config: str
+    suffix: str
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+FORMATS = {
+    "onnx": ExportFormat("OnnxExporter", "OnnxConfig", ".onnx", ("onnx", "onnxscript", "onnxruntime"), "export"),
+    "openvino": ExportFormat(
+        # beams take their caches along as inputs and outputs, as in the other formats
+        "OpenVINOExporter",
+        "OpenVINOConfig",
+        ".xml",
+        ("openvino",),
+        "openvino",
+        {"stateful": False},
+    ),
+    "torch-export": ExportFormat("DynamoExporter", "DynamoConfig", ".pt2"),
+}
+
+
+class MissingExporterError(ValueError):
+    """What a format needs is not installed; the message says what to install."""
+
+
+class UnexportableError(ValueError):
+    """A captioner that cannot be exported; the message says what it would need."""
+
+
+def check_format(name: str) -> None:
+    """Raises a MissingExporterError unless graphs can be written in this format."""
+    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
+    if missing:
+        raise MissingExporterError(
+            f'Export to {name} needs {" and ".join(missing)}; pip install "hf-ngsan[{FORMATS[name].extra}]" brings '
+            "what it needs."
+        )
+    if not hasattr(import_module(EXPORTERS).HfExporter, "export_program"):
+        raise MissingExporterError("Export needs transformers 5.23 or later; pip install --upgrade transformers.")
+
+
+def write_graph(
+    graph: nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    shapes: Mapping[str, Mapping],
+    path: Path,
+    format_name: str,
+    int8: bool = False,
+) -> None:
+    """Traces a graph and writes it.
+
+    Args:
+        graph: takes tensors by name and returns a dictionary of tensors.
+        inputs: those that are traced.
+        shapes: which sizes vary, as `torch.export` has it.
+        path: of the file, without its suffix.
+        format_name: one of `FORMATS`.
+        int8: quantizes the weights of the linear layers, and their inputs as they come; of `"onnx"` alone.
+
+    Raises:
+        UnexportableError: the exporter cannot trace or write the graph.
+    """
+    chosen = FORMATS[format_name]
+    with quiet():
+        exporters: Any = import_module(EXPORTERS)
+        options = dict(chosen.options)
+        if int8:
+            # A reduced range, as sums of products of 8 bits overflow on processors without instructions for them.
+            settings = {"op_types_to_quantize": ["MatMul", "Gemm"], "per_channel": True, "reduce_range": True}
+            quantizer_config = exporters.OnnxRuntimeDynamicConfig(**settings)
+            options["quantizer"] = exporters.OnnxRuntimeQuantizer(quantizer_config)
+        config = getattr(exporters, chosen.config)(dynamic_shapes=dict(shapes), **options)
+        exporter = getattr(exporters, chosen.exporter)()
+        try:
+            program, _ = exporter.export_program(graph, dict(inputs), config)
+            forget_source(program)
+            exporter.save_program(program, path.with_suffix(chosen.suffix))
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # exporters fail in many ways on what they cannot trace
+            raise UnexportableError(
+                f"The {path.name} of this captioner cannot be exported to {format_name} ({one_sentence(error)})."
+            ) from error
+
+
+def forget_source(program: Any) -> None:
+    """Removes the lines of code that each operation comes from, which name folders of this machine."""
+    if isinstance(program, torch.export.ExportedProgram):
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)
+    elif hasattr(program, "graph"):  # of ONNX
+        for node in program.graph.all_nodes():
+            node.metadata_props.clear()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Exporters tell nothing of their stages inside the `with` block, nor of versions that they do not know."""
+    verbosity = transformers_logging.get_verbosity()
+    level = logging.root.manager.disable
+    transformers_logging.set_verbosity_error()
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        transformers_logging.set_verbosity(verbosity)

@@ -1,0 +1,168 @@
+"""The two graphs that a captioner is exported as: images to keys and values, and one step of the decoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
+"""Sizes of what is traced, all different, so that none is taken for another."""
+
+
+class EncoderGraph(nn.Module):
+    """From features, boxes and mask, or from pixels, to what the decoder needs of the images.
+
+    Returns:
+        `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of the cross-attention of each layer i.
+    """
+
+    def __init__(self, captioner: Any):
+        super().__init__()
+        self.captioner = captioner
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        model, config = self.captioner.model, self.captioner.config
+        visual: dict[str, Any] = inputs
+        if "pixel_values" in inputs:
+            seen = model.get_image_features(**inputs)
+            visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
+        states = model.encoder(**visual).last_hidden_state
+        start = torch.full((states.shape[0], 1), config.decoder_start_token_id, device=states.device)
+        cache = empty_cache()
+        mask = visual.get("attention_mask")
+        # What else this computes than the keys and values of the images is no part of the exported graph.
+        model.decoder(
+            input_ids=start,
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return named("visual_", cache.cross_attention_cache)
+
+
+class DecoderGraph(nn.Module):
+    """One step of the decoder, for C captions of each of B images.
+
+    Takes `input_ids` `(B, C)`, the last token of each caption; `attention_mask` `(B, N)` over visual tokens, if the
+    encoder has one; `visual_keys_i`, `visual_values_i` from the encoder; and `past_keys_i`, `past_values_i` `(B, C,
+    heads, T, head_dim)` of the T tokens before.
+
+    Returns:
+        `log_probabilities` `(B, C, vocab_size)` of the next token, float32, and `keys_i`, `values_i` of T + 1 tokens.
+    """
+
+    def __init__(self, captioner: Any):
+        super().__init__()
+        self.captioner = captioner
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        cache = empty_cache()
+        for name, tensors in states.items():
+            kind, _, layer = name.rpartition("_")
+            if kind == "past_keys":
+                values = states[f"past_values_{layer}"]
+                cache.self_attention_cache.update(tensors.flatten(0, 1), values.flatten(0, 1), int(layer))
+            elif kind == "visual_keys":
+                cache.cross_attention_cache.update(tensors, states[f"visual_values_{layer}"], int(layer))
+                cache.is_updated[int(layer)] = True
+        keys = states["visual_keys_0"]
+        # Of the visual tokens only their number is still asked for.
+        tokens = keys.new_zeros(1).expand(keys.shape[0], keys.shape[2], self.captioner.config.hidden_size)
+        hidden_states = self.captioner.model.decoder(
+            input_ids=input_ids.flatten()[:, None],
+            encoder_hidden_states=tokens,
+            encoder_attention_mask=attention_mask,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        scores = self.captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
+        written = {
+            name: states.unflatten(0, input_ids.shape) for name, states in named("", cache.self_attention_cache).items()
+        }
+        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **written}
+
+
+def empty_cache() -> EncoderDecoderCache:
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+
+def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for index, layer in enumerate(cache.layers):
+        found |= {f"{prefix}keys_{index}": layer.keys, f"{prefix}values_{index}": layer.values}
+    return found
+
+
+def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
+    """Returns inputs of the encoder as they are traced.
+
+    Args:
+        captioner: a captioner.
+        image_size: height and width of the pixels of one with a vision encoder.
+    """
+    config: Any = captioner.config
+    if image_size is not None:
+        return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
+    shape = (SAMPLES["images"], number_of_regions(config) or SAMPLES["regions"])
+    inputs = {"visual_features": torch.zeros(*shape, config.visual_feature_size)}
+    if takes_boxes(config):
+        inputs["visual_boxes"] = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(*shape, 4).clone()
+    return {**inputs, "attention_mask": torch.ones(shape, dtype=torch.long)}
+
+
+def number_of_regions(config: Any) -> int | None:
+    """Returns how many visual tokens an image must have, where the configuration says that they are a grid."""
+    grid = getattr(config, "grid_size", None)
+    return None if grid is None else grid[0] * grid[1]
+
+
+def takes_boxes(config: Any) -> bool:
+    """Tells whether the encoder of a captioner of features reads boxes."""
+    of_geometry = getattr(config, "geometry_fusion", None) is not None and config.grid_size is None  # RSTNet
+    of_positions = getattr(config, "position_embedding", None) == "boxes"  # the spatial captioner
+    return getattr(config, "needs_boxes", False) or of_geometry or of_positions
+
+
+@torch.no_grad()
+def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns inputs of a decoder step as they are traced."""
+    visual = EncoderGraph(captioner)(**encoder_inputs)
+    config: Any = captioner.config
+    tokens = torch.full((SAMPLES["images"], SAMPLES["captions"]), config.decoder_start_token_id)
+    mask = {"attention_mask": encoder_inputs["attention_mask"]} if "attention_mask" in encoder_inputs else {}
+    first = DecoderGraph(captioner)(tokens, **mask, **visual)
+    del first["log_probabilities"]
+    past = {f"past_{name}": states.repeat(1, 1, 1, SAMPLES["words"], 1) for name, states in first.items()}
+    return {"input_ids": tokens, **mask, **visual, **past}
+
+
+def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
+    """Returns which sizes of inputs vary, by their names and axes.
+
+    Args:
+        inputs: of the encoder or of the decoder.
+        regions_vary: whether the number of visual tokens does.
+    """
+    images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
+    axes = {
+        "pixel": {0: images},
+        "visual": {0: images, 1: regions},
+        "attention": {0: images, 1: regions},
+        "input": {0: images, 1: captions},
+        "past": {0: images, 1: captions, 3: words},
+        "keys": {0: images, 2: regions},
+    }
+
+    def of_input(name: str) -> dict[int, Dim]:
+        is_state = name.startswith(("visual_keys", "visual_values"))
+        found = axes["keys" if is_state else name.partition("_")[0]]
+        return {axis: dim for axis, dim in found.items() if regions_vary or dim is not regions}
+
+    return {name: of_input(name) for name in inputs}

@@ -1,0 +1,77 @@
+"""`hf-ngsan export`: exported captioners as a person makes and checks them."""
+
+import json
+import sys
+
+import pytest
+
+from hf_ngsan import MHSANConfig
+from hf_ngsan.cli import main
+from hf_ngsan.exporting import Captioner, checking
+from tests.commands.running import fails, prints
+from tests.exporting import eager
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+
+
+def saved(folder, model, processor):
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
+    model = saved(tmp_path / "model", tiny_captioner(), tiny_processor())
+    target = tmp_path / "exported"
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "--model", str(model), "--output", str(target), "--format", "paper"])
+    assert ended.value.code == 2 and "torch-export" in capsys.readouterr().err
+    torch_export = ("--format", "torch-export", "--output", target)
+    assert str(tmp_path / "gone") in fails(capsys, "export", "--model", tmp_path / "gone", *torch_export)
+    assert "already" in fails(capsys, "export", "--model", model, "--format", "torch-export", "--output", model)
+    assert "--int8" in fails(capsys, "export", "--model", model, *torch_export, "--int8")
+    assert "--data" in fails(capsys, "export", "--model", model, *torch_export, "--check")
+    MHSANConfig().save_pretrained(tmp_path / "encoder")
+    assert "mhsan" in fails(capsys, "export", "--model", tmp_path / "encoder", *torch_export)
+    settings = json.loads((model / "generation_config.json").read_text())
+    (model / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.2}))
+    assert "repetition_penalty" in fails(capsys, "export", "--model", model, *torch_export)
+    pixels = saved(tmp_path / "pixels", pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=48))
+    assert "size" in fails(capsys, "export", "--model", pixels, *torch_export)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert "hf-ngsan[export]" in fails(capsys, "export", "--model", model, "--output", target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "model", "pixels"]
+
+
+def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monkeypatch):
+    eager.use_eager_graphs(monkeypatch)
+    said = prints(capsys, "export", "--model", run, "--output", tmp_path / "same", "--check", "--limit", 3)
+    assert said.count("3 images") == 2 and "captioner.py" in said
+    assert (tmp_path / "same" / "captioner.py").is_file()
+    monkeypatch.setattr(checking.Captioner, "advance", other_words)
+    arguments = ["export", "--model", str(run), "--output", str(tmp_path / "other"), "--check", "--limit", "3"]
+    assert main(arguments) == 1
+    assert "3 other captions" in capsys.readouterr().out
+    arguments[4] = str(tmp_path / "int8")
+    monkeypatch.setattr(checking, "LARGEST_LOSS", -1)
+    assert main([*arguments, "--int8"]) == 1
+    assert capsys.readouterr().out.count("CIDEr-D") == 2
+
+
+def other_words(captioner, tokens, visual, cache):
+    """Lets a captioner say the same word again and again."""
+    scores, cache = captioner.step(tokens, visual, cache)
+    scores[..., 5] = 0
+    return scores, cache
+
+
+@pytest.mark.slow
+def test_8_bits_of_a_training_run(run, tmp_path, capsys):
+    pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    said = prints(capsys, "export", "--model", run, "--output", tmp_path / "small", "--int8", "--limit", 3)
+    assert said.count("3 images") == 2 and said.count("CIDEr-D") == 2
+    [quantized] = (tmp_path / "small").glob("decoder.onnx")
+    assert b"MatMulInteger" in quantized.read_bytes()
+    captioner = Captioner(tmp_path / "small")
+    assert captioner.settings["int8"] and captioner.decoding["num_beams"] >= 1

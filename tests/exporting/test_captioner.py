@@ -1,0 +1,145 @@
+"""The decoding of exported captioners against `generate()`, with graphs that PyTorch runs."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.exporting.captioner import Captioner, largest
+from hf_ngsan.exporting.checking import Comparison, largest_difference
+from tests.exporting.eager import eager_captioner
+from tests.models import tiny
+from tests.models.rstnet import tiny as tiny_rstnet
+from tests.models.spatial_captioner import tiny as tiny_spatial
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+LENGTHS = [3, 5, 1, 4, 6, 2]
+
+
+def unhurried(model):
+    """The captioner with longer captions."""
+    if model.lm_head.bias is not None:
+        with torch.no_grad():
+            model.lm_head.bias[model.config.eos_token_id] -= 2
+    return model
+
+
+def arrays_of(inputs: dict) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in inputs.items()}
+
+
+def both(model, processor, exported: Captioner, inputs: dict, **options) -> tuple[list[str], list[str]]:
+    """Captions of the model and of what was exported."""
+    ids = model.generate(**inputs, **options)
+    wanted = processor.batch_decode(ids, skip_special_tokens=True)
+    return wanted, exported.caption(**arrays_of(inputs), **options)
+
+
+@pytest.mark.parametrize(
+    ("beams", "changes"),
+    [
+        (1, {}),
+        (3, {}),
+        (5, {"length_penalty": 0.0}),
+        (3, {"length_penalty": 2.5, "early_stopping": "never"}),
+        (2, {"length_penalty": -1.0}),
+        (4, {"early_stopping": True}),
+        (1, {"suppress_tokens": [3, 7, 9]}),
+        (3, {"suppress_tokens": [3, 7, 9]}),
+        (3, {"eos_token_id": [2, 5], "max_new_tokens": 3}),
+    ],
+)
+def test_captions_are_those_of_generate(beams, changes, tmp_path, monkeypatch):
+    model, processor = unhurried(tiny.tiny_captioner()), tiny.tiny_processor()
+    for name, value in changes.items():
+        setattr(model.generation_config, name, value)
+    exported = eager_captioner(model, processor, tmp_path / "exported", monkeypatch)
+    wanted, found = both(model, processor, exported, tiny.random_images(LENGTHS), num_beams=beams)
+    assert found == wanted and len(set(found)) > 1
+
+
+FEATURES = {
+    "san": lambda: (tiny.tiny_captioner(query_norm=None, geometric_bias=[]), tiny.random_images(LENGTHS)),
+    "all of geometry": lambda: (
+        tiny.tiny_captioner(geometric_bias=["content", "query", "key"], absolute_geometry=True, key_norm="layer"),
+        tiny.random_images(LENGTHS),
+    ),
+    "video": lambda: (
+        tiny.tiny_captioner(seed=3, geometric_bias=[], temporal_positions=True),
+        tiny.random_images(LENGTHS),
+    ),
+    "spatial": lambda: (tiny_spatial.tiny_captioner(), tiny_spatial.random_cells(LENGTHS)),
+    "spatial with boxes": lambda: (
+        tiny_spatial.tiny_captioner(position_embedding="boxes"),
+        tiny.random_images(LENGTHS),
+    ),
+    "rstnet": lambda: (tiny_rstnet.tiny_captioner(), tiny.random_images(LENGTHS)),
+    "rstnet without boxes": lambda: (tiny_rstnet.tiny_captioner(), tiny_rstnet.random_grids(3)),
+    "rstnet as released": lambda: (tiny_rstnet.tiny_captioner(release=True), tiny_rstnet.random_grids(4)),
+    "rstnet of regions": lambda: (
+        tiny_rstnet.tiny_captioner(geometry_fusion=None, adaptive_attention=False),
+        tiny_rstnet.random_grids(4),
+    ),
+}
+
+
+OFTEN = ("all of geometry", "spatial", "rstnet", "rstnet as released")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FEATURES]
+)
+def test_every_captioner_of_features(name, tmp_path, monkeypatch):
+    model, inputs = FEATURES[name]()
+    processor = tiny.tiny_processor()
+    exported = eager_captioner(unhurried(model), processor, tmp_path / "exported", monkeypatch)
+    for beams in (1, 3):
+        wanted, found = both(model, processor, exported, inputs, num_beams=beams)
+        assert found == wanted and len(set(found)) > 1
+    assert largest_difference(model, inputs, exported, exported.prepare(**arrays_of(inputs))) < 1e-4
+
+
+def test_images(tmp_path, monkeypatch):
+    model, processor = pixel_captioner(), pixel_processor()
+    exported = eager_captioner(model, processor, tmp_path / "exported", monkeypatch)
+    photos = [*PHOTOS, PHOTOS[0].convert("RGBA"), PHOTOS[1].convert("P"), PHOTOS[2].convert("L")]
+    photos[-3].putalpha(77)
+    inputs = processor(images=photos)
+    np.testing.assert_allclose(exported.prepare(photos)["pixel_values"], inputs["pixel_values"], atol=1e-6)
+    for beams in (1, 3):
+        wanted = processor.batch_decode(model.generate(**inputs, num_beams=beams), skip_special_tokens=True)
+        assert exported.caption(photos, num_beams=beams) == wanted and len(set(wanted)) > 2
+    photos[0].save(tmp_path / "photo.png")
+    assert exported.caption([tmp_path / "photo.png"]) == exported.caption(photos[:1])
+
+
+def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
+    exported = eager_captioner(
+        unhurried(tiny.tiny_captioner()), tiny.tiny_processor(), tmp_path / "exported", monkeypatch
+    )
+    inputs = tiny.random_images(LENGTHS)
+    apart = [arrays_of(tiny.one_image(inputs, row)) for row in range(len(LENGTHS))]
+    given = {name: [arrays[name][0] for arrays in apart] for name in ("visual_features", "visual_boxes")}
+    prepared = exported.prepare(**given)
+    for name, array in arrays_of(inputs).items():
+        np.testing.assert_array_equal(prepared[name], array)
+    with pytest.raises(ValueError, match="visual_boxes"):
+        exported.caption(visual_features=given["visual_features"])
+    with pytest.raises(ValueError, match="vision encoder"):
+        exported.caption(PHOTOS)
+
+
+def test_what_a_comparison_says():
+    same = Comparison(9, {1: 0, 3: 0}, 1e-5, {}, {}, {3: (1.0, 0.995)})
+    assert same.is_same and same.is_as_good and same.loss(3) == pytest.approx(0.005)
+    assert not Comparison(9, {1: 0, 3: 1}, 1e-5, {}, {}, {}).is_same
+    assert not Comparison(9, {1: 0, 3: 0}, 0.1, {}, {}, {}).is_same
+    assert not Comparison(9, {}, 0, {}, {}, {1: (1.0, 1.0), 3: (1.0, 0.98)}).is_as_good
+    assert Comparison(9, {}, 0, {}, {}, {1: (0.0, 0.0), 3: (1.0, 1.2)}).is_as_good
+
+
+def test_largest():
+    scores = np.random.default_rng(0).permutation(30).astype(np.float32).reshape(2, 15)
+    for count in (1, 4, 15):
+        found, places = largest(scores, count)
+        np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :count])
+        np.testing.assert_array_equal(np.take_along_axis(scores, places, axis=1), found)

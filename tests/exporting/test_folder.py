@@ -1,0 +1,78 @@
+"""What the folder of an exported captioner says, and what has no exported form."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from hf_ngsan.exporting import UnexportableError
+from hf_ngsan.exporting.captioner import Words
+from hf_ngsan.exporting.folder import (
+    check_grid,
+    decoding_settings,
+    image_settings,
+    word_settings,
+    write_exported_captioner,
+)
+from tests.models import tiny
+from tests.models.rstnet import tiny as tiny_rstnet
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+
+IDS = np.array([[1, 4, 5, 6, 2, 0], [1, 5, 3, 7, 4, 2]])
+
+
+def test_whole_words_need_no_tokenizer(tmp_path):
+    tokenizer = tiny.tiny_tokenizer()
+    settings = word_settings(tokenizer)
+    assert settings["vocabulary"][4:] == tiny.WORDS
+    assert Words(tmp_path, settings).decode(IDS) == tokenizer.batch_decode(IDS, skip_special_tokens=True)
+
+
+def test_pieces_of_words_are_put_together(tmp_path):
+    words = ["<pad>", "<s>", "</s>", "<unk>", "dogs", "play", "##ing", "##ed"]
+    backend = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.WordPiece()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    tokenizer.save_pretrained(tmp_path)
+    settings = word_settings(tokenizer)
+    assert settings["vocabulary"] is None
+    found = Words(tmp_path, settings).decode(IDS)
+    assert found == tokenizer.batch_decode(IDS, skip_special_tokens=True) and "dogs playing" in found
+
+
+def test_settings_of_generate():
+    model = tiny.tiny_captioner()
+    model.generation_config.num_beams = 3
+    found = decoding_settings(model)
+    assert (found["num_beams"], found["max_new_tokens"], found["eos_token_ids"]) == (3, 8, [2])
+    assert decoding_settings(tiny_rstnet.tiny_captioner(release=True))["finished_beams"] == "compete"
+    model.generation_config.no_repeat_ngram_size = 2
+    with pytest.raises(UnexportableError, match="no_repeat_ngram_size"):
+        decoding_settings(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"), [({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")]
+)
+def test_images_that_exported_files_cannot_prepare(change, named):
+    processor = pixel_processor()
+    for name, value in change.items():
+        setattr(processor.image_processor, name, value)
+    with pytest.raises(UnexportableError, match=named):
+        image_settings(pixel_captioner(), processor)
+
+
+def test_models_that_have_no_exported_form(tmp_path):
+    detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
+    with pytest.raises(UnexportableError, match="detection model"):
+        image_settings(detector, None)
+    with pytest.raises(UnexportableError, match="grid_size"):
+        check_grid(tiny_rstnet.tiny_captioner(grid_position_embedding=True))
+    with pytest.raises(UnexportableError, match="NGSANModel"):
+        write_exported_captioner(tiny.tiny_captioner().model, tiny.tiny_processor(), tmp_path)
+    assert not list(tmp_path.iterdir())
