@@ -34,6 +34,7 @@ COMMANDS = {
     "push": "commands.push",
     "serve": "commands.serve",
     "export": "commands.export",
+    "app": "commands.app",
     "index": "commands.index",
     "search": "commands.search",
     "explain": "commands.explain",

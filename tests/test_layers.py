@@ -48,6 +48,7 @@ LAYERS = [
     "sharing",
     "serving",
     "exporting",
+    "space",
     "commands",
     "demo",
     "cli",

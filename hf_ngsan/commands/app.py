@@ -1,0 +1,49 @@
+"""The command `hf-ngsan app`: a web page that captions, searches, and shows what geometry does."""
+
+import argparse
+import threading
+from contextlib import suppress
+
+from ..packaged_models import CAPTIONER
+from .arguments import DATASETS, MODEL, at_most, user_path, whole_number
+
+SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."
+EPILOG = f"""examples:
+  hf-ngsan app
+  hf-ngsan app --model runs/demo/model --data scenes
+  hf-ngsan app --index photos.index --port 8080
+
+Ctrl-C ends it. It needs the extra demo, and no network: the page loads nothing from elsewhere.
+
+{DATASETS}"""
+LARGEST_PORT = 65_535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
+    parser.add_argument("--data", type=user_path, metavar="SPEC", help="regions to drag about: a dataset, see below")
+    parser.add_argument("--split", default="test", help="of the dataset (%(default)s)")
+    parser.add_argument(
+        "--index", type=user_path, metavar="INDEX", help="images to search by words, which hf-ngsan index made"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
+    parser.add_argument(
+        "--port", type=at_most(LARGEST_PORT, whole_number), metavar="N", help="port (the first free one from 7860)"
+    )
+    parser.add_argument("--open", action="store_true", help="show the page in the browser")
+
+
+def run(options: argparse.Namespace) -> None:
+    try:
+        from ..space import launch, load_parts, make_page
+        from ..space.page import gradio  # noqa: F401
+    except ImportError:
+        raise ValueError('hf-ngsan app needs Gradio; pip install "hf-ngsan[demo]" brings it.') from None
+    page = make_page(load_parts(options.model, options.data, options.split, options.index))
+    try:
+        url = launch(page, options.host, options.port, options.open)
+        print(f"{options.model} is at {url}", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        page.close(verbose=False)

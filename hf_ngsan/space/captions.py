@@ -1,0 +1,100 @@
+"""Captions as HTML: words that show, under the pointer or the keyboard's focus, where the captioner looked for them."""
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+SHOWN_SIDE, MAP_SIDE = 768, 128
+"""Longest sides in pixels of a photograph on the page, and of maps, which the browser enlarges."""
+MAP_COLOUR = (255, 106, 0)
+STRONGEST = 0.8
+"""Opacity of a map where its weight is greatest."""
+
+STYLE = """
+.viewer { position: relative; max-width: 768px; --stage: 100%; }
+.viewer .stage { display: block; width: var(--stage); margin: 0; }
+.viewer .overlay { display: none; position: absolute; left: 0; top: 0; width: var(--stage); margin: 0; }
+.viewer .overlay { pointer-events: none; }
+.viewer .word { cursor: default; padding: 0 .15em; border-radius: .2em; border-bottom: .2em solid transparent; }
+.viewer .word:hover, .viewer .word:focus { background: #ffd9bf; color: #222; outline: none; }
+.viewer .word:hover .overlay, .viewer .word:focus .overlay { display: block; }
+.viewer .caption { font-size: 1.25em; margin: .4em 0; }
+.viewer .other { font-size: 1em; opacity: .75; }
+.viewer .note { font-size: .85em; opacity: .75; }
+@media (min-width: 800px) {
+  .viewer.wide { --stage: 55%; max-width: none; display: flex; gap: 1.5em; align-items: flex-start; }
+  .viewer.wide .text { flex: 1; }
+}
+"""
+
+
+def data_url(image: Image.Image, file_format: str) -> str:
+    file = io.BytesIO()
+    image.save(file, file_format, **({"quality": 88} if file_format == "JPEG" else {}))
+    return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def photograph(image: Image.Image) -> str:
+    """Returns the image that captions stand under and maps lie upon."""
+    shown = image.convert("RGB")
+    shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+    return f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{data_url(shown, "JPEG")}">'
+
+
+def shape_of(image: Image.Image) -> str:
+    return f"aspect-ratio: {image.width} / {image.height}"
+
+
+def map_over(image: Image.Image, weights: np.ndarray) -> str:
+    """Returns the map `(height, width)` of a word as an overlay of a photograph of any size."""
+    opacity = weights / max(float(weights.max()), 1e-12) * STRONGEST
+    pixels = np.empty((*weights.shape, 4), dtype=np.uint8)
+    pixels[..., :3] = MAP_COLOUR
+    pixels[..., 3] = np.round(255 * opacity)
+    return f'<img class="overlay" alt="" style="{shape_of(image)}" src="{data_url(Image.fromarray(pixels), "PNG")}">'
+
+
+def caption(words: Sequence[str], overlays: Sequence[str], visualness: Sequence[float] | None, kind: str = "") -> str:
+    """Returns a caption, each word with its overlay; visualness in [0, 1] underlines words, the visual ones darker."""
+    spans = []
+    for position, (word, overlay) in enumerate(zip(words, overlays, strict=True)):
+        more = ""
+        if visualness is not None:
+            value = visualness[position]
+            more = f' title="visualness {value:.2f}" style="border-color: rgba(0, 110, 180, {value:.2f})"'
+        spans.append(f'<span class="word" tabindex="0"{more}>{html.escape(word)}{overlay}</span>')
+    return f'<p class="caption {kind}">{" ".join(spans) or "(no words)"}</p>'
+
+
+def visualness_of(answer: dict[str, Any]) -> list[float] | None:
+    """Returns the visualness of each word of a pipeline's answer; None where the captioner has none."""
+    pairs = answer.get("visualness")
+    return None if pairs is None else [value for _, value in pairs]
+
+
+def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str:
+    """Returns a picture with captions and notes below it, or beside it for the kind `wide`."""
+    text = "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>' for note in notes)])
+    return f'<div class="viewer {kind}">{stage}<div class="text">{text}</div></div>'
+
+
+def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
+    """Returns a photograph with the captions of its beams, the best first.
+
+    Args:
+        image: upright.
+        answers: of `ImageToTextPipeline` with `return_attention`.
+    """
+    captions = []
+    for number, answer in enumerate(answers):
+        overlays = [map_over(image, weights) for weights in answer["attention"]]
+        captions.append(caption(answer["words"], overlays, visualness_of(answer), "other" if number else "best"))
+    notes = ["Point at a word, or press Tab, to see where the captioner looked for it."]
+    if "visualness" in answers[0]:
+        notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
+    return viewer(photograph(image), captions, *notes)

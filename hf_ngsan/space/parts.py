@@ -1,0 +1,104 @@
+"""What a page shows: a captioner, rows of a dataset that it takes, an index of images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from ..launching import make_accelerator
+from ..loading import load_captioner, load_model
+from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..retrieval import Hit, IndexFolder
+from ..tasks.caption_rows import load_rows, rows_for, visual_feature_size
+from ..tasks.image_search import search_images
+
+
+@dataclass(frozen=True)
+class Search:
+    """Images to be found by words.
+
+    Attributes:
+        index: what they are in.
+        find: returns those that fit a text, the best first.
+    """
+
+    index: IndexFolder
+    find: Callable[[str], list[Hit]]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a page is made of.
+
+    Attributes:
+        name: of the captioner.
+        pipeline: the captioner's.
+        rows: of a dataset of regions, features with boxes, that the captioner takes; None for none.
+        search: images to be found by words; None for none.
+    """
+
+    name: str
+    pipeline: ImageToTextPipeline
+    rows: Dataset | None = None
+    search: Search | None = None
+
+    @property
+    def reads_images(self) -> bool:
+        return self.pipeline.model.config.vision_config is not None
+
+    @property
+    def has_visualness(self) -> bool:
+        return bool(getattr(self.pipeline.model.config, "adaptive_attention", False))
+
+
+def load_parts(model: str, data: str | None = None, split: str = "test", index: str | None = None) -> Parts:
+    """Loads what a page shows.
+
+    Args:
+        model: a captioner, as `hf-ngsan caption` takes it.
+        data, split: a dataset of regions, such as `"scenes"`.
+        index: folder that `hf-ngsan index` made.
+
+    Raises:
+        ValueError: the captioner reads no images and there is no dataset; the dataset has no regions with boxes, or
+            those of another backbone; or the index is damaged.
+        FileNotFoundError: no such folder.
+    """
+    captioner, processor = load_captioner(model)
+    device = make_accelerator().device
+    pipeline = ImageToTextPipeline(model=captioner.to(device), processor=processor)
+    if captioner.config.vision_config is None and data is None:
+        raise ValueError(
+            f"{model} has no vision encoder and reads no images; give it a dataset with --data, such as scenes, or a "
+            "vision encoder with hf-ngsan attach-vision."
+        )
+    rows = None if data is None else regions_of(captioner, processor, data, split)
+    if index is None:
+        return Parts(model, pipeline, rows)
+    folder = IndexFolder.open(Path(index))
+    dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
+    dual_encoder.to(device)
+
+    def find(text: str) -> list[Hit]:
+        return search_images(dual_encoder, its_processor, folder, text=text)
+
+    return Parts(model, pipeline, rows, Search(folder, find))
+
+
+def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:
+    """Returns rows with features and boxes of regions.
+
+    Raises:
+        ValueError: they have none, or the captioner does not take them.
+    """
+    rows = load_rows(data, split, with_captions=False)
+    if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
+        raise ValueError(
+            f"{data}, split {split}, has no visual_features with visual_boxes, whose places could be changed; give a "
+            "dataset of regions, such as scenes."
+        )
+    features = rows.remove_columns([name for name in ("image",) if name in rows.column_names])
+    rows_for(captioner, processor, features, data)
+    return rows
