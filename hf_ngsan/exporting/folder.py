@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
+from transformers import GenerationConfig, PreTrainedModel
 
 from ..files import write_text_atomically
 from ..models.captioning import CaptioningForConditionalGeneration
@@ -52,7 +52,7 @@ NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_conve
 
 
 def write_exported_captioner(
-    model: PreTrainedModel, processor: ProcessorMixin, folder: Path, format_name: str = "onnx", int8: bool = False
+    model: PreTrainedModel, processor: Any, folder: Path, format_name: str = "onnx", int8: bool = False
 ) -> None:
     """Exports a captioner.
 
@@ -72,6 +72,7 @@ def write_exported_captioner(
             f"{type(model).__name__} is not built as this package's captioners are; it has no export."
         )
     image = image_settings(model, processor)
+    tokenizer: Any = processor.tokenizer
     decoding = decoding_settings(model)
     check_grid(model)
     suffix = FORMATS[format_name].suffix
@@ -92,13 +93,13 @@ def write_exported_captioner(
         "square_grids": image is None and "visual_boxes" in encoded and model.config.model_type == "rstnet",
         "cache": cache_sizes(decoded),
         "decoding": decoding,
-        "words": word_settings(processor.tokenizer),
+        "words": word_settings(tokenizer),
         "image": image,
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
-    processor.save_pretrained(folder)
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
 @contextmanager
