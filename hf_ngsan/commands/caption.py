@@ -6,12 +6,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from ..bounds import MOST_CAPTIONS
 from ..packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
     add_generation_arguments,
     add_models_argument,
+    at_most,
+    fraction,
     generation_options,
     user_path,
 )
@@ -29,6 +32,8 @@ EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/first runs/second --data scenes --split test
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
+  hf-ngsan caption photo.jpg --require dog grass
+  hf-ngsan caption photo.jpg --groups 3
 
 {DATASETS}"""
 
@@ -45,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
     parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
+    add_search_arguments(parser)
     parser.add_argument(
         "--save-attention",
         type=user_path,
@@ -58,6 +64,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of all beams take the caption that this dual encoder finds most similar to the image",
     )
     parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    searches = parser.add_mutually_exclusive_group()
+    searches.add_argument(
+        "--require", nargs="+", metavar="WORD", help="words that every caption has (constrained beam search)"
+    )
+    searches.add_argument(
+        "--groups",
+        type=at_most(MOST_CAPTIONS),
+        metavar="N",
+        help="print N captions of each image, which avoid each other's words (diverse beam search)",
+    )
+    searches.add_argument(
+        "--contrastive",
+        type=fraction,
+        metavar="ALPHA",
+        help="choose words that differ from those before them: 0 (not at all) to 1 (contrastive search)",
+    )
+
+
+def search_options(options: argparse.Namespace, own_beams: int) -> dict[str, Any]:
+    """Returns the arguments of `generate()` that were given, with those of the search; `own_beams` are the model's."""
+    given: dict[str, Any] = generation_options(options)
+    if options.require is not None:
+        given["required_words"] = options.require
+    if options.groups is not None:
+        size = max(1, round((options.num_beams or own_beams) / options.groups))
+        given |= {"num_beam_groups": options.groups, "num_return_sequences": options.groups}
+        given["num_beams"] = options.groups * size
+    if options.contrastive is not None:
+        given["penalty_alpha"] = options.contrastive
+    return given
 
 
 def run(options: argparse.Namespace) -> None:
@@ -77,7 +116,10 @@ def run(options: argparse.Namespace) -> None:
     text: dict[str, Any] = (
         {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
     )
-    reranking = {} if options.rerank_with is None else reranked(options, model)
+    own_beams = getattr(model.generation_config, "num_beams", None) or 1
+    generation = search_options(options, own_beams)
+    if options.rerank_with is not None:
+        generation |= reranked(options, generation.get("num_beams", own_beams))
     images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
@@ -87,14 +129,14 @@ def run(options: argparse.Namespace) -> None:
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **{**text, **generation_options(options), **reranking},
+        **{**text, **generation},
     )
     number = skipped = 0
-    for name, caption, error in results:
+    for name, caption, error, rank in results:
         if error is not None and not options.skip_errors:
             raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
         print(f"{printable(name)}\t{caption or ''}", flush=True)
-        number += 1
+        number += rank == 0
         if error is not None:
             skipped += 1
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
@@ -102,13 +144,12 @@ def run(options: argparse.Namespace) -> None:
         print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
 
 
-def reranked(options: argparse.Namespace, model: "PreTrainedModel") -> dict:
+def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns what lets a dual encoder choose among the beams of each image."""
     from ..launching import make_accelerator
     from ..loading import load_model
     from ..tasks.reranking import Reranker
 
-    beams = options.num_beams or getattr(model.generation_config, "num_beams", None) or 1
     if beams < 2:
         raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")
     dual_encoder, processor = load_model(options.rerank_with, "retrieval")

@@ -14,6 +14,7 @@ from transformers.pipelines.base import Pipeline
 
 from .attention_maps import attention_maps
 from .configuration_hub import check_choice, check_positive
+from .decoding import with_search
 from .images import ImageError, reason, titled
 from .pipeline_items import (
     Batch,
@@ -88,6 +89,12 @@ class ImageToTextPipeline(Pipeline):
             ones.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `max_new_tokens=30`,
             `num_return_sequences=3`, …
+        required_words (`list`, *optional*): words that each caption shall have: strings, or lists of strings any of
+            which will do (see [`decoding.constrained_beam_search`]).
+        num_beam_groups (`int`, *optional*), with `diversity_penalty`: groups of beams that avoid each other's words
+            (see [`decoding.diverse_beam_search`]).
+        penalty_alpha (`float`, *optional*), with `candidates`: how much a word shall differ from those before it (see
+            [`decoding.contrastive_search`]).
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
@@ -202,6 +209,7 @@ class ImageToTextPipeline(Pipeline):
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
         if return_attention and not hasattr(self.model, "word_attention"):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
+        generate_kwargs = with_search(generate_kwargs, self.processor)
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = unread(batch.items, "generated_text", on_error)
         for positions, inputs in groups:

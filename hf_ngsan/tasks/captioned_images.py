@@ -25,11 +25,13 @@ class CaptionedImage(NamedTuple):
         name: what the image is called.
         caption: `None` for one that was skipped.
         error: why it was skipped, or `None`.
+        rank: of the caption among those of its image, from 0 on.
     """
 
     name: str
     caption: str | None
     error: str | None
+    rank: int = 0
 
 
 def caption_images(
@@ -60,7 +62,8 @@ def caption_images(
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
 
     Yields:
-        A [`CaptionedImage`] for each image, in their order.
+        A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
+        each of its captions, the best first.
 
     Raises:
         ValueError: an image cannot be read, or the model does not take images of this kind.
@@ -76,12 +79,13 @@ def caption_images(
     images = images if isinstance(images, Dataset) else iter(images)
     answers = pipeline(images, on_error=on_error, **generate_arguments)
     for number, ((name, file_name), of_image) in enumerate(zip(with_file_names(names), answers, strict=True)):
-        answer = of_image[0]
-        if reranker is not None and answer.get("error") is None:
-            answer = of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]
-        if attention_folder is not None and answer.get("error") is None:
-            save_attention(answer, name, Path(attention_folder) / f"{file_name}.png")
-        yield CaptionedImage(name, answer["generated_text"], answer.get("error"))
+        is_captioned = of_image[0].get("error") is None
+        if reranker is not None and is_captioned:
+            of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
+        if attention_folder is not None and is_captioned:
+            save_attention(of_image[0], name, Path(attention_folder) / f"{file_name}.png")
+        for rank, answer in enumerate(of_image):
+            yield CaptionedImage(name, answer["generated_text"], answer.get("error"), rank)
 
 
 def save_attention(answer: dict, name: str, path: Path) -> None:

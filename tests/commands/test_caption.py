@@ -227,3 +227,22 @@ def test_captions_are_printed_while_rows_are_still_unread(run, monkeypatch):
     assert main(["caption", "--model", str(run), "--data", SPEC, "--batch-size", "2"]) == 0
     assert len(reads_at_lines) == 6
     assert reads_at_lines[0] < reads_at_lines[2] < reads_at_lines[4]
+
+
+def test_searches(capsys, model, photos, tmp_path):
+    first = ["--model", model, photos[0], "--max-new-tokens", 6]
+    [[_, caption]] = captions(capsys, *first, "--require", "ring", "two")
+    assert {"ring", "two"} <= set(caption.split())
+    found = captions(capsys, "--model", model, *photos[:2], "--max-new-tokens", 6, "--groups", 3)
+    assert [name for name, _ in found] == [str(photo) for photo in photos[:2] for _ in range(3)]
+    assert len({caption for _, caption in found[:3]}) > 1
+    assert captions(capsys, *first, "--contrastive", 0) == captions(capsys, *first, "--num-beams", 1)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    assert main(["caption", *map(str, first), str(tmp_path / "broken.png"), "--groups", "2", "--skip-errors"]) == 0
+    assert "1 of 2 images" in capsys.readouterr().err
+
+
+def test_searches_that_cannot_be_made(capsys, model, photos):
+    for word in ("zebra", "red ball", ""):
+        assert repr(word) in fails(capsys, "caption", "--model", model, photos[0], "--require", word)
+    assert "num_beams" in fails(capsys, "caption", "--model", model, photos[0], "--contrastive", 0.5, "--num-beams", 2)

@@ -1,0 +1,1 @@
+../../hf_ngsan/models/stepwise_decoding.py

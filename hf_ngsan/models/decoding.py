@@ -1,0 +1,304 @@
+"""Searches that transformers' `generate()` takes as `custom_generate`: diverse, constrained and contrastive.
+
+They are plain functions, so `generate()` needs no trust, and they work on every captioner with or without a cache:
+`model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.functional import cosine_similarity, pad
+from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+
+from .configuration_hub import check_finite, check_rate, is_finite
+from .generation_settings import is_token, is_whole
+from .processing_captioning import TOKENIZING, check_text
+from .stepwise_decoding import NEVER, EndedCaptions, StepwiseDecoder, log_probabilities_of_start, padding_of
+
+NOT_SUPPORTED = ("do_sample", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
+
+
+@torch.no_grad()
+def diverse_beam_search(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    num_beam_groups: int = 2,
+    diversity_penalty: float = 0.5,
+    **model_kwargs: Any,
+) -> Any:
+    """Searches with groups of beams, each of which avoids the words that the groups before it choose at the same step.
+
+    Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity: a word that n beams of earlier groups chose
+    counts `n * diversity_penalty` less when a group chooses its beams. The penalty is no part of the beams' scores, and
+    words with which captions end have none.
+
+    Args:
+        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
+            them; `num_beams` is that of all groups together.
+        num_beam_groups: groups of beams; `num_beams` is a multiple of it.
+        diversity_penalty: 0 or more.
+
+    Returns:
+        Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output that has
+        them and `sequences_scores`: for each image the best of every group, the first group's first, then their second
+        best and so on.
+
+    Raises:
+        ValueError: the groups cannot have the same number of beams, the penalty is negative, or `generate()` was asked
+            for something that this search does not support.
+    """
+    check_settings("diverse_beam_search", generation_config)
+    beams = generation_config.num_beams
+    if not is_whole(num_beam_groups) or num_beam_groups < 1 or beams % num_beam_groups:
+        raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
+    if not is_finite(diversity_penalty) or diversity_penalty < 0:
+        raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
+    decoder = StepwiseDecoder(model, input_ids, model_kwargs)
+    images, size = len(input_ids) // beams, beams // num_beam_groups
+    first_rows = torch.arange(images, device=input_ids.device)[:, None] * beams
+    ended = [
+        EndedCaptions(images, size, input_ids, generation_config, stopping_criteria) for _ in range(num_beam_groups)
+    ]
+    scores = log_probabilities_of_start(images, beams, size, input_ids.device).view(images, num_beam_groups, size)
+    while any(bool(group.is_open.any()) for group in ended):
+        log_probs = decoder.log_probs(logits_processor).view(images, num_beam_groups, size, -1)
+        sequences = decoder.sequences.view(images, num_beam_groups, size, -1)
+        times_chosen = torch.zeros_like(log_probs[:, 0, 0])
+        rows, words = [], []
+        for number, group in enumerate(ended):
+            sums = scores[:, number, :, None] + log_probs[:, number]
+            kept = group.advance(sequences[:, number], sums, sums - diversity_penalty * times_chosen[:, None])
+            scores[:, number] = kept.scores
+            times_chosen.scatter_add_(1, kept.words, kept.scores.isfinite().float())
+            times_chosen[:, group.padding] = 0  # which is no word
+            rows.append(first_rows + number * size + kept.beams)
+            words.append(kept.words)
+        decoder.choose(torch.stack(rows, dim=1).flatten(), torch.stack(words, dim=1).flatten())
+        for number, group in enumerate(ended):
+            group.close(scores[:, number], decoder.length)
+    best = [group.best() for group in ended]
+    found, found_scores = (torch.stack(of_groups, dim=2) for of_groups in zip(*best, strict=True))
+    return answer(found.flatten(1, 2), found_scores.flatten(1, 2), input_ids.shape[1], generation_config)
+
+
+@torch.no_grad()
+def constrained_beam_search(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    required_words: Sequence[Sequence[int]] = (),
+    **model_kwargs: Any,
+) -> Any:
+    """Searches for the most probable captions that have certain words, in any order.
+
+    Grid beam search (Hokamp and Liu 2017) for single words: the captions that have k of the required words compete for
+    `num_beams` beams of their own, for each k; only those that have all may end.
+
+    Args:
+        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
+            them.
+        required_words: for each required word the ids of the tokens any of which will do, such as its forms.
+
+    Returns:
+        Sequences `(batch_size * num_return_sequences, length)`, for each image the best first, or with
+        `return_dict_in_generate` an output that has them and `sequences_scores`.
+
+    Raises:
+        ValueError: a required word without ids or with unknown ones, more words than a caption may have tokens, or
+            `generate()` was asked for something that this search does not support.
+    """
+    check_settings("constrained_beam_search", generation_config)
+    is_wanted = table_of_words(required_words, model.config.vocab_size).to(input_ids.device).unique(dim=0)
+    too_many = ValueError(
+        f"No caption of at most {generation_config.max_length - input_ids.shape[1]} new tokens has all "
+        f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."
+    )
+    if len(is_wanted) > generation_config.max_length:
+        raise too_many
+    beams, banks = generation_config.num_beams, len(is_wanted) + 1
+    images = len(input_ids) // beams
+    input_ids, model_kwargs = model._expand_inputs_for_generation(
+        input_ids=input_ids, expand_size=banks, is_encoder_decoder=True, **model_kwargs
+    )
+    decoder = StepwiseDecoder(model, input_ids, model_kwargs)
+    first_rows = torch.arange(images, device=input_ids.device)[:, None] * banks * beams
+    ended = EndedCaptions(images, beams, input_ids, generation_config, stopping_criteria)
+    scores = log_probabilities_of_start(images, banks * beams, banks * beams, input_ids.device)
+    # A row belongs to the bank of the number of required words that it has, those of its beginning included.
+    begun = is_wanted[:, input_ids].any(-1).sum(0).view(images, -1)[:, :1]
+    scores = scores.gather(1, (torch.arange(banks * beams, device=scores.device) - begun * beams) % (banks * beams))
+    while bool(ended.is_open.any()):
+        sums = scores[..., None] + decoder.log_probs(logits_processor).view(images, banks * beams, -1)
+        has = is_wanted[:, decoder.sequences].any(-1)  # (required words, rows)
+        gained = (~has).float().T @ is_wanted.float()  # required words that a row gains by each next word
+        number_of_words = (has.sum(0)[:, None] + gained).view_as(sums)
+        sequences = decoder.sequences.view(images, banks * beams, -1)
+        kept = []
+        for bank in range(banks):
+            of_bank = sums.masked_fill(number_of_words != bank, NEVER)
+            kept.append(ended.advance(sequences, of_bank, of_bank, may_end=bank == banks - 1))
+        scores = torch.cat([of_bank.scores for of_bank in kept], dim=1)
+        rows = torch.cat([first_rows + of_bank.beams for of_bank in kept], dim=1)
+        decoder.choose(rows.flatten(), torch.cat([of_bank.words for of_bank in kept], dim=1).flatten())
+        ended.close(scores, decoder.length)
+    if not bool((ended.scores[:, 0] > NEVER).all()):
+        raise too_many
+    return answer(*ended.best(), ended.prefix_length, generation_config)
+
+
+@torch.no_grad()
+def contrastive_search(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    penalty_alpha: float = 0.6,
+    candidates: int = 4,
+    **model_kwargs: Any,
+) -> Any:
+    """Chooses among the most probable words the one whose hidden state is least like those of the words before it.
+
+    Su et al. (2022): the word v with the largest (1 - alpha) p(v) - alpha max_j cos(h_v, h_j), where h are the
+    last hidden states of the decoder. There is one caption an image.
+
+    Args:
+        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
+            them.
+        penalty_alpha: alpha, between 0 (greedy search) and 1.
+        candidates: how many of the most probable words are compared.
+
+    Returns:
+        Sequences `(batch_size, length)`, or with `return_dict_in_generate` an output that has them.
+
+    Raises:
+        ValueError: `penalty_alpha` or `candidates` out of range, several beams or sequences an image, an ensemble, or
+            `generate()` was asked for something that this search does not support.
+    """
+    check_settings("contrastive_search", generation_config)
+    check_finite(penalty_alpha=penalty_alpha)
+    check_rate(penalty_alpha=penalty_alpha)
+    if not is_whole(candidates) or candidates < 1:
+        raise ValueError(f"candidates is {candidates}; it must be a whole number above 0.")
+    if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
+        raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
+    images, each = len(input_ids), min(candidates, model.config.vocab_size)
+    padding = padding_of(generation_config)
+    sequences, is_finished = input_ids, torch.zeros(images, dtype=torch.bool, device=input_ids.device)
+    is_word = model_kwargs.get("decoder_attention_mask")
+    is_word = torch.ones_like(input_ids) if is_word is None else is_word
+    expanded, model_kwargs = model._expand_inputs_for_generation(
+        input_ids=input_ids, expand_size=each, is_encoder_decoder=True, **model_kwargs
+    )
+    decoder = StepwiseDecoder(model, expanded, {**model_kwargs, "output_hidden_states": True})
+    first_rows = rows = torch.arange(images, device=input_ids.device) * each
+    outputs = decoder.step()
+    if not getattr(outputs, "decoder_hidden_states", None):
+        raise ValueError("contrastive_search compares hidden states of one captioner; an ensemble has none.")
+    states = outputs.decoder_hidden_states[-1][rows]
+    while not bool(is_finished.all()):
+        probabilities = logits_processor(sequences, outputs.logits[rows, -1].float()).softmax(-1)
+        probable = probabilities.topk(each)
+        decoder.choose(rows.repeat_interleave(each), probable.indices.flatten())
+        outputs = decoder.step()
+        ahead = outputs.decoder_hidden_states[-1][:, -1].view(images, each, 1, -1)
+        likeness = cosine_similarity(ahead.float(), states[:, None].float(), dim=-1)
+        likeness = likeness.masked_fill(is_word[:, None] == 0, NEVER).amax(-1)
+        values = (1 - penalty_alpha) * probable.values - penalty_alpha * likeness
+        best = values.masked_fill(probable.values == 0, NEVER).argmax(-1)
+        rows = first_rows + best
+        words = torch.where(is_finished, padding, decoder.sequences[rows, -1])
+        sequences = torch.cat([sequences, words[:, None]], dim=1)
+        states = torch.cat([states, outputs.decoder_hidden_states[-1][rows, -1:]], dim=1)
+        is_word = pad(is_word, (0, 1), value=1)
+        is_finished |= stopping_criteria(sequences, None)
+    found: Any = sequences
+    return GenerateEncoderDecoderOutput(sequences=found) if generation_config.return_dict_in_generate else found
+
+
+def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> torch.Tensor:
+    """Returns `(required words, vocab_size)`: which tokens will do for which word."""
+    table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
+    for number, ids in enumerate(required_words):
+        if not isinstance(ids, Sequence) or not ids or not all(is_token(token, vocab_size) for token in ids):
+            raise ValueError(
+                f"required_words[{number}] is {ids!r:.60}; it must be a list of ids from 0 to {vocab_size - 1}."
+            )
+        table[number, list(ids)] = True
+    return table
+
+
+def check_settings(search: str, generation_config: Any) -> None:
+    """Raises a ValueError if `generate()` is asked for what these searches have not."""
+    for name in NOT_SUPPORTED:
+        if getattr(generation_config, name, None):
+            raise ValueError(f"{search} does not support {name}=True; leave it out.")
+    if generation_config.cache_implementation not in (None, "dynamic"):
+        raise ValueError(
+            f"{search} does not support cache_implementation={generation_config.cache_implementation!r}; leave it out."
+        )
+
+
+def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:
+    """Returns what `generate()` does: of `(images, captions, max_length)` as many captions as it was asked for."""
+    number = generation_config.num_return_sequences
+    sequences, scores = sequences[:, :number].flatten(0, 1), scores[:, :number].flatten()
+    is_used = (sequences != padding_of(generation_config)).any(0)
+    is_used[:prefix_length] = True
+    found: Any = sequences[:, : int(is_used.nonzero().max()) + 1]
+    if generation_config.return_dict_in_generate:
+        return GenerateBeamEncoderDecoderOutput(sequences=found, sequences_scores=scores)
+    return found
+
+
+SEARCHES = {
+    "num_beam_groups": diverse_beam_search,
+    "required_words": constrained_beam_search,
+    "penalty_alpha": contrastive_search,
+}
+"""The option that asks a pipeline for each search."""
+
+
+def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
+    """Returns arguments of `generate()` with the search that one of them asks for (see `SEARCHES`).
+
+    Args:
+        options: arguments of `generate()`; `required_words` are strings, or lists of strings any of which will do.
+        processor (`CaptioningProcessor`): the captioner's.
+
+    Raises:
+        ValueError: options of two searches, or a required word that is no single word of the captioner.
+    """
+    asked = [name for name in SEARCHES if options.get(name) is not None]
+    if not asked or options.get("custom_generate") is not None:
+        return dict(options)
+    if len(asked) > 1:
+        raise ValueError(f"{asked[0]} and {asked[1]} ask for different searches; give one of them.")
+    found = {**options, "custom_generate": SEARCHES[asked[0]]}
+    if asked == ["penalty_alpha"]:
+        found.setdefault("num_beams", 1)  # whatever the captioner's own number is
+    if asked == ["required_words"]:
+        words = options["required_words"]
+        if isinstance(words, str):
+            raise ValueError(f"required_words is {words!r:.60}; it must be a list of words.")
+        forms = [[word] if isinstance(word, str) else word for word in words]
+        found["required_words"] = [[id_of_word(word, processor) for word in of_word] for of_word in forms]
+    return found
+
+
+def id_of_word(word: str, processor: Any) -> int:
+    check_text(word, "A required word")
+    with TOKENIZING:
+        ids = processor.tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
+        raise ValueError(f"required_words has {word!r}, which is no single word that this captioner knows.")
+    return ids[0]
+
+
+__all__ = ["constrained_beam_search", "contrastive_search", "diverse_beam_search", "with_search"]

@@ -1,0 +1,335 @@
+"""Diverse, constrained and contrastive search against exhaustive search and loops, on tiny vocabularies."""
+
+import itertools
+
+import pytest
+import torch
+from transformers.generation import StoppingCriteriaList
+
+from hf_ngsan import EnsembleForConditionalGeneration
+from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from tests.models import tiny
+from tests.models.rstnet import tiny as rstnet
+from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+
+VOCAB_SIZE, LONGEST = 7, 4
+PAD, START, END = 0, 1, 2
+EVERY_BEAM = (VOCAB_SIZE - 1) ** (LONGEST - 1)
+"""As many as there are captions that have not ended before the last word."""
+LENGTHS = [5, 3]
+NUMBER = len(LENGTHS)
+SEARCHES = {
+    "diverse": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
+    "constrained": {"custom_generate": constrained_beam_search, "num_beams": 3, "required_words": [[3]]},
+    "contrastive": {"custom_generate": contrastive_search},
+}
+CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_captioner}
+
+
+def captioner_and_images(name: str):
+    """A captioner of seven tokens, whose captions do not end at once, and images of which one is padded."""
+    model = CAPTIONERS[name].tiny_captioner(vocab_size=VOCAB_SIZE)
+    with torch.no_grad():
+        model.lm_head.bias[END] -= 2
+    return model, random_images(LENGTHS)
+
+
+@pytest.fixture(
+    scope="module", params=["ngsan", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CAPTIONERS][1:])]
+)
+def asked(request):
+    return captioner_and_images(request.param)
+
+
+@torch.no_grad()
+def all_captions(model, inputs, image: int) -> list[tuple[float, list[int]]]:
+    """Every caption of an image with its log-probability: those that end, and those of the greatest length."""
+    one = one_image(inputs, image)
+    tokens = [token for token in range(VOCAB_SIZE) if token != END]
+    found = {}
+    ways = itertools.product(tokens, repeat=LONGEST - 1)
+    rows = torch.tensor([[START, *way] for way in ways])
+    many = {name: tensor.expand(len(rows), *tensor.shape[1:]) for name, tensor in one.items()}
+    log_probs = model(**many, decoder_input_ids=rows).logits.log_softmax(-1)
+    for row, steps in zip(rows.tolist(), log_probs.tolist(), strict=True):
+        score = 0.0
+        for place in range(LONGEST):
+            found[(*row[: place + 1], END)] = score + steps[place][END]
+            if place < LONGEST - 1:
+                score += steps[place][row[place + 1]]
+        for last in tokens:
+            found[(*row, last)] = score + steps[-1][last]
+    return sorted(((score, list(ids)) for ids, score in found.items()), reverse=True)
+
+
+def without_padding(row: torch.Tensor, ends: tuple[int, ...] = (END,)) -> list[int]:
+    ids = row.tolist()
+    return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids)) + 1]
+
+
+def generate(asked, search, **options) -> list[list[int]]:
+    model, inputs = asked
+    options = {"max_new_tokens": LONGEST, "length_penalty": 0.0, **options}
+    return [without_padding(row) for row in model.generate(**inputs, custom_generate=search, **options)]
+
+
+@pytest.mark.parametrize("words", [[], [[5], [5]], [[6], [4]], [[3, 5], [6]]])
+def test_constrained_search_finds_the_best_caption_that_has_the_words(asked, words):
+    options = {"num_beams": EVERY_BEAM, "num_return_sequences": 3, "early_stopping": "never"}
+    found = generate(asked, constrained_beam_search, **options, required_words=words)
+    for image in range(NUMBER):
+        captions = all_captions(*asked, image)
+        wanted = [ids for _, ids in captions if all(set(word) & set(ids) for word in words)]
+        assert found[3 * image : 3 * image + 3] == wanted[:3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"early_stopping": True},
+        {"early_stopping": "never", "length_penalty": 2.0},
+        {"use_cache": False, "length_penalty": -1.0},
+        {"eos_token_id": [2, 5], "num_return_sequences": 4},
+    ],
+    ids=str,
+)
+def test_without_groups_and_words_it_is_beam_search(asked, options):
+    model, inputs = asked
+    options = {"num_beams": 4, "max_new_tokens": 6, "return_dict_in_generate": True, "output_scores": True, **options}
+    expected = model.generate(**inputs, **options)
+    del options["output_scores"]
+    ends = tuple(options.get("eos_token_id", [END]))
+    for search in (
+        {"custom_generate": constrained_beam_search},
+        {"custom_generate": diverse_beam_search, "num_beam_groups": 1},
+    ):
+        found = model.generate(**inputs, **options, **search)
+        assert found.sequences.shape == expected.sequences.shape
+        for row, right in zip(found.sequences, expected.sequences, strict=True):
+            assert without_padding(row, ends) == without_padding(right, ends)
+        torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
+
+
+def test_finished_captions_may_compete_with_the_others():
+    model, inputs = rstnet.tiny_captioner(seed=5, release=True), rstnet.random_grids(2)
+    options = {"num_beams": 3, "num_return_sequences": 3}
+    expected = model.generate(**inputs, **options)
+    found = model.generate(**inputs, custom_generate=diverse_beam_search, num_beam_groups=1, **options)
+    assert model.config.finished_beams == "compete"
+    assert [*map(without_padding, found)] == [*map(without_padding, expected)]
+
+
+def test_words_that_the_caption_begins_with_count(asked):
+    model, inputs = asked
+    start = torch.tensor([[START, 5], [START, 4]])
+    options = {"max_new_tokens": 3, "required_words": [[5], [4]], "num_beams": 3}
+    found = model.generate(**inputs, decoder_input_ids=start, custom_generate=constrained_beam_search, **options)
+    assert (found[:, :2] == start).all()
+    for row in found.tolist():
+        assert {4, 5} <= set(row)
+
+
+def test_words_that_cannot_all_be_said(asked):
+    with pytest.raises(ValueError, match=r"4 new tokens .* 5 required"):
+        generate(asked, constrained_beam_search, num_beams=2, required_words=[[token] for token in (0, 3, 4, 5, 6)])
+    many = [[token, other] for token in range(VOCAB_SIZE) for other in range(token)]
+    with pytest.raises(ValueError, match=f"4 new tokens .* {len(many)} required"):
+        generate(asked, constrained_beam_search, num_beams=10_000, required_words=many)
+    for ids in ([], [VOCAB_SIZE], [-1], 5, "ring"):
+        with pytest.raises(ValueError, match=r"required_words\[0\]"):
+            generate(asked, constrained_beam_search, num_beams=2, required_words=[ids])
+
+
+def test_wide_groups_find_the_best_captions_of_all(asked):
+    options = {"num_beam_groups": 2, "diversity_penalty": 0.0, "num_return_sequences": 4, "early_stopping": "never"}
+    found = generate(asked, diverse_beam_search, num_beams=2 * EVERY_BEAM, **options)
+    for image in range(NUMBER):
+        best = [ids for _, ids in all_captions(*asked, image)[:2]]
+        assert found[4 * image : 4 * image + 4] == [best[0], best[0], best[1], best[1]]
+
+
+@torch.no_grad()
+def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> list[list[int]]:
+    """Groups of one beam, which continues with the best word that is no end; the best caption that ended counts."""
+    one = one_image(inputs, image)
+    captions = [[START] for _ in range(groups)]
+    ended: list[list[list[int]]] = [[] for _ in range(groups)]
+    for step in range(LONGEST):
+        chosen = []
+        for group in range(groups):
+            ids = captions[group]
+            log_probs = model(**one, decoder_input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1).tolist()
+            values = [value - penalty * chosen.count(token) for token, value in enumerate(log_probs)]
+            best = max(range(VOCAB_SIZE), key=values.__getitem__)
+            if best == END or step == LONGEST - 1:
+                ended[group].append([*ids, best])
+            captions[group] = [*ids, max(set(range(VOCAB_SIZE)) - {END}, key=values.__getitem__)]
+            if step < LONGEST - 1:
+                chosen.append(captions[group][-1])
+    return [max(of_group, key=lambda ids: sequence_score(model, one, ids)) for of_group in ended]
+
+
+def sequence_score(model, one, ids: list[int]) -> float:
+    log_probs = model(**one, decoder_input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+    return float(log_probs.gather(-1, torch.tensor(ids[1:])[:, None]).sum())
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 20.0])
+def test_groups_avoid_each_others_words(asked, penalty):
+    groups = 3
+    options = {"num_beams": groups, "num_beam_groups": groups, "num_return_sequences": groups}
+    options |= {"diversity_penalty": penalty, "early_stopping": "never"}
+    found = generate(asked, diverse_beam_search, **options)
+    for image in range(NUMBER):
+        assert found[groups * image : groups * (image + 1)] == diverse_by_loops(*asked, image, groups, penalty)
+    if penalty == 20.0:
+        found = generate(asked, diverse_beam_search, min_new_tokens=LONGEST, **options)
+        assert all(len({tuple(ids[:2]) for ids in found[start : start + groups]}) == groups for start in (0, groups))
+
+
+@torch.no_grad()
+def contrastive_by_loops(model, inputs, image: int, alpha: float, candidates: int) -> list[int]:
+    one = one_image(inputs, image)
+    ids = [START]
+    for _ in range(LONGEST):
+        probabilities = model(**one, decoder_input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1)
+        values = {}
+        for token in probabilities.argsort(descending=True)[:candidates].tolist():
+            outputs = model(**one, decoder_input_ids=torch.tensor([[*ids, token]]), output_hidden_states=True)
+            states = outputs.decoder_hidden_states[-1][0]
+            likeness = max(float(torch.cosine_similarity(states[-1], before, dim=0)) for before in states[:-1])
+            values[token] = (1 - alpha) * float(probabilities[token]) - alpha * likeness
+        ids.append(max(values, key=values.__getitem__))
+        if ids[-1] == END:
+            break
+    return ids
+
+
+@pytest.mark.parametrize(("alpha", "candidates"), [(0.6, 3), (0.3, VOCAB_SIZE), (1.0, 2)])
+def test_contrastive_search_weighs_probability_against_likeness(asked, alpha, candidates):
+    found = generate(asked, contrastive_search, penalty_alpha=alpha, candidates=candidates)
+    assert found == [contrastive_by_loops(*asked, image, alpha, candidates) for image in range(NUMBER)]
+
+
+def test_contrastive_search_without_penalty_is_greedy(asked):
+    model, inputs = asked
+    expected = model.generate(**inputs, max_new_tokens=6)
+    options = {"custom_generate": contrastive_search, "penalty_alpha": 0.0, "max_new_tokens": 6}
+    assert torch.equal(model.generate(**inputs, **options), expected)
+    options["return_dict_in_generate"] = True
+    assert torch.equal(model.generate(**inputs, **options).sequences, expected)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
+    """Nor on padding: of visual tokens, and of beginnings of unequal length, which processors pad on the left."""
+    model, inputs = asked
+    prefixes = {
+        "decoder_input_ids": torch.tensor([[PAD, START, 5], [START, 4, 6]]),
+        "decoder_attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]]),
+    }
+    options = {**SEARCHES[search], "max_new_tokens": 5}
+    for begun in ({}, prefixes):
+        together = model.generate(**inputs, **begun, **options)
+        assert torch.equal(model.generate(**inputs, **begun, **options, use_cache=False), together)
+        for image in range(NUMBER):
+            one = {name: prefix[image : image + 1] for name, prefix in begun.items()}
+            if begun:
+                words = one["decoder_attention_mask"][0].bool()
+                one = {name: prefix[:, words] for name, prefix in one.items()}
+            alone = model.generate(**one_image(inputs, image), **one, **options)[0]
+            padding = int((together[image] == PAD).cumprod(0).sum())
+            assert without_padding(together[image][padding:]) == without_padding(alone)
+
+
+def test_users_may_stop_searches_and_change_probabilities(asked):
+    """As they stop and change those of transformers."""
+    model, inputs = asked
+    stops = StoppingCriteriaList([lambda ids, scores: (ids == 5).any(-1)])
+    options = {"stopping_criteria": stops, "max_new_tokens": 6, "suppress_tokens": [3], "repetition_penalty": 1.5}
+    expected = model.generate(**inputs, **options)
+    greedy = {"custom_generate": contrastive_search, "penalty_alpha": 0.0}
+    assert torch.equal(model.generate(**inputs, **options, **greedy), expected)
+    options["num_beams"] = 3
+    expected = model.generate(**inputs, **options)
+    found = model.generate(**inputs, **options, custom_generate=diverse_beam_search, num_beam_groups=1)
+    found, expected = ([without_padding(row, (END, 5)) for row in rows] for rows in (found, expected))
+    assert found == expected and any(5 in row for row in found)
+
+
+@pytest.mark.parametrize(
+    ("search", "options", "fact"),
+    [
+        (diverse_beam_search, {"num_beams": 3, "num_beam_groups": 2}, r"num_beams is 3.*\(2\)"),
+        (diverse_beam_search, {"num_beams": 3, "num_beam_groups": 0}, "num_beam_groups .*0"),
+        (diverse_beam_search, {"num_beams": 2, "diversity_penalty": -1.0}, "diversity_penalty is -1"),
+        (diverse_beam_search, {"num_beams": 2, "do_sample": True}, "do_sample"),
+        (constrained_beam_search, {"num_beams": 2, "cache_implementation": "static"}, "cache_implementation"),
+        (contrastive_search, {"penalty_alpha": 1.5}, "penalty_alpha is 1.5"),
+        (contrastive_search, {"penalty_alpha": float("nan")}, "penalty_alpha is nan"),
+        (contrastive_search, {"candidates": 0}, "candidates is 0"),
+        (contrastive_search, {"num_beams": 2}, "num_beams"),
+        (contrastive_search, {"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
+    ],
+)
+def test_what_cannot_be_done(asked, search, options, fact):
+    with pytest.raises(ValueError, match=fact):
+        generate(asked, search, **options)
+
+
+def test_visualness_of_diverse_captions():
+    model, inputs = captioner_and_images("rstnet")
+    options = {"return_dict_in_generate": True, "num_return_sequences": 2, **SEARCHES["diverse"]}
+    output = model.generate(**inputs, **options, return_visualness=True)
+    assert output.visualness.shape == output.sequences.shape and len(output.sequences) == 2 * NUMBER
+
+
+def test_ensembles_search_with_groups_and_words():
+    members = [captioner_and_images(name)[0] for name in ("ngsan", "rstnet")]
+    ensemble, inputs = EnsembleForConditionalGeneration(members).eval(), random_images(LENGTHS)
+    options = {"num_beams": 4, "max_new_tokens": 6}
+    expected = ensemble.generate(**inputs, **options)
+    options["custom_generate"] = diverse_beam_search
+    found = ensemble.generate(**inputs, **options, num_beam_groups=1)
+    assert [*map(without_padding, found)] == [*map(without_padding, expected)]
+    found = ensemble.generate(**inputs, **{**options, **SEARCHES["constrained"]})
+    assert (found == 3).any(-1).all()
+    with pytest.raises(ValueError, match="ensemble"):
+        ensemble.generate(**inputs, custom_generate=contrastive_search, max_new_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor())
+
+
+@pytest.fixture(scope="module")
+def rows():
+    images = random_images([4, 6])
+    apart = [one_image(images, row) for row in range(2)]
+    return [{name: row[name][0].numpy() for name in ("visual_features", "visual_boxes")} for row in apart]
+
+
+def test_options_of_the_pipeline(pipe, rows, monkeypatch):
+    for [answer] in pipe(rows, required_words=["Ring", ["above", "below"]], num_beams=2, batch_size=2):
+        words = answer["generated_text"].split()
+        assert "ring" in words and {"above", "below"} & set(words)
+    options = {"num_beams": 4, "num_beam_groups": 2, "num_return_sequences": 2, "min_new_tokens": 2}
+    for first, second in pipe(rows, **options, diversity_penalty=50.0):
+        assert first["generated_text"].split()[0] != second["generated_text"].split()[0]
+    greedy = pipe(rows, num_beams=1)
+    monkeypatch.setattr(pipe.model.generation_config, "num_beams", 2)
+    assert pipe(rows, penalty_alpha=0.0) == greedy != pipe(rows, penalty_alpha=1.0, candidates=8)
+
+
+def test_options_that_a_pipeline_cannot_take(pipe, rows):
+    for word in ("zebra", "red ball", "", "<s>", 5):
+        with pytest.raises(ValueError, match=repr(word) if isinstance(word, str) else "int"):
+            pipe(rows[0], required_words=[[word]], num_beams=2)
+    with pytest.raises(ValueError, match="required_words is 'ring'"):
+        pipe(rows[0], required_words="ring")
+    with pytest.raises(ValueError, match="num_beam_groups and penalty_alpha"):
+        pipe(rows[0], num_beam_groups=2, penalty_alpha=0.6)
