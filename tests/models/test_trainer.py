@@ -1,0 +1,122 @@
+"""Every captioner in transformers' own trainer, unchanged; and with an adapter of low rank (LoRA)."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_ngsan.loading import load_captioner, save_model
+from tests.models import tiny
+from tests.models.rstnet import tiny as rstnet
+from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.models.tiny import one_image, random_images, tiny_processor
+
+CAPTIONS = [
+    "a red ball",
+    "the box is near the ring",
+    "two balls",
+    "a ring and a large box",
+    "the blue ball is left of the ring",
+    "a small box",
+    "two rings above the box",
+    "a green ball on a box",
+]
+CAPTIONERS = {"ngsan": tiny, "rstnet": rstnet, "spatial_captioner": spatial_captioner}
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft (extra test)")
+
+
+@pytest.fixture(params=["ngsan", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CAPTIONERS][1:])])
+def new_captioner(request) -> Callable[[], PreTrainedModel]:
+    """Makes a captioner without dropout, the same every time."""
+    return lambda: CAPTIONERS[request.param].tiny_captioner(dropout=0, attention_dropout=0)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    images = random_images([5, 2, 3, 4, 4, 1, 6, 2])
+    apart = [one_image(images, row) for row in range(len(CAPTIONS))]
+    arrays = [{name: row[name][0].numpy() for name in ("visual_features", "visual_boxes")} for row in apart]
+    return [{**row, "captions": caption} for row, caption in zip(arrays, CAPTIONS, strict=True)]
+
+
+def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
+    return tiny_processor()(**{name: [row[name] for row in rows] for name in rows[0]})
+
+
+def trainer_of(model, rows: list[dict], folder: Path, **options) -> Seq2SeqTrainer:
+    options = {"save_strategy": "no", "lr_scheduler_type": "constant", **options}
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(folder),
+        remove_unused_columns=False,
+        predict_with_generate=True,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        **options,
+    )
+    return Seq2SeqTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=collate)
+
+
+def test_trainer_learns_the_captions_and_generates(new_captioner, rows, tmp_path):
+    rows = rows[:4]
+    options = {"max_steps": 60, "learning_rate": 3e-3, "per_device_train_batch_size": 4}
+    trainer = trainer_of(new_captioner(), rows, tmp_path, **options)
+    trainer.train()
+    losses = [entry["train_loss"] for entry in trainer.state.log_history if "train_loss" in entry]
+    prediction = trainer.predict(rows, num_beams=2, max_new_tokens=8)
+    assert prediction.metrics["test_loss"] < losses[0] / 2
+    text = tiny_processor().batch_decode(prediction.predictions.clip(min=0), skip_special_tokens=True)
+    assert text[0] == "a red ball"
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(new_captioner, rows, tmp_path):
+    """The loss is per word of the whole batch, though its parts have different numbers of words."""
+    options = {"max_steps": 1, "learning_rate": 0.1, "optim": "sgd", "max_grad_norm": 0}
+    weights = []
+    for size, steps in ((8, 1), (1, 8)):
+        model = new_captioner()
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        accumulation = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+        trainer_of(model, rows, tmp_path, seed=3, **accumulation, **options).train()
+        weights.append([parameter.detach() for parameter in model.parameters()])
+    torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=1e-6)
+    assert max(float((new - old).abs().max()) for new, old in zip(weights[0], before, strict=True)) > 1e-3
+
+
+def test_a_run_resumes_from_its_checkpoint(new_captioner, rows, tmp_path):
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 3, "seed": 3}
+    whole, resumed = new_captioner(), new_captioner()
+    trainer_of(whole, rows, tmp_path, **options).train()
+    trainer_of(resumed, rows, tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+@needs_peft
+def test_an_adapter_is_trained_saved_loaded_and_merged(new_captioner, rows, tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    untouched, inputs = new_captioner().state_dict(), collate(rows)
+    labels = inputs.pop("labels")
+    model = get_peft_model(new_captioner(), LoraConfig(r=2, target_modules="all-linear"))
+    options = {"max_steps": 4, "learning_rate": 0.05, "per_device_train_batch_size": 8}
+    trainer_of(model, rows, tmp_path, **options).train()
+    with model.disable_adapter(), torch.no_grad():
+        plain = new_captioner()(**inputs, labels=labels).logits
+        torch.testing.assert_close(model.eval()(**inputs, labels=labels).logits, plain, rtol=1e-5, atol=1e-5)
+    model.save_pretrained(tmp_path / "adapter")
+    loaded = PeftModel.from_pretrained(new_captioner(), tmp_path / "adapter").eval()
+    with torch.no_grad():
+        expected = model(**inputs, labels=labels).logits
+        torch.testing.assert_close(loaded(**inputs, labels=labels).logits, expected, rtol=1e-5, atol=1e-5)
+    captions = model.generate(**inputs, num_beams=2)
+    assert torch.equal(loaded.generate(**inputs, num_beams=2), captions)
+    assert (expected - plain).abs().max() > 0.1
+    save_model(model.merge_and_unload(), tiny_processor(), tmp_path / "merged")
+    merged, _ = load_captioner(tmp_path / "merged")
+    assert merged.state_dict().keys() == untouched.keys()
+    with torch.no_grad():
+        torch.testing.assert_close(merged(**inputs, labels=labels).logits, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(merged.generate(**inputs, num_beams=2), captions)
