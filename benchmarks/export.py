@@ -69,8 +69,8 @@ def main() -> int:
         int8 = exported(model, processor, Path(place, "int8"), arguments.threads, int8=True)
         same = compare(model, processor, onnx, rows, BEAMS, arguments.batch_size)
         print(
-            f"{same.images} images: other captions {same.other_captions} by beams, log-probabilities differ by "
-            f"{same.difference:.1e} at most; wanted: none",
+            f"{same.images} images: captions that differ, by beams: {same.other_captions}, wanted: none; "
+            f"log-probabilities differ by {same.difference:.1e} at most",
             flush=True,
         )
         failed += [] if same.is_same else ["captions"]

@@ -101,7 +101,7 @@ def told(comparison: "Comparison", int8: bool) -> str:
     lines = []
     for beams, others in comparison.other_captions.items():
         line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
-        line += "the same captions" if not others else f"{others} other captions"
+        line += "the same captions" if not others else f"{others} captions differ"
         if beams in comparison.cider_d and (others or int8):
             before, after = comparison.cider_d[beams]
             line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"

@@ -51,7 +51,7 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     monkeypatch.setattr(checking.Captioner, "advance", other_words)
     arguments = ["export", "--model", str(run), "--output", str(tmp_path / "other"), "--check", "--limit", "3"]
     assert main(arguments) == 1
-    assert "3 other captions" in capsys.readouterr().out
+    assert "3 captions differ" in capsys.readouterr().out
     arguments[4] = str(tmp_path / "int8")
     monkeypatch.setattr(checking, "LARGEST_LOSS", -1)
     assert main([*arguments, "--int8"]) == 1
