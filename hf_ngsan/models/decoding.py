@@ -297,7 +297,7 @@ def id_of_word(word: str, processor: Any) -> int:
     with TOKENIZING:
         ids = processor.tokenizer(word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
-        raise ValueError(f"required_words has {word!r}, which is no single word that this captioner knows.")
+        raise ValueError(f"The required word {word!r} is no single word that this captioner knows; give another.")
     return ids[0]
 
 
