@@ -141,8 +141,9 @@ class HubHandler(BaseHTTPRequestHandler):
             self.answer(body={"commitUrl": f"{self.server.url}/{name}/commit/{commit}", "commitOid": commit})
         elif kind == "tag":
             tag = json.loads(body)["tag"]
-            self.answer(409 if tag in repository.tags else 200)
+            status = 409 if tag in repository.tags else 200
             repository.tags.setdefault(tag, revision)
+            self.answer(status)
         else:
             self.answer(404)
 
