@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 from ..packaged_models import CAPTIONER
-from .arguments import DATASETS, MODEL, at_most, user_path, whole_number
+from .arguments import DATASETS, MODEL, add_address_arguments, user_path
 
 SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."
 EPILOG = f"""examples:
@@ -16,7 +16,6 @@ EPILOG = f"""examples:
 Ctrl-C ends it. It needs the extra demo, and no network: the page loads nothing from elsewhere.
 
 {DATASETS}"""
-LARGEST_PORT = 65_535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,17 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index", type=user_path, metavar="INDEX", help="images to search by words, which hf-ngsan index made"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
-    parser.add_argument(
-        "--port", type=at_most(LARGEST_PORT, whole_number), metavar="N", help="port (the first free one from 7860)"
-    )
+    add_address_arguments(parser, None, "port to listen at (the first free one from 7860)")
     parser.add_argument("--open", action="store_true", help="show the page in the browser")
 
 
 def run(options: argparse.Namespace) -> None:
     try:
-        from ..space import launch, load_parts, make_page
-        from ..space.page import gradio  # noqa: F401
+        from ..space.page import launch, make_page
+        from ..space.parts import load_parts
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; pip install "hf-ngsan[demo]" brings it.') from None
     page = make_page(load_parts(options.model, options.data, options.split, options.index))

@@ -19,6 +19,7 @@ from ..files import check_place, is_empty
 
 DATASETS = f"datasets:\n{describe_readers()}"
 MOST_DIGITS = 18
+LARGEST_PORT = 65_535
 VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
@@ -152,6 +153,11 @@ def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> No
         metavar="N",
         help="images a batch (%(default)s)",
     )
+
+
+def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
+    parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)
 
 
 def generation_options(options: argparse.Namespace) -> dict[str, int]:

@@ -4,7 +4,15 @@ import argparse
 import socket
 
 from ..packaged_models import CAPTIONER
-from .arguments import MODEL, add_batch_size_argument, at_most, positive_int, user_path, whole_number
+from .arguments import (
+    MODEL,
+    add_address_arguments,
+    add_batch_size_argument,
+    at_most,
+    positive_int,
+    user_path,
+    whole_number,
+)
 
 SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
 EPILOG = """examples:
@@ -13,19 +21,11 @@ EPILOG = """examples:
 
 POST /caption takes files of a form, or JSON {"images": ["BASE64", ...]}; GET /health and GET /metrics tell how it does.
 Ctrl-C or SIGTERM ends it when the requests under way have their answers. It needs the extra serve."""
-LARGEST_PORT = 65_535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
-    parser.add_argument(
-        "--port",
-        type=at_most(LARGEST_PORT, whole_number),
-        default=8000,
-        metavar="N",
-        help="port to listen at, 0 for a free one (%(default)s)",
-    )
+    add_address_arguments(parser, 8000, "port to listen at, 0 for a free one (%(default)s)")
     add_batch_size_argument(parser, 32)
     parser.add_argument(
         "--wait-ms",

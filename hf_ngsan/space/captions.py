@@ -3,7 +3,8 @@
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,15 @@ def caption(words: Sequence[str], overlays: Sequence[str], visualness: Sequence[
     return f'<p class="caption {kind}">{" ".join(spans) or "(no words)"}</p>'
 
 
-def visualness_of(answer: dict[str, Any]) -> list[float] | None:
-    """Returns the visualness of each word of a pipeline's answer; None where the captioner has none."""
-    pairs = answer.get("visualness")
-    return None if pairs is None else [value for _, value in pairs]
+def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> list[str]:
+    """Returns the captions of all beams, the best first; `overlay` makes that of a word from its attention."""
+    found = []
+    for number, answer in enumerate(answers):
+        pairs = answer.get("visualness")
+        visualness = None if pairs is None else [value for _, value in pairs]
+        overlays = [overlay(weights) for weights in answer["attention"]]
+        found.append(caption(answer["words"], overlays, visualness, "other" if number else "best"))
+    return found
 
 
 def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str:
@@ -90,11 +96,7 @@ def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any
         image: upright.
         answers: of `ImageToTextPipeline` with `return_attention`.
     """
-    captions = []
-    for number, answer in enumerate(answers):
-        overlays = [map_over(image, weights) for weights in answer["attention"]]
-        captions.append(caption(answer["words"], overlays, visualness_of(answer), "other" if number else "best"))
     notes = ["Point at a word, or press Tab, to see where the captioner looked for it."]
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
-    return viewer(photograph(image), captions, *notes)
+    return viewer(photograph(image), captions_of(answers, partial(map_over, image)), *notes)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio
-import numpy as np
 from PIL import Image
 
 from ..messages import one_sentence
@@ -70,14 +69,7 @@ def add_photograph(parts: Parts) -> None:
     def caption(image: Image.Image | None, num_beams: int) -> str:
         if image is None:
             raise ValueError("There is no photograph; drop one into the box first")
-        answers = parts.pipeline(
-            image,
-            return_attention=True,
-            return_visualness=parts.has_visualness,
-            attention_side=captions.MAP_SIDE,
-            num_beams=num_beams,
-            num_return_sequences=num_beams,
-        )
+        answers = parts.captions(image, num_beams, attention_side=captions.MAP_SIDE)
         return captions.photograph_with_captions(image, answers)
 
     button.click(caption, [image, num_beams], shown, api_name="caption")
@@ -98,24 +90,22 @@ def add_regions(parts: Parts, page: gradio.Blocks) -> None:
     def begin(number: int, num_beams: int) -> tuple[str, dict]:
         if number is None or not 0 <= number < len(rows):
             raise ValueError(f"There is no example {number}; give a number from 0 to {len(rows) - 1}")
-        example = regions.Regions(parts.pipeline, rows[int(number)])
-        weights = example.attention()
-        state = {"number": int(number), "boxes": example.boxes, "chosen": 0, "before": weights}
-        return example.html(0, weights, num_beams, parts.has_visualness), state
+        example, chosen = regions.Regions(parts, rows[int(number)]), 0
+        state = {"number": int(number), "boxes": example.boxes, "chosen": chosen}
+        state |= {"before": example.attention, "weights": example.attention}
+        return example.html(chosen, example.attention, num_beams), state
 
     @in_words
     def move(state: dict, num_beams: int, event: gradio.EventData) -> tuple[str, dict]:
-        before = regions.Regions(parts.pipeline, rows[state["number"]], state["boxes"])
-        boxes = regions.moved(before.boxes, event._data)
-        chosen = event._data["index"]
-        example = regions.Regions(parts.pipeline, rows[state["number"]], boxes)
-        state = {**state, "boxes": boxes, "chosen": chosen, "before": before.attention()}
-        return example.html(chosen, state["before"], num_beams, parts.has_visualness), state
+        boxes, chosen, before = regions.moved(state["boxes"], event._data), event._data["index"], state["weights"]
+        example = regions.Regions(parts, rows[state["number"]], boxes)
+        state = {**state, "boxes": boxes, "chosen": chosen, "before": before, "weights": example.attention}
+        return example.html(chosen, before, num_beams), state
 
     @in_words
     def show_again(state: dict, num_beams: int) -> str:
-        example = regions.Regions(parts.pipeline, rows[state["number"]], state["boxes"])
-        return example.html(state["chosen"], np.asarray(state["before"]), num_beams, parts.has_visualness)
+        example = regions.Regions(parts, rows[state["number"]], state["boxes"])
+        return example.html(state["chosen"], state["before"], num_beams)
 
     for event in (page.load, number.submit, button.click):
         event(begin, [number, num_beams], [shown, state], api_visibility="private")

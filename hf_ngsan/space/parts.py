@@ -11,7 +11,7 @@ from ..launching import make_accelerator
 from ..loading import load_captioner, load_model
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..retrieval import Hit, IndexFolder
-from ..tasks.caption_rows import load_rows, rows_for, visual_feature_size
+from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
 from ..tasks.image_search import search_images
 
 
@@ -48,9 +48,22 @@ class Parts:
     def reads_images(self) -> bool:
         return self.pipeline.model.config.vision_config is not None
 
-    @property
-    def has_visualness(self) -> bool:
-        return bool(getattr(self.pipeline.model.config, "adaptive_attention", False))
+    def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
+        """Returns the captions of all beams, the best first, with attention and, if the captioner has it, visualness.
+
+        Args:
+            image: as the pipeline takes it.
+            num_beams: of the search.
+            options: further ones of the pipeline.
+        """
+        return self.pipeline(
+            image,
+            return_attention=True,
+            return_visualness=bool(getattr(self.pipeline.model.config, "adaptive_attention", False)),
+            num_beams=num_beams,
+            num_return_sequences=num_beams,
+            **options,
+        )
 
 
 def load_parts(model: str, data: str | None = None, split: str = "test", index: str | None = None) -> Parts:
@@ -99,6 +112,4 @@ def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset
             f"{data}, split {split}, has no visual_features with visual_boxes, whose places could be changed; give a "
             "dataset of regions, such as scenes."
         )
-    features = rows.remove_columns([name for name in ("image",) if name in rows.column_names])
-    rows_for(captioner, processor, features, data)
-    return rows
+    return rows_for(captioner, processor, only_features(rows), data)

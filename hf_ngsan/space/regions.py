@@ -3,13 +3,15 @@
 import html
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..data.scenes.drawing import BACKGROUND, PAINT, outline
-from .captions import MAP_COLOUR, STRONGEST, caption, viewer, visualness_of
+from .captions import MAP_COLOUR, STRONGEST, captions_of, viewer
+from .parts import Parts
 
 SIDE = 100
 """Width and height of a drawing, in units of its own; boxes within [0, 1] are stretched to the shape of the image."""
@@ -183,42 +185,30 @@ class Regions:
     """An example of a dataset whose regions are moved about.
 
     Args:
-        pipeline: of a captioner that takes features and boxes.
+        parts: with a captioner that takes features and boxes.
         row: of the dataset.
         boxes: `(N, 4)` in place of the row's.
     """
 
-    def __init__(self, pipeline: Any, row: Mapping[str, Any], boxes: np.ndarray | None = None):
-        self.pipeline, self.names = pipeline, names_of(row)
+    def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
+        self.parts, self.names = parts, names_of(row)
         self.features = np.asarray(row["visual_features"], dtype=np.float32)
         self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
         width, height = row.get("width") or 1, row.get("height") or 1
         self.shape = f"aspect-ratio: {width} / {height}"
 
+    @cached_property
     def attention(self) -> np.ndarray:
-        """Returns how much each region attends to each, `(N, N)`."""
-        inputs = self.pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
-        visual = {
-            name: inputs[name].to(self.pipeline.device)
-            for name in ("visual_features", "visual_boxes", "attention_mask")
-            if name in inputs
-        }
-        return region_attention(self.pipeline.model, visual)
+        """How much each region attends to each, `(N, N)`."""
+        pipeline = self.parts.pipeline
+        inputs = pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
+        names = ("visual_features", "visual_boxes", "attention_mask")
+        visual = {name: inputs[name].to(pipeline.device) for name in names if name in inputs}
+        return region_attention(pipeline.model, visual)
 
-    def html(self, chosen: int, before: np.ndarray, num_beams: int, with_visualness: bool = False) -> str:
+    def html(self, chosen: int, before: np.ndarray, num_beams: int) -> str:
         """Returns the drawing, its captions, and the weights of the chosen region beside those before."""
-        answers = self.pipeline(
-            {"visual_features": self.features, "visual_boxes": self.boxes},
-            return_attention=True,
-            return_visualness=with_visualness,
-            num_beams=num_beams,
-            num_return_sequences=num_beams,
-        )
-        captions = []
-        for number, answer in enumerate(answers):
-            overlays = [regions_over(self.boxes, weights, self.shape) for weights in answer["attention"]]
-            captions.append(caption(answer["words"], overlays, visualness_of(answer), "other" if number else "best"))
-        weights = self.attention()
-        stage = drawing(self.names, self.boxes, chosen, weights, self.shape)
-        table = table_of(self.names, chosen, weights, before)
-        return viewer(stage, [*captions, table], NOTE, kind="wide")
+        answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
+        found = captions_of(answers, lambda weights: regions_over(self.boxes, weights, self.shape))
+        stage = drawing(self.names, self.boxes, chosen, self.attention, self.shape)
+        return viewer(stage, [*found, table_of(self.names, chosen, self.attention, before)], NOTE, kind="wide")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hf_ngsan.data import load_data
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from hf_ngsan.space import regions
+from hf_ngsan.space import Parts, regions
 from tests.models.tiny import make_lively, tiny_captioner, tiny_processor
 
 BOXES = np.array([[0.1, 0.2, 0.4, 0.6], [0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.9, 0.6]], np.float32)
@@ -57,18 +57,18 @@ def row() -> dict:
 
 
 @pytest.fixture(scope="module")
-def pipeline(row) -> ImageToTextPipeline:
+def parts(row) -> Parts:
     size = len(row["visual_features"][0])
     model = tiny_captioner(visual_feature_size=size, geometric_bias=["query"], num_hidden_layers=2)
     make_lively(model, seed=0)
-    return ImageToTextPipeline(model=model, processor=tiny_processor())
+    return Parts("tiny", ImageToTextPipeline(model=model, processor=tiny_processor()))
 
 
-def test_weights_are_the_mean_of_the_encoders_attention(pipeline, row):
-    example = regions.Regions(pipeline, row)
-    weights = example.attention()
+def test_weights_are_the_mean_of_the_encoders_attention(parts, row):
+    example = regions.Regions(parts, row)
+    weights = example.attention
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-    model = pipeline.model
+    model = parts.pipeline.model
     model.set_attn_implementation("eager")
     with torch.no_grad():
         outputs = model.model.encoder(
@@ -79,26 +79,26 @@ def test_weights_are_the_mean_of_the_encoders_attention(pipeline, row):
     np.testing.assert_allclose(weights, sum(layers) / len(layers), atol=1e-6)
 
 
-def test_moving_a_region_changes_its_weights(pipeline, row):
-    before = regions.Regions(pipeline, row)
+def test_moving_a_region_changes_its_weights(parts, row):
+    before = regions.Regions(parts, row)
     boxes = regions.moved(before.boxes, {"index": 0, "dx": 0.5, "dy": 0.5})
-    after = regions.Regions(pipeline, row, boxes)
-    assert (after.boxes == boxes).all() and np.abs(after.attention() - before.attention()).max() > 1e-4
+    after = regions.Regions(parts, row, boxes)
+    assert (after.boxes == boxes).all() and np.abs(after.attention - before.attention).max() > 1e-4
 
 
-def test_the_page_of_an_example_has_its_regions_captions_and_weights(pipeline, row):
-    example = regions.Regions(pipeline, row)
-    weights = example.attention()
+def test_the_page_of_an_example_has_its_regions_captions_and_weights(parts, row):
+    example = regions.Regions(parts, row)
+    weights = example.attention
     html = example.html(1, weights + 0.25, num_beams=2)
     assert html.count('class="region') == len(example.boxes) and html.count("<polygon") == len(example.boxes)
     assert html.count('<p class="caption') == 2 and html.count("<line") == len(example.boxes) - 1
     assert f"<td>{weights[1].max():.3f}</td><td>-0.250</td>" in html
-    [expected, _] = pipeline(row, num_beams=2, num_return_sequences=2)
+    [expected, _] = parts.pipeline(row, num_beams=2, num_return_sequences=2)
     for word in expected["generated_text"].split():
         assert f">{word}<" in html
 
 
-def test_names_of_a_dataset_are_text_and_not_html(pipeline, row):
+def test_names_of_a_dataset_are_text_and_not_html(parts, row):
     named = {**row, "objects": ["<script>"] * len(row["visual_boxes"])}
-    html = regions.Regions(pipeline, named).html(0, np.zeros((9, 9)), num_beams=1)
+    html = regions.Regions(parts, named).html(0, np.zeros((9, 9)), num_beams=1)
     assert "<script>" not in html and "&lt;script&gt;" in html
