@@ -10,7 +10,7 @@ import gradio
 from PIL import Image
 
 from ..messages import one_sentence
-from . import captions, regions
+from . import captions, drawing, regions
 from .parts import Parts, Search
 
 MOST_BEAMS, BEAMS = 8, 3
@@ -83,7 +83,7 @@ def add_regions(parts: Parts, page: gradio.Blocks) -> None:
         button = gradio.Button("Show the example", elem_id="show")
     state = gradio.State()
     shown = gradio.HTML(
-        css_template=captions.STYLE + regions.STYLE, js_on_load=regions.SCRIPT, elem_id="regions", min_height=200
+        css_template=captions.STYLE + drawing.STYLE, js_on_load=drawing.SCRIPT, elem_id="regions", min_height=200
     )
 
     @in_words

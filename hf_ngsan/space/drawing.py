@@ -1,0 +1,130 @@
+"""Drawings of regions that the pointer drags, and what the captioner's attention to them looks like."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..data.scenes.drawing import BACKGROUND, PAINT, outline
+from .captions import MAP_COLOUR, STRONGEST
+
+SIDE = 100
+"""Width and height of a drawing, in units of its own; boxes within [0, 1] are stretched to the shape of the image."""
+THICKEST = 4
+COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
+
+STYLE = """
+.drawing { touch-action: none; user-select: none; border-radius: .4em; }
+.drawing .region { cursor: grab; }
+.drawing .region:focus { outline: none; }
+.drawing .region .box { fill: transparent; stroke: #888; stroke-width: .3; stroke-dasharray: 1 1; }
+.drawing .region:hover .box, .drawing .region:focus .box, .drawing .chosen .box { stroke: #222; stroke-width: .5; }
+.drawing .corner { fill: #222; opacity: 0; cursor: nwse-resize; }
+.drawing .region:hover .corner, .drawing .chosen .corner { opacity: .8; }
+.drawing text { font: 3px sans-serif; fill: #333; pointer-events: none; }
+.weights { border-collapse: collapse; font-size: .95em; margin: 1em 0; }
+.weights td, .weights th { padding: .1em .7em; text-align: left; font-variant-numeric: tabular-nums; }
+"""
+SCRIPT = """
+const place = event => {
+  const frame = element.querySelector('.drawing').getBoundingClientRect();
+  return [(event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height];
+};
+const tell = (region, dx, dy, corner) =>
+  trigger('release', {index: Number(region.dataset.index), dx: dx, dy: dy, corner: corner});
+let held = null;
+element.addEventListener('pointerdown', event => {
+  const region = event.target.closest('.region');
+  if (!region) return;
+  held = {region: region, from: place(event), corner: event.target.classList.contains('corner')};
+  element.setPointerCapture(event.pointerId);
+  event.preventDefault();
+});
+element.addEventListener('pointermove', event => {
+  if (!held) return;
+  const now = place(event), dx = 100 * (now[0] - held.from[0]), dy = 100 * (now[1] - held.from[1]);
+  const box = held.region.querySelector('.box');
+  if (held.corner) {
+    box.setAttribute('width', Math.max(3, Number(box.dataset.width) + dx));
+    box.setAttribute('height', Math.max(3, Number(box.dataset.height) + dy));
+  } else held.region.setAttribute('transform', `translate(${dx} ${dy})`);
+});
+element.addEventListener('pointerup', event => {
+  if (!held) return;
+  const now = place(event);
+  tell(held.region, now[0] - held.from[0], now[1] - held.from[1], held.corner);
+  held = null;
+});
+element.addEventListener('keydown', event => {
+  const steps = {ArrowLeft: [-.02, 0], ArrowRight: [.02, 0], ArrowUp: [0, -.02], ArrowDown: [0, .02]};
+  const region = event.target.closest('.region');
+  if (!region || !(event.key in steps)) return;
+  event.preventDefault();
+  tell(region, ...steps[event.key], event.shiftKey);
+});
+"""
+"""Tells the server by how much a region was moved, or its lower right corner: with the pointer, or by arrow keys."""
+
+
+def look_of(name: str, box: Sequence[float]) -> str:
+    """Returns the drawing of an object of a synthetic scene, or a filled box with a name."""
+    colour, _, shape = name.partition(" ")
+    if colour in PAINT:
+        points = " ".join(f"{SIDE * x:.2f},{SIDE * y:.2f}" for x, y in outline(shape, box))
+        return f'<polygon points="{points}" fill="{PAINT[colour]}" stroke="{BACKGROUND}" stroke-width="0.8"/>'
+    x, y, right, bottom = (SIDE * value for value in box)
+    size = f'x="{x:.2f}" y="{y:.2f}" width="{right - x:.2f}" height="{bottom - y:.2f}"'
+    text = f'<text x="{x + 0.7:.2f}" y="{y + 3.4:.2f}">{html.escape(name)}</text>'
+    return f'<rect {size} fill="#7a93ad" opacity="0.25"/>{text}'
+
+
+def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.ndarray, shape: str) -> str:
+    """Draws regions, and lines from the chosen one to the others, as thick as it attends to them."""
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    regions, centres = [], SIDE * (boxes[:, :2] + boxes[:, 2:]) / 2
+    for index in np.argsort(-areas).tolist():
+        x, y, right, bottom = (SIDE * value for value in boxes[index].tolist())
+        width, height = right - x, bottom - y
+        regions.append(
+            f'<g class="region{" chosen" if index == chosen else ""}" tabindex="0" data-index="{index}">'
+            f"<title>{html.escape(names[index])}</title>{look_of(names[index], boxes[index].tolist())}"
+            f'<rect class="box" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
+            f'data-width="{width:.2f}" data-height="{height:.2f}"/>'
+            f'<rect class="corner" x="{right - 1.5:.2f}" y="{bottom - 1.5:.2f}" width="3" height="3"/></g>'
+        )
+    lines = [
+        f'<line x1="{centres[chosen, 0]:.2f}" y1="{centres[chosen, 1]:.2f}" x2="{x:.2f}" y2="{y:.2f}" '
+        f'stroke="{COLOUR}" stroke-width="{THICKEST * float(weight):.2f}" opacity="0.7" pointer-events="none"/>'
+        for index, ((x, y), weight) in enumerate(zip(centres, weights[chosen], strict=True))
+        if index != chosen
+    ]
+    return (
+        f'<svg class="stage drawing" viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" '
+        f'style="{shape}; background: {BACKGROUND}">{"".join(regions)}{"".join(lines)}</svg>'
+    )
+
+
+def regions_over(boxes: np.ndarray, weights: np.ndarray, shape: str) -> str:
+    """Returns regions with the weights `(N,)` of a word as an overlay of their drawing."""
+    strongest = max(float(weights.max()), 1e-12)
+    parts = []
+    for (x, y, right, bottom), weight in zip((SIDE * boxes).tolist(), weights.tolist(), strict=True):
+        parts.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{right - x:.2f}" height="{bottom - y:.2f}" fill="{COLOUR}" '
+            f'opacity="{STRONGEST * weight / strongest:.2f}"/>'
+        )
+    return (
+        f'<svg class="overlay" viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" style="{shape}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def table_of(names: Sequence[str], chosen: int, weights: np.ndarray, before: np.ndarray) -> str:
+    """Returns how much the chosen region attends to each, and how much it did before it was moved, most first."""
+    rows = []
+    for index in np.argsort(-weights[chosen]).tolist():
+        now, change = weights[chosen, index], weights[chosen, index] - before[chosen, index]
+        name = "itself" if index == chosen else names[index]
+        rows.append(f"<tr><td>{html.escape(name)}</td><td>{now:.3f}</td><td>{change:+.3f}</td></tr>")
+    title = f"<tr><th>the {html.escape(names[chosen])} attends to</th><th>weight</th><th>change</th></tr>"
+    return f'<table class="weights">{title}{"".join(rows)}</table>'
