@@ -15,10 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from paired_steps import describe, in_turns, ratios
 from transformers.utils import logging
 
 from hf_ngsan.data.collator import visual_arguments
@@ -99,23 +101,21 @@ def main() -> int:
             def through(captioner: Captioner) -> Callable[[Any], list[str]]:
                 return lambda batch: captioner.words.decode(captioner.generate(batch, num_beams=beams))  # noqa: B023
 
-            ratios, of_int8 = [], []
-            for number in range(arguments.rounds + 1):
-                before = seconds(eager, of_torch)
-                after, small = seconds(through(onnx), of_export), seconds(through(int8), of_export)
-                if number == 0:
-                    continue  # warming up
-                ratios.append(before / after)
-                of_int8.append(before / small)
+            measures = {
+                "PyTorch": partial(seconds, eager, of_torch),
+                "ONNX": partial(seconds, through(onnx), of_export),
+                "8 bits": partial(seconds, through(int8), of_export),
+            }
+            found = in_turns(measures, arguments.rounds)
+            for name, values in found.items():
                 print(
-                    f"{beams} beams, round {number}: PyTorch {len(rows) / before:.1f}, ONNX {len(rows) / after:.1f}, "
-                    f"8 bits {len(rows) / small:.1f} images/s, ratio {ratios[-1]:.2f}",
-                    flush=True,
+                    f"{beams} beams, {name:<8}{describe([len(rows) / value for value in values])} images/s", flush=True
                 )
-            reached = statistics.median(ratios)
+            gains = ratios({"ONNX": found["ONNX"], "PyTorch": found["PyTorch"]})
+            of_int8 = ratios({"8 bits": found["8 bits"], "PyTorch": found["PyTorch"]})
+            reached = statistics.median(gains)
             print(
-                f"{beams} beams: ratio {reached:.2f} (from {min(ratios):.2f} to {max(ratios):.2f}), of 8 bits "
-                f"{statistics.median(of_int8):.2f}; wanted: at least {WANTED}",
+                f"{beams} beams, ratio   {describe(gains)}; wanted: at least {WANTED}; of 8 bits {describe(of_int8)}",
                 flush=True,
             )
             failed += [] if reached >= WANTED else ["speed"]

@@ -1,4 +1,4 @@
-"""Training steps of two models that take turns in one process, so that what slows the machine slows both."""
+"""Measures that take turns in one process, so that what slows the machine slows all, and training steps for them."""
 
 import statistics
 import time
