@@ -31,9 +31,10 @@ from .teacher_forcing import IGNORED_LABEL
 class SelfCritical(Objective):
     """REINFORCE with a baseline over k captions of each image.
 
-    The model is in evaluation mode throughout: without dropout the captions are drawn from the very distribution whose
-    gradient is taken. Captions are drawn without a graph; their log-probabilities come from one teacher-forced pass.
-    The loss is the mean over samples; that of a sample is summed over its words, its end included.
+    Captions are drawn in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
+    pass. By default that pass has no dropout either, so that the captions come from the very distribution whose
+    gradient is taken. With `settings.dropout` it is regularized, and the estimate is biased. The loss is the mean over
+    samples; that of a sample is summed over its words, its end included.
 
     Args:
         rewards: scores captions.
@@ -172,7 +173,9 @@ class SelfCritical(Objective):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)
         labels, advantages, statistics = (inputs.pop(name) for name in ("labels", "advantages", "statistics"))
+        model.train(self.settings.dropout)
         logits = model(**inputs, use_cache=False).logits
+        model.eval()
         is_word = labels != IGNORED_LABEL
         places, words = is_word.flatten().nonzero().squeeze(-1), labels[is_word]
         log_policy = self.policy.logits(logits.flatten(0, 1).index_select(0, places), chosen=words).log_softmax(-1)

@@ -25,6 +25,9 @@ class SelfCriticalSettings(ScheduleSettings):
         "reward that a sample is compared with: greedy, mean or leave_one_out",
         choices=("greedy", "mean", "leave_one_out"),
     )
+    dropout: bool = setting(
+        False, "log-probabilities of the captions, which are drawn without dropout, are taken with it"
+    )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
     end_token_in_reward: bool = setting(

@@ -131,6 +131,20 @@ def log_greedy(model) -> dict[tuple, float]:
     return {caption: 0.0}
 
 
+def test_dropout_changes_log_probabilities_and_nothing_else():
+    model, batch = toy_captioner(), {**toy_image(4), "row_index": torch.arange(4)}
+    losses, labels = {}, {}
+    for dropout in (False, True):
+        objective = self_critical(dropout=dropout)
+        prepared = objective.prepare_batch(model, batch, Update(0, 0))
+        labels[dropout] = prepared["labels"]
+        losses[dropout] = [objective.loss(model, prepared)[0].item() for _ in range(2)]
+        assert not model.training
+    assert torch.equal(labels[False], labels[True])
+    assert losses[False][0] == losses[False][1]
+    assert len({losses[False][0], *losses[True]}) == 3
+
+
 @pytest.mark.parametrize("baseline", ["greedy", "mean", "leave_one_out"])
 def test_a_two_armed_bandit_finds_the_better_arm(baseline):
     better, worse = WORDS[0], WORDS[1]
