@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_most(1000, whole_number),
         default=5,
         metavar="MS",
-        help="milliseconds for which a batch that is not full waits (%(default)s)",
+        help="milliseconds for which a batch that is not full waits for the next image (%(default)s)",
     )
     parser.add_argument("--max-images", type=at_most(4096), default=64, metavar="N", help="of a request (%(default)s)")
     parser.add_argument(

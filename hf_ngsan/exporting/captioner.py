@@ -165,7 +165,7 @@ class Captioner:
         while len(written) <= longest and not ended.all():
             scores, cache = self.advance(tokens, visual, cache)
             tokens = np.where(ended, padding, scores.argmax(-1))
-            ended |= np.isin(tokens, ends)
+            ended |= is_one_of(tokens, ends)
             written.append(tokens)
         return np.concatenate(written, axis=1)
 
@@ -191,7 +191,7 @@ class Captioner:
         for length in range(1, longest + 1):
             following, cache = self.advance(running[:, :, length - 1], visual, cache)
             if compete:  # a finished caption goes on with padding, at no cost, among the others
-                has_ended = np.isin(running[:, :, 1:], ends).any(-1)
+                has_ended = is_one_of(running[:, :, 1:], ends).any(-1)
                 following[has_ended] = -np.inf
                 following[has_ended, padding] = 0
             totals = running_scores[:, :, None] + following
@@ -199,7 +199,7 @@ class Captioner:
             origins, words = np.divmod(places, totals.shape[-1])
             candidates = take(running, origins)
             candidates[:, :, length] = words
-            ended = np.isin(words, [] if compete else ends) | (length == longest)
+            ended = is_one_of(words, [] if compete else ends) | (length == longest)
 
             running_scores, order = largest(found + NEVER * ended.astype(np.float32), beams)
             running, origins = take(candidates, order), take(origins, order)
@@ -257,6 +257,8 @@ def onnx_graph(path: Path, num_threads: int | None) -> Graph:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    # A step is short, and NumPy works between steps: threads that spin while they wait take its processors.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
     known = ("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -312,6 +314,11 @@ def square_grid(number: int) -> np.ndarray:
         raise ValueError(f"{number} visual tokens are no square grid; give their visual_boxes.")
     row, column = np.divmod(np.arange(number), side)
     return (np.stack([column, row, column + 1, row + 1], axis=-1) / side).astype(np.float32)
+
+
+def is_one_of(ids: np.ndarray, few: Sequence[int]) -> np.ndarray:
+    """Is `np.isin`, ten times as fast for a few ids."""
+    return (ids[..., None] == np.asarray(few, dtype=ids.dtype)).any(-1)
 
 
 def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ class Job:
 
 
 class Batcher:
-    """Gives images that come within a few milliseconds to a model together.
+    """Gives images that come within a few milliseconds of each other to a model together.
 
     While the model works on a batch, the next one gathers, so that a busy server has full batches.
 
@@ -88,19 +88,18 @@ class Batcher:
                     self.jobs.task_done()
 
     async def gather(self) -> list[Job]:
-        """Returns the jobs that come within the time to wait, as many as a batch takes."""
-        loop = asyncio.get_running_loop()
-        batch = [await self.jobs.get()]
-        deadline = loop.time() + self.limits.wait_ms / 1000
+        """Returns the jobs that come until a batch is full, or no more has come for the time to wait.
+
+        The time begins anew with each job: when a batch is answered, its clients come back one after the other, and a
+        batch of the first few of them would leave the others to a second one.
+        """
+        batch, seconds = [await self.jobs.get()], self.limits.wait_ms / 1000
         while len(batch) < self.limits.batch_size:
             try:
                 batch.append(self.jobs.get_nowait())
             except asyncio.QueueEmpty:
-                left = deadline - loop.time()
-                if left <= 0:
-                    break
                 try:
-                    batch.append(await asyncio.wait_for(self.jobs.get(), left))
+                    batch.append(await asyncio.wait_for(self.jobs.get(), seconds))
                 except TimeoutError:
                     break
         return batch

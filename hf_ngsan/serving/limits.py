@@ -13,7 +13,7 @@ class ServingLimits:
         seconds: from the first byte of a request to its answer.
         waiting: images that may wait in all; requests beyond are told to come again.
         batch_size: images captioned together.
-        wait_ms: for which a batch that is not full waits for more images, in milliseconds.
+        wait_ms: for which a batch that is not full waits for the next image, in milliseconds.
         allow_urls: whether images may be named by URLs, which the server then downloads from public addresses.
     """
 

@@ -12,6 +12,9 @@ from ..settings import setting
 from .objective import Objective, Update
 from .row_dropout import RowDropout
 
+EPOCHS_TO_LEARN, MORE_THAN_CHANCE = 3, 2.0
+"""After so many epochs texts should find their image so many times as often as by guessing."""
+
 
 @dataclass(frozen=True)
 class ContrastiveSettings:
@@ -106,6 +109,7 @@ class Contrastive(Objective):
                     "text_gradients": text_gradients[of_texts],
                     "losses": losses.detach()[of_texts],
                     "recalled": recalled[of_texts],
+                    "by_chance": len(recalled[of_texts]) / len(all_images),
                 }
             )
         return prepared
@@ -135,7 +139,8 @@ class Contrastive(Objective):
         penalty = self.settings.diversity_weight * sum(diversity.values(), torch.zeros(()))
         statistics = {"loss": losses.sum() + penalty.detach(), "pairs": torch.tensor(float(len(losses)))}
         statistics |= {name: value.detach() for name, value in diversity.items()}
-        return images + texts + penalty, {**statistics, "recalled": inputs["recalled"].sum()}
+        recalls = {"recalled": inputs["recalled"].sum(), "by_chance": torch.tensor(inputs["by_chance"])}
+        return images + texts + penalty, {**statistics, **recalls}
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
         """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""
@@ -148,13 +153,25 @@ class Contrastive(Objective):
         return penalties
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean loss, its diversity penalties, if any, before their weight, and `batch_recall`, the share of
-        texts nearest to their own image in the batch."""
+        """Returns the mean loss, its diversity penalties, if any, before their weight, `batch_recall`, the share of
+        texts nearest to their own image in the batch, and `chance_recall`, what guessing would reach."""
         summary = {"loss": sums["loss"] / sums["pairs"], "batch_recall": sums["recalled"] / sums["pairs"]}
+        summary["chance_recall"] = sums["by_chance"] / sums["pairs"]
         return summary | {name: value / sums["pairs"] for name, value in sums.items() if name.endswith("_diversity")}
 
     def describe(self, summary: dict[str, float]) -> str:
         return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"
+
+    def warnings(self, history: list[dict]) -> list[str]:
+        """Says when embeddings have fallen together, as those of new weights may with the hardest negatives."""
+        recall, chance = history[-1]["batch_recall"], history[-1]["chance_recall"]
+        if len(history) < EPOCHS_TO_LEARN or recall > min(MORE_THAN_CHANCE * chance, (1 + chance) / 2) or chance == 1:
+            return []
+        return [
+            f"after {len(history)} epochs {recall:.1%} of the texts find their image in the batch, and guessing finds "
+            f"{chance:.1%}: all embeddings may have become alike; train with contrastive.loss=info_nce or all, or "
+            "lower training.learning_rate."
+        ]
 
 
 def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
