@@ -26,6 +26,11 @@ def sentence(error: Exception) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
 
 
+def printable(name: str) -> str:
+    """Returns the name of a file without the bytes in it that are no characters, which some file systems allow."""
+    return os.fsencode(name).decode(errors="replace")
+
+
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yields an error, the one that caused it or that it was raised upon, and so on."""
     while error is not None:

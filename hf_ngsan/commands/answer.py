@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..messages import printable
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
     add_model_argument,
+    add_skip_errors_argument,
     check_output_file,
     positive_int,
     user_path,
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write a figure for each question: to which regions each of its words mattered",
     )
-    parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
+    add_skip_errors_argument(parser, "an image that cannot be read")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -63,7 +65,6 @@ def run(options: argparse.Namespace) -> None:
     from ..launching import make_accelerator
     from ..loading import load_model
     from ..tasks.answered_questions import answer_questions
-    from .caption import printable
 
     check(options)
     model, processor = load_model(options.model, "visual_question_answering")

@@ -155,6 +155,10 @@ def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> No
     )
 
 
+def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--skip-errors", action="store_true", help=f"continue after {what}")
+
+
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
     parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ..bounds import MOST_CAPTIONS
+from ..messages import printable
 from ..packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
     add_generation_arguments,
     add_models_argument,
+    add_skip_errors_argument,
     at_most,
     fraction,
     generation_options,
@@ -63,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DUAL_ENCODER",
         help="of all beams take the caption that this dual encoder finds most similar to the image",
     )
-    parser.add_argument("--skip-errors", action="store_true", help="continue after an image that cannot be read")
+    add_skip_errors_argument(parser, "an image that cannot be read")
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,8 +213,3 @@ def of_dataset(
             "with images, such as scenes:images=true, or image files."
         )
     return rows, names
-
-
-def printable(name: str) -> str:
-    """Returns a name without the bytes in it that are no characters, which some file systems allow."""
-    return os.fsencode(name).decode(errors="replace")

@@ -2,6 +2,7 @@
 
 import argparse
 
+from ..messages import printable
 from .arguments import check_output_file, positive_int, user_path
 
 SUMMARY = "Print the images of an index that fit a text or resemble an image: the cosine similarity, a tab, the name."
@@ -35,7 +36,6 @@ def run(options: argparse.Namespace) -> None:
     from ..retrieval import IndexFolder
     from ..tasks.image_search import draw_hits, search_images
     from ..visualization import check_matplotlib
-    from .caption import printable
 
     if (options.text is None) == (options.image is None):
         raise ValueError("Give a text to look for, or an image with --image, and not both.")

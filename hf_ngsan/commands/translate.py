@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.errors import DataError
-from .arguments import add_generation_arguments, add_model_argument, check_output_file, generation_options, user_path
+from .arguments import (
+    add_generation_arguments,
+    add_model_argument,
+    add_skip_errors_argument,
+    check_output_file,
+    generation_options,
+    user_path,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
     parser.add_argument("--output", type=user_path, metavar="FILE", help="write the translations there, one a line")
     add_generation_arguments(parser)
-    parser.add_argument("--skip-errors", action="store_true", help="continue after a sentence that is too long")
+    add_skip_errors_argument(parser, "a sentence that is too long")
 
 
 def run(options: argparse.Namespace) -> None:

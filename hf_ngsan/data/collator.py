@@ -1,6 +1,5 @@
 """Rows of a dataset -> a batch for a captioner."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 
 from .errors import DataError
+from .seeded import digest
 
 Row = Mapping[str, Any]
 
@@ -155,15 +155,6 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]
-
-
-def digest(*parts: Any) -> bytes:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-
-
-def generator_of(*parts: Any) -> np.random.Generator:
-    """Returns a random generator that depends on its arguments alone, in any process."""
-    return np.random.default_rng(int.from_bytes(digest(*parts)))
 
 
 def is_array(boxes: Any) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .collator import generator_of
 from .errors import DataError
 from .saved import load_saved
+from .seeded import generator_of
 
 FOLDER = "copies"
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from ..data.collator import generator_of
 from ..data.feature_copies import FeatureCopies
+from ..data.seeded import generator_of
 from ..models.images import load_image
 from ..training.recipe import RecipeError
 from .captioning_recipe import AugmentationSettings, CaptioningRecipe
