@@ -78,6 +78,8 @@ def config_anywhere(run: Path) -> dict:
     config = yaml.safe_load((run / "recipe.yaml").read_text())
     config["data"]["spec"] = "features:features"
     del config["training"]["output_dir"]
+    if config["model"].get("init_from"):  # the first stage of another run
+        config["model"]["init_from"] = "/".join(Path(config["model"]["init_from"]).parts[-2:])
     return config
 
 
