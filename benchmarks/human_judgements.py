@@ -11,6 +11,7 @@ in the public code, or those of the training captions.
 import argparse
 import csv
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,80 +22,85 @@ from hf_ngsan.data import load_data
 from hf_ngsan.metrics import CaptionMetrics, DocumentFrequency
 
 NAMES = ("bleu_1", "bleu_4", "rouge_l", "meteor", "cider_d")
-PUBLISHED = {"experts": (32.3, 30.8, 32.3, 41.8, 43.9), "crowd": (17.9, 16.9, 19.9, 22.2, 24.6)}
-"""Hessel et al. 2021, tables 1 and 2; the values of METEOR and CIDEr among them."""
+
+
+class Group(NamedTuple):
+    """People who judged.
+
+    Attributes:
+        file, columns: with their scores, and how many columns of it are scores.
+        variant: of Kendall's tau, b or c.
+        judged_references: whether captions of the image itself that were judged with it stay among its references, and
+            their judgements are left out; or else they are judged, and references of none of its captions.
+        published: tau times 100 by Hessel et al. 2021, tables 1 and 2.
+    """
+
+    file: str
+    columns: int
+    variant: str
+    judged_references: bool
+    published: dict[str, float]
+
+
+GROUPS = {
+    "experts": Group(
+        "ExpertAnnotations.txt", 3, "c", True, dict(zip(NAMES, (32.3, 30.8, 32.3, 41.8, 43.9), strict=True))
+    ),
+    "crowd": Group(
+        "CrowdFlowerAnnotations.txt", 1, "b", False, dict(zip(NAMES, (17.9, 16.9, 19.9, 22.2, 24.6), strict=True))
+    ),
+}
 
 
 class Judgement(NamedTuple):
-    """A caption that people compared with an image.
+    """A caption that people compared with an image, mostly one of another image.
 
     Attributes:
         image: file name.
-        caption: `FILE#NUMBER`, mostly of another image.
+        caption: its text.
+        is_own: whether it is the image's.
         scores: of the experts, 1 to 4; of the crowd the share that said yes.
     """
 
     image: str
     caption: str
+    is_own: bool
     scores: tuple[float, ...]
 
-    @property
-    def is_own(self) -> bool:
-        return self.caption.rpartition("#")[0] == self.image
+
+def read_judgements(folder: Path, group: Group, captions: dict[str, list[str]]) -> list[Judgement]:
+    judged = []
+    with open(folder / group.file, encoding="utf-8", newline="") as file:
+        for image, caption, *rest in csv.reader(file, delimiter="\t"):
+            described, _, number = caption.rpartition("#")
+            scores = tuple(map(float, rest[: group.columns]))
+            judged.append(Judgement(image, captions[described][int(number)], described == image, scores))
+    return judged
 
 
-class Counting(NamedTuple):
-    """What is correlated.
-
-    Attributes:
-        who: `"experts"` or `"crowd"`.
-        variant: of Kendall's tau, b or c.
-        own: whether captions of the image itself are counted.
-        left_out: whether such a caption is left out of its own references.
-    """
-
-    who: str
-    variant: str
-    own: bool = False
-    left_out: bool = False
-
-
-COUNTINGS = {
-    "experts, tau-c, without own captions": Counting("experts", "c"),
-    "crowd, tau-b, without own captions": Counting("crowd", "b"),
-    "crowd, tau-b, own captions against the other four": Counting("crowd", "b", own=True, left_out=True),
-    "crowd, tau-b, own captions against all five": Counting("crowd", "b", own=True),
-}
-
-
-def read_judgements(folder: Path, who: str) -> list[Judgement]:
-    name, columns = {"experts": ("ExpertAnnotations.txt", 3), "crowd": ("CrowdFlowerAnnotations.txt", 1)}[who]
-    with open(folder / name, encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))
-    return [Judgement(image, caption, tuple(map(float, rest[:columns]))) for image, caption, *rest in rows]
-
-
-def correlations(folder: Path, counting: Counting, metrics: CaptionMetrics) -> tuple[int, dict[str, float]]:
+def correlations(folder: Path, group: Group, metrics: CaptionMetrics) -> tuple[int, dict[str, float]]:
     """Returns the number of judged pairs, and Kendall's tau times 100 of each metric with every single score.
 
     Args:
         folder: of the judgements.
-        counting: what is counted, and how.
+        group: who judged.
         metrics: score the captions.
     """
     captions = json.loads((folder / "captions.json").read_text(encoding="utf-8"))
-    judged = [one for one in read_judgements(folder, counting.who) if counting.own or not one.is_own]
-    predictions, references = [], []
-    for one in judged:
-        file, _, number = one.caption.rpartition("#")
-        predictions.append(captions[file][int(number)])
-        own = int(number) if one.is_own and counting.left_out else None
-        references.append([text for place, text in enumerate(captions[one.image]) if place != own])
+    judged = read_judgements(folder, group, captions)
+    no_references = defaultdict(set)
+    if group.judged_references:
+        judged = [one for one in judged if not one.is_own]
+    else:
+        for one in judged:
+            no_references[one.image].add(one.caption)
+    references = [[text for text in captions[one.image] if text not in no_references[one.image]] for one in judged]
+    predictions = [one.caption for one in judged]
     human = np.array([one.scores for one in judged])
     values = metrics.compute(predictions=predictions, references=references, per_image=True)["per_image"]
     automatic = {name: np.repeat(values[name], human.shape[1]) for name in NAMES if name in values}
     return len(judged), {
-        name: 100 * kendalltau(scores, human.ravel(), variant=counting.variant).statistic
+        name: 100 * kendalltau(scores, human.ravel(), variant=group.variant).statistic
         for name, scores in automatic.items()
     }
 
@@ -110,12 +116,11 @@ def main() -> None:
         frequency = DocumentFrequency.from_captions(load_data(options.train, "train")["captions"])
     parts = ("bleu", "rouge_l", "cider_d", *(("meteor",) if options.meteor else ()))
     metrics = CaptionMetrics(document_frequency=frequency, metrics=parts)
-    for title, counting in COUNTINGS.items():
-        number, found = correlations(options.judgements, counting, metrics)
-        print(f"{title} ({number} pairs)")
-        for name, published in zip(NAMES, PUBLISHED[counting.who], strict=True):
-            if name in found:
-                print(f"  {name:<8} {found[name]:5.1f}   published {published:5.1f}")
+    for name, group in GROUPS.items():
+        number, found = correlations(options.judgements, group, metrics)
+        print(f"{name}, tau-{group.variant} ({number} pairs)")
+        for metric, tau in found.items():
+            print(f"  {metric:<8} {tau:5.1f}   published {group.published[metric]:5.1f}")
 
 
 if __name__ == "__main__":

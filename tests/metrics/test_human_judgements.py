@@ -1,4 +1,4 @@
-"""Agreement with people: tau-c of the experts' judgements of Flickr8k, as published."""
+"""Agreement with people: Kendall's tau with the judgements of Flickr8k, as published."""
 
 import importlib.util
 import json
@@ -22,36 +22,39 @@ def script() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not JUDGEMENTS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
-def test_agreement_with_experts_is_the_published_one(script):
-    counting = script.Counting("experts", "c")
-    number, found = script.correlations(JUDGEMENTS, counting, CaptionMetrics(metrics=("bleu", "rouge_l", "cider_d")))
-    assert number == 5664
-    assert {name: round(value, 1) for name, value in found.items()} == {
-        "bleu_1": 32.3,
-        "bleu_4": 30.8,
-        "rouge_l": 32.3,
-        "cider_d": 43.9,
-    }
+@pytest.mark.parametrize(("name", "pairs"), [("experts", 5664), ("crowd", 47830)])
+def test_agreement_is_the_published_one(script, name, pairs):
+    group = script.GROUPS[name]
+    number, found = script.correlations(JUDGEMENTS, group, CaptionMetrics(metrics=("bleu", "rouge_l", "cider_d")))
+    assert number == pairs
+    assert set(found) == {"bleu_1", "bleu_4", "rouge_l", "cider_d"}
+    for metric, tau in found.items():
+        assert round(tau, 1) == group.published[metric]
 
 
-def test_own_captions_are_left_out_or_compared_with_the_others(script, tmp_path):
-    """Of two images with two captions each: the better caption is the own one, whose twin is not a reference."""
-    captions = {"a.jpg": ["a dog runs", "a brown dog"], "b.jpg": ["a red car", "two cars stand here"]}
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        ("experts", "1\t1\t1", {"two cars stand here": "ab", "a brown dog": "cd"}),
+        ("crowd", "1.0\t3\t0", {"a dog runs": "b", "two cars stand here": "b", "a brown dog": "cd"}),
+    ],
+)
+def test_own_captions_are_left_out_or_are_no_references(script, tmp_path, name, columns, expected):
+    texts = {"a": "a dog runs", "b": "a brown dog", "c": "a red car", "d": "two cars stand here"}
+    captions = {"one.jpg": [texts["a"], texts["b"]], "two.jpg": [texts["c"], texts["d"]]}
     (tmp_path / "captions.json").write_text(json.dumps(captions))
-    rows = [("a.jpg", "a.jpg#0", 1.0), ("a.jpg", "b.jpg#1", 0.0), ("b.jpg", "a.jpg#1", 0.5)]
-    (tmp_path / "CrowdFlowerAnnotations.txt").write_text("".join(f"{a}\t{b}\t{c}\t3\t0\n" for a, b, c in rows))
-    judged = script.read_judgements(tmp_path, "crowd")
-    assert [one.is_own for one in judged] == [True, False, False]
+    pairs = [("one.jpg", "one.jpg#0"), ("one.jpg", "two.jpg#1"), ("two.jpg", "one.jpg#1")]
+    group = script.GROUPS[name]
+    (tmp_path / group.file).write_text("".join(f"{image}\t{caption}\t{columns}\n" for image, caption in pairs))
     given = {}
 
     class Recorder:
         def compute(self, predictions, references, per_image):
             given.update(zip(predictions, references, strict=True))
-            return {"per_image": {"bleu_1": [1.0, 0.0, 0.5][-len(predictions) :]}}
+            return {"per_image": {}}
 
-    own = script.Counting("crowd", "b", own=True, left_out=True)
-    assert script.correlations(tmp_path, own, Recorder()) == (3, {"bleu_1": pytest.approx(100)})
-    assert given["a dog runs"] == ["a brown dog"]
-    assert given["two cars stand here"] == captions["a.jpg"]
-    assert script.correlations(tmp_path, script.Counting("crowd", "b"), Recorder())[0] == 2
+    number, _ = script.correlations(tmp_path, group, Recorder())
+    assert number == len(expected)
+    assert given == {caption: [texts[letter] for letter in letters] for caption, letters in expected.items()}
