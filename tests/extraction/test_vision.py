@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 from transformers import (
     BertConfig,
     BertModel,
@@ -13,7 +14,7 @@ from transformers import (
     RTDetrImageProcessor,
 )
 
-from hf_ngsan.extraction import load_vision, provenance_difference, vision_provenance
+from hf_ngsan.extraction import ExtractionError, load_vision, provenance_difference, vision_provenance
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.preprocessing import PreprocessingError
 from hf_ngsan.provenance import unusual_settings
@@ -112,6 +113,25 @@ def test_preprocessing_of_a_classifier_takes_the_whole_image(models):
     assert list(processor.image_mean) == [0.1] * 3 and not processor.do_center_crop
 
 
+def test_larger_images_have_more_cells(models):
+    model, processor = load_vision(models / "resnet", image_size=64)
+    assert (processor.size["height"], processor.size["width"]) == (64, 64)
+    smaller, smaller_processor = load_vision(models / "resnet")
+    identities = vision_provenance(model, processor), vision_provenance(smaller, smaller_processor)
+    assert provenance_difference(*identities) is not None
+    photo = Image.new("RGB", (50, 70))
+    finer, coarser = (
+        model_of_size(**processor_of_size(photo, return_tensors="pt")).visual_features
+        for model_of_size, processor_of_size in ((model, processor), (smaller, smaller_processor))
+    )
+    assert finer.shape[1] > coarser.shape[1]
+
+
+def test_a_detection_model_refuses_images_that_it_cannot_take(models):
+    with pytest.raises(ExtractionError, match="--image-size"):
+        load_vision(models / "detector", image_size=50)
+
+
 def test_a_detection_model_gives_regions(models):
     model, processor = load_vision(models / "detector", num_regions=4, score_threshold=0.0, suppression_threshold=0.9)
     assert model.config.kind == "regions" and model.config.suppression_threshold == 0.9
@@ -136,6 +156,7 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
         ("bert", {}, "type 'bert'"),
         ("blind", {}, "blind"),
         ("vision", {"grid_size": [3, 3]}, "--grid-size does not apply"),
+        ("captioner", {"image_size": 64}, "--image-size does not apply"),
         ("captioner", {"num_regions": 3}, "--num-regions does not apply"),
         ("vgg", {"score_threshold": 0.5}, "--score-threshold does not apply"),
         ("detector", {"grid_size": [3, 3]}, "--grid-size does not apply"),

@@ -283,6 +283,7 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
     caption = {"--model": made.run, "--data": SCENES, "--split": "test", "--limit": 1, "--num-beams": 1}
     caption |= {"--max-new-tokens": 3, "--batch-size": 2}
     vision = {"--backbone": made.backbone, "--num-regions": 3, "--score-threshold": 0.5, "--grid-size": 2}
+    vision["--image-size"] = 40
     scores = {"--predictions": made.results, "--references": made.references, "--metrics": "bleu"}
     commands = {
         "caption": {**caption, "--text": "a", "--save-attention": "maps"},
