@@ -151,13 +151,13 @@ def run_processes() -> int:
     try:
         main()
     except ChildFailedError as error:
-        failures = [error.get_first_failure()[1], *error.failures.values()]
+        failures = sorted(error.failures.values(), key=lambda failure: failure.timestamp)  # in whole seconds
         for failure in failures:
             if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:  # with which torchrun ends the others
                 name = signal.Signals(-failure.exitcode).name
                 print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
                 return 128 - failure.exitcode
-        return failures[0].exitcode if failures[0].exitcode > 0 else 128 - failures[0].exitcode
+        return next((failure.exitcode for failure in failures if failure.exitcode > 0), 128 + signal.SIGTERM)
     except SignalException as error:  # Ctrl-C, for example
         return 128 + error.sigval
     return 0

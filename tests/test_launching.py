@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from hf_ngsan.launching import launch_processes
+from hf_ngsan.launching import launch_processes, run_processes
 
 WORKER = """
 import os, signal, sys, time
@@ -52,6 +54,24 @@ def test_what_processes_say_is_all_that_is_said(start, how, code, message):
     process = start(how)
     _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [({0: -15, 1: 2}, 2), ({0: 2, 1: -15}, 2), ({0: 1, 1: -9}, 137), ({0: -15, 1: -9}, 137), ({0: -15}, 143)],
+)
+def test_a_process_that_torchrun_ended_is_not_the_cause(monkeypatch, capfd, ends, code):
+    failures = {rank: SimpleNamespace(local_rank=rank, exitcode=end, timestamp=7) for rank, end in ends.items()}
+    error = ChildFailedError.__new__(ChildFailedError)
+    error.failures = failures
+
+    def main():
+        raise error
+
+    monkeypatch.setattr("torch.distributed.run.main", main)
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    assert run_processes() == code
+    assert ("process 1 was ended by SIGKILL" in capfd.readouterr().err) == (code == 137)
 
 
 @pytest.mark.slow
