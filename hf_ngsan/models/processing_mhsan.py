@@ -86,7 +86,7 @@ class MHSANProcessor(CaptioningProcessor):
             raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
         texts = [text] if isinstance(text, str) else list(text)
         for index, one in enumerate(texts):
-            check_text(one, f"Text {index} of the batch")
+            check_text(one, text_name(index, texts))
         with TOKENIZING:
             self.check_lengths(
                 texts, cut=bool(kwargs.get("truncation") or kwargs.get("text_kwargs", {}).get("truncation"))
@@ -104,10 +104,10 @@ class MHSANProcessor(CaptioningProcessor):
         special = self.tokenizer.num_special_tokens_to_add()
         for index, ids in enumerate(words):
             if not ids:
-                raise ValueError(f"Text {index} of the batch, {texts[index]!r:.40}, has no words; give one at least.")
+                raise ValueError(f"{text_name(index, texts)}, {texts[index]!r:.40}, has no words; give one at least.")
             if len(ids) + special > longest and not cut:
                 raise ValueError(
-                    f"Text {index} of the batch has {len(ids) + special} tokens, and the model takes {longest} at "
+                    f"{text_name(index, texts)} has {len(ids) + special} tokens, and the model takes {longest} at "
                     "most; shorten it, or cut it with truncation=True."
                 )
 
@@ -116,6 +116,11 @@ class MHSANProcessor(CaptioningProcessor):
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         features = ["visual_features", "visual_boxes", "visual_attention_mask"]
         return [*pixels, *features, "input_ids", "attention_mask"]
+
+
+def text_name(index: int, texts: list[str]) -> str:
+    """Returns what an error calls a text."""
+    return "The text" if len(texts) == 1 else f"Text {index} of the batch"
 
 
 __all__ = ["MHSANProcessor"]

@@ -55,7 +55,7 @@ def test_a_long_text_is_cut_only_if_asked_for():
         ({"text": ["a ball", " "]}, "Text 1 .* no words"),
         ({"text": ["a ball", 7]}, "Text 1 .*int"),
         ({"text": 7}, "text is int"),
-        ({"text": "\ud800"}, "Text 0 .*surrogate"),
+        ({"text": "\ud800"}, "The text .*surrogate"),
         ({"images": []}, "images is empty"),
         ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "not both"),
         ({"visual_boxes": torch.zeros(1, 4)}, "without visual_features"),
