@@ -8,6 +8,7 @@ from typing import Any
 from .errors import DataError
 from .saved import load_saved
 from .seeded import generator_of
+from .whole_arrays import with_whole_arrays
 
 FOLDER = "copies"
 
@@ -39,7 +40,7 @@ class FeatureCopies:
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
         self.folders, self.seed = folders, seed
-        self.copies = [load_saved(str(folder), split) for folder in folders]
+        self.copies = [with_whole_arrays(load_saved(str(folder), split)) for folder in folders]
         self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
 
     def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
+from ..data.whole_arrays import with_whole_arrays
 from .settings import TrainingSettings
 
 
@@ -68,7 +69,7 @@ class UpdateBatches(Dataset):
         num_parts: int,
         with_row_index: bool = False,
     ):
-        self.rows = rows
+        self.rows = with_whole_arrays(rows)
         self.collate = collate
         self.shares = shares
         self.num_parts = num_parts

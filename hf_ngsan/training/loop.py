@@ -258,7 +258,8 @@ class TrainingLoop:
         set_learning_rate(self.optimizer, self.learning_rate())
 
         batches = [batch.to(accelerator.device) for batch in micro_batches]
-        update = Update(self.settings.seed, progress.step, partial(gather_rows, accelerator))
+        gather, one_process = partial(gather_rows, accelerator), self.model is self.bare_model
+        update = Update(self.settings.seed, progress.step, gather, one_process)
         with accelerator.autocast():
             prepared = self.objective.prepare(self.bare_model, batches, update)
         weight = torch.zeros((), device=accelerator.device)

@@ -50,9 +50,10 @@ class Contrastive(Objective):
     The loss needs the embeddings of the whole global batch at once, which need not fit into memory with their graphs:
     they are computed without graphs first, the gradient of the loss is taken with respect to them, and each micro-batch
     is then run again and given its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch
-    Size under Memory Limited Setup*). Dropout masks repeat in the second run and belong to the rows, see
-    [`RowDropout`], so that the update is the same for any number of accumulation steps and processes, to the rounding
-    of sums. Batch normalization with statistics of the batch is the exception: it sees micro-batches.
+    Size under Memory Limited Setup*). A batch that is neither cut nor split among processes is run once. Dropout masks
+    repeat in the second run and belong to the rows, see [`RowDropout`], so that the update is the same for any number
+    of accumulation steps and processes, to the rounding of sums. Batch normalization with statistics of the batch is
+    the exception: it sees micro-batches.
 
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
@@ -77,11 +78,16 @@ class Contrastive(Objective):
                 "A contrastive loss runs each micro-batch twice and does not go with gradient checkpointing; save "
                 "memory with training.gradient_accumulation_steps instead."
             )
-        embedded = [self.embed(model, batch, update) for batch in batches]
+        keeps_graph = update.one_process and len(batches) == 1
+        outputs, embedded = None, []
+        for batch in batches:
+            with torch.set_grad_enabled(keeps_graph):
+                outputs = run(model, batch, update)
+            embedded.append(embeddings(outputs, batch))
         images, texts, image_rows, text_rows = (torch.cat(parts) for parts in zip(*embedded, strict=True))
         (all_images, first_image), (all_texts, first_text) = update.gather(images), update.gather(texts)
         (all_image_rows, _), (all_text_rows, _) = update.gather(image_rows), update.gather(text_rows)
-        with torch.enable_grad():
+        with torch.enable_grad(), torch.autocast(images.device.type, enabled=False):
             all_images, all_texts = all_images.requires_grad_(), all_texts.requires_grad_()
             losses = pair_losses(
                 all_images @ all_texts.mT,
@@ -105,6 +111,7 @@ class Contrastive(Objective):
                 {
                     "batch": batch,
                     "update": update,
+                    "outputs": outputs if keeps_graph else None,
                     "image_gradients": image_gradients[of_images],
                     "text_gradients": text_gradients[of_texts],
                     "losses": losses.detach()[of_texts],
@@ -114,23 +121,14 @@ class Contrastive(Objective):
             )
         return prepared
 
-    @torch.no_grad()
-    def embed(self, model: torch.nn.Module, batch: MicroBatch, update: Update) -> tuple[torch.Tensor, ...]:
-        """Returns embeddings of images and texts and the rows of both; none of a filler."""
-        outputs = run(model, batch, update)
-        images, texts = outputs.image_embeds.float(), outputs.text_embeds.float()
-        rows = batch.inputs["row_index"]
-        text_rows = rows.repeat_interleave(len(texts) // len(images))
-        number = len(images) if batch.num_rows else 0
-        kept = len(texts) if batch.num_rows else 0
-        return images[:number], texts[:kept], rows[:number], text_rows[:kept]
-
     def weight(self, inputs: dict) -> torch.Tensor:
         return torch.tensor(float(len(inputs["losses"])), device=inputs["losses"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Returns a scalar whose gradient is that of the loss; its value means nothing."""
-        outputs, losses = run(model, inputs["batch"], inputs["update"]), inputs["losses"]
+        outputs, losses = inputs["outputs"], inputs["losses"]
+        if outputs is None:
+            outputs = run(model, inputs["batch"], inputs["update"])
         if not len(losses):  # a filler
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum()) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
@@ -182,6 +180,16 @@ def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
         torch.manual_seed(hash((update.seed, update.step, int(rows[0]))))
         with RowDropout(rows, update.seed, update.step):
             return model(**inputs)
+
+
+def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
+    """Returns embeddings of images and texts, without their graphs, and the rows of both; none of a filler."""
+    images, texts = outputs.image_embeds.detach().float(), outputs.text_embeds.detach().float()
+    rows = batch.inputs["row_index"]
+    text_rows = rows.repeat_interleave(len(texts) // len(images))
+    number = len(images) if batch.num_rows else 0
+    kept = len(texts) if batch.num_rows else 0
+    return images[:number], texts[:kept], rows[:number], text_rows[:kept]
 
 
 def recall(

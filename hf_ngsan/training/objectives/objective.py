@@ -18,11 +18,14 @@ class Update:
             and of the row, so that they are the same for any number of processes.
         gather: concatenates tensors `(n, ...)`, whose n may differ, over all processes; returns the whole and the index
             in it at which this process's part begins. Every process has to call it the same number of times.
+        one_process: whether there are no other processes, which would have to exchange gradients: what is computed with
+            the bare model may then be backpropagated.
     """
 
     seed: int
     step: int
     gather: Callable[[torch.Tensor], tuple[torch.Tensor, int]] = lambda tensor: (tensor, 0)
+    one_process: bool = False
 
 
 class Objective(ABC):

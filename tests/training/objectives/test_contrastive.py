@@ -80,15 +80,19 @@ def test_one_image_alone_has_no_negative_and_no_loss(loss):
 class Linear(torch.nn.Module):
     def __init__(self):
         super().__init__()
+        self.calls = 0
         self.of_images, self.of_texts = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
 
     def forward(self, pixels, words):
+        self.calls += 1
         return ModelOutput(image_embeds=self.of_images(pixels), text_embeds=self.of_texts(words))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("cuts", [[4], [1, 3], [2, 1, 1]])
-def test_replayed_gradients_are_those_of_the_whole_batch(loss, cuts):
+@pytest.mark.parametrize(
+    ("cuts", "one_process", "calls"), [([4], True, 1), ([4], False, 4), ([1, 3], True, 4), ([2, 1, 1], False, 8)]
+)
+def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     torch.manual_seed(0)
     model, settings = Linear(), ContrastiveSettings(loss=loss)
     pixels, words, rows = torch.randn(4, 6), torch.randn(8, 6), torch.tensor([3, 9, 4, 0])
@@ -101,15 +105,17 @@ def test_replayed_gradients_are_those_of_the_whole_batch(loss, cuts):
         inputs = {"pixels": pixels[start:end], "words": words[2 * start : 2 * end], "row_index": rows[start:end]}
         batches.append(MicroBatch(inputs, size))
         start = end
-    filler = MicroBatch({"pixels": pixels[:1], "words": words[:2], "row_index": rows[:1]}, 0)
+    if not one_process:
+        batches.append(MicroBatch({"pixels": pixels[:1], "words": words[:2], "row_index": rows[:1]}, 0))
     objective = Contrastive(settings)
     sums = {}
-    for prepared in objective.prepare(model, [*batches, filler], Update(0, 0)):
+    for prepared in objective.prepare(model, batches, Update(0, 0, one_process=one_process)):
         loss, statistics = objective.loss(model, prepared)
         loss.backward()
         sums |= {name: sums.get(name, 0.0) + value for name, value in statistics.items()}
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+    assert model.calls == calls
     summary = objective.summary({name: float(value) for name, value in sums.items()})
     assert summary["loss"] == pytest.approx(float(losses.mean().detach()), rel=1e-5)
     assert 0 <= summary["batch_recall"] <= 1
