@@ -52,7 +52,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
         )
     files = find_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
-    questions = prepare("vqa", key, split, lambda: read_questions(files, skip_broken))
+    questions = prepare("vqa", key, split, lambda: read_questions(files, split, skip_broken))
     images = load_saved(features, None)
     if "image_id" not in images.column_names:
         raise DataError(f"{features} has no column image_id, by which questions find their image.")
@@ -78,7 +78,7 @@ def find_files(directory: Path, split: str) -> list[Path]:
     return found
 
 
-def read_questions(files: list[Path], skip_broken: bool) -> "Rows":
+def read_questions(files: list[Path], split: str, skip_broken: bool) -> "Rows":
     from datasets import Features
 
     from .annotation_tables import QUESTION_COLUMNS
@@ -88,13 +88,19 @@ def read_questions(files: list[Path], skip_broken: bool) -> "Rows":
 
     skipped: list[dict] = []
     with as_data_error():
-        rows = Questions(files, skipped if skip_broken else None, way_out="skip_broken=true leaves it out").rows
+        rows = Questions(files, skipped).rows
+    notes = []
+    if skipped:
+        places = ", ".join(one["file_name"].rpartition(", ")[2] for one in skipped[:LISTED_AT_MOST])
+        places += ", ..." if len(skipped) > LISTED_AT_MOST else ""
+        reason = skipped[0]["reason"].rstrip(".")
+        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
+        if not skip_broken:
+            raise DataError(f"{lack}; correct them, or leave them out with skip_broken=true.")
+        notes = [f"{lack}; they were left out."]
     if not rows:
         raise DataError(f"{files[0]} has no question that can be used.")
     columns = {name: kind for name, kind in QUESTION_COLUMNS.items() if any(row.get(name) is not None for row in rows)}
-    notes = []
-    if skipped:
-        notes.append(f"{files[0]}: {len(skipped)} records were left out; the first: {skipped[0]['reason']}")
 
     def values() -> Iterator[dict[str, Any]]:
         for row in rows:

@@ -29,7 +29,7 @@ def fill_word_vectors(
 
     Raises:
         RecipeError: the vectors have another size than the model's.
-        DataError: the file cannot be used.
+        DataError: the file cannot be used, or has none of the words.
     """
     vocabulary = tokenizer.get_vocab()
     found = read_word_vectors(path, dictionary, vocabulary)
@@ -42,6 +42,8 @@ def fill_word_vectors(
         with torch.no_grad():
             weight[vocabulary[word]] = torch.from_numpy(vector)
     known = len(vocabulary) - len(tokenizer.all_special_ids)
+    if not found:
+        raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
     logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(found), known)
 
 
@@ -49,8 +51,8 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     """Returns the vectors of those words that a file has.
 
     Args:
-        path: `.txt`, in each line a word and its numbers (GloVe; a first line of two numbers, as word2vec writes it, is
-            passed over), or `.npy`, an array `(lines, size)`.
+        path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
+            line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
         dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
         words: those that are wanted.
 
@@ -77,13 +79,14 @@ def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> di
         array = np.load(file, allow_pickle=False, mmap_mode="r")
     except ValueError as error:
         raise DataError(f"{file} is no array of numbers that can be read without running code.") from error
-    lines = Path(dictionary).expanduser().read_text(encoding="utf-8").splitlines()
+    with open(Path(dictionary).expanduser(), encoding="utf-8") as words:
+        lines = [word.strip() for word in words]
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(lines):
         raise DataError(
             f"{file} has an array {array.dtype} {array.shape}; with the {len(lines)} lines of {dictionary} it must be "
             f"one of floats, ({len(lines)}, size)."
         )
-    rows = {line.strip(): index for index, line in enumerate(lines)}
+    rows = {line: index for index, line in enumerate(lines)}
     found = {word: np.asarray(array[rows[word]], dtype=np.float32) for word in wanted & rows.keys()}
     for word, vector in found.items():
         if not np.isfinite(vector).all():
@@ -94,19 +97,20 @@ def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> di
 def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     size = None
-    with open(file, encoding="utf-8") as lines:
+    with open(file, encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
-            word, *numbers = line.rstrip("\n").split(" ")
-            if number == 1 and len(numbers) == 1:
+            line = line.rstrip(" \r\n")  # word2vec and fastText write a blank behind every number
+            if number == 1 and line.count(" ") == 1:
                 continue
-            size = size or len(numbers)
+            size = size or line.count(" ")
+            word, *numbers = line.rsplit(" ", size)  # some words of GloVe have blanks: "at name@domain.com"
             if word not in wanted:
                 continue
             try:
                 vector = [float(value) for value in numbers]
             except ValueError:
                 vector = []
-            if len(vector) != size or not all(map(math.isfinite, vector)):
+            if not vector or len(vector) != size or not all(map(math.isfinite, vector)):
                 raise DataError(f"{file}, line {number}: a word and {size} numbers must stand there.")
             found[word] = np.asarray(vector, dtype=np.float32)
     return found

@@ -93,9 +93,9 @@ def test_broken_records_are_counted_and_refused_or_left_out(tmp_path, features):
     questions["questions"][1]["question"] = " "
     file.write_text(json.dumps(questions))
     spec = f"vqa:{folder},features={features}"
-    with fails_naming("questions[1]", "skip_broken=true"):
+    with fails_naming("2 records", "questions[1]", "annotations[1]", "skip_broken=true"):
         load_data(spec, "validation")
-    with pytest.warns(UserWarning, match=r"2 records were left out.*questions\[1\]"):
+    with pytest.warns(UserWarning, match=r"2 records .*questions\[1\], annotations\[1\]"):
         assert len(load_data(f"{spec},skip_broken=true", "validation")) == 1
 
 

@@ -201,6 +201,7 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
         ("red 1 2\nblue 1\n", None, "line 2"),
         ("red 1 two\n", None, "line 1"),
         ("red 1 nan\n", None, "line 1"),
+        ("red\n", None, "line 1"),
         ("red 1 2\n", "words.txt", "leave it out"),
         (None, None, r"missing\.txt"),
     ],
@@ -211,6 +212,32 @@ def test_damaged_word_vectors(tmp_path, contents, dictionary, message):
         path.write_text(contents)
     with pytest.raises(DataError, match=message):
         read_word_vectors(str(path), dictionary, ["red", "blue"])
+
+
+@pytest.mark.parametrize(
+    "contents",
+    ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],
+    ids=["glove.840B", "word2vec", "windows"],
+)
+def test_word_vectors_as_they_are_published(tmp_path, contents):
+    """Words with blanks, and blanks behind the last number."""
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(contents.encode())
+    found = read_word_vectors(str(path), None, ["red", "blue", "."])
+    assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
+
+
+def test_word_vectors_of_other_words_are_refused(tmp_path):
+    (tmp_path / "vectors.txt").write_text("zebra 1 1 1 1 1 1 1 1\n")
+    with pytest.raises(DataError, match=r"vectors\.txt has none"):
+        new_dual_encoder(tiny_recipe(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10)
+
+
+def test_a_dictionary_has_a_word_a_line(tmp_path):
+    """Python's splitlines() would also split at other characters."""
+    np.save(tmp_path / "vectors.npy", np.array([[1.0], [2.0]]))
+    (tmp_path / "words.txt").write_text("a\x85b\nred\n", encoding="utf-8")
+    assert read_word_vectors(str(tmp_path / "vectors.npy"), str(tmp_path / "words.txt"), ["red"])["red"] == [2.0]
 
 
 def test_damaged_arrays_of_word_vectors(tmp_path):

@@ -26,7 +26,6 @@ class Questions:
         paths: of the files, of questions or of answers.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
         alone: whether a file of answers is looked at without its questions.
-        way_out: what errors say that the user can do about a broken record.
 
     Attributes:
         rows: `question_id`, `image_id`, `question` and, where there are files of answers, `answers`,
@@ -37,14 +36,8 @@ class Questions:
             answer no question.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        skipped: list[dict] | None,
-        alone: bool = False,
-        way_out: str = "--skip-broken leaves it out",
-    ) -> None:
-        self.skipped, self.way_out = skipped, way_out
+    def __init__(self, paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> None:
+        self.skipped = skipped
         documents = [(path, read_document(path)) for path in paths]
         for path, document in documents:
             if not (is_questions(document) or is_answers(document)):
@@ -96,7 +89,7 @@ class Questions:
 
     def refuse(self, image_id: object, where: str, error: ValueError) -> None:
         if self.skipped is None:
-            raise DataError(f"{str(error).rstrip('.')} ({self.way_out}).") from None
+            raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
         self.skipped.append({"image_id": image_id, "file_name": where, "reason": str(error)})
 
 
