@@ -12,7 +12,7 @@ from . import __version__
 from .data import describe_readers
 from .freed_memory import keep_freed_memory
 from .launching import has_lost_another, launch_processes, tell_error
-from .messages import FULL_DISK, errno_of, is_out_of_memory, sentence
+from .messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .user_modules import import_user_module
 from .visualization import MissingPlotsError
 
@@ -55,6 +55,7 @@ EXAMPLES = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features"""
 
 
+@plain_warnings()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code: 0, 2 after an error of the user's, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)

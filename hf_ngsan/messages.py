@@ -3,7 +3,10 @@
 import errno
 import os
 import re
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
@@ -79,3 +82,20 @@ def one_sentence(error: Exception) -> str:
     if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
         return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
     return lines[0].rstrip(".")
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Prints warnings to users in one line, without a place in the code, inside the `with` block."""
+    usual = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        if category is not UserWarning:
+            return usual(message, category, *place, **more)
+        return f"Warning: {' '.join(str(message).split())}\n"
+
+    warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
