@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 SMALLEST_WEIGHT = 1e-6
-VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask")
+VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
 
 
 class GridGeometry(nn.Module):
@@ -425,11 +425,13 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
         num_beams = kwargs.get("num_beams", settings.num_beams) or 1
         if self.config.finished_beams == "compete" and num_beams > 1:
             kwargs |= self.without_end(kwargs)
+        visual = {name: kwargs[name] for name in VISUAL_INPUTS if name in kwargs}
+        if inputs is not None:
+            visual["visual_features"] = inputs
+        if visual.get("encoder_outputs") is not None:
+            visual["encoder_outputs"] = (visual["encoder_outputs"][0],)  # which generate() repeats for beams, in place
         output = super().generate(inputs, *args, **kwargs)
         if return_visualness:
-            visual = {name: kwargs[name] for name in VISUAL_INPUTS if name in kwargs}
-            if inputs is not None:
-                visual["visual_features"] = inputs
             output["visualness"] = self.word_visualness(visual, output.sequences)
         return output
 

@@ -28,13 +28,14 @@ class VisualnessMixin(Model):
         or of beams.
 
         Args:
-            inputs: what the processor made of B images; its prefixes and labels are ignored.
+            inputs: what the processor made of B images, or `encoder_outputs`, and their `attention_mask` if there is
+                one; prefixes and labels are ignored.
             sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
                 C captions an image, those of one image next to each other.
 
         Returns:
             `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` that of the word `sequences[i, t]`, in [0, 1];
-            0 at the start token, and where there is no word.
+            0 at the start token, also behind padding on the left, and where there is no word.
 
         Raises:
             ValueError: the captioner has no adaptive attention.
@@ -44,11 +45,12 @@ class VisualnessMixin(Model):
         visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
         sequences = sequences.to(self.device)
         words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
-        mask = (words != self.config.pad_token_id).long()
+        mask = has_begun(words, self.config.pad_token_id).long()
         with evaluation_mode(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
                 visual = self.model.get_image_features(**visual)
-            encoded = self.model.encoder(**visual).last_hidden_state
+            encoded = visual.get("encoder_outputs")
+            encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
             found, cache = [], None
             for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
                 end = words.shape[1] if at_once else start + 1
@@ -84,10 +86,18 @@ class VisualnessMixin(Model):
     def is_word(self, sequences: torch.Tensor) -> torch.Tensor:
         """Returns which tokens of sequences are words, or the end of a caption."""
         ends = torch.tensor(self.config.eos_token_id, device=sequences.device).reshape(-1)
-        after_end = (torch.isin(sequences, ends)[:, 1:].cumsum(-1) > 0)[:, :-1]
-        real = sequences != self.config.pad_token_id
-        real[:, 2:] &= ~after_end
+        begun = has_begun(sequences, self.config.pad_token_id)
+        behind_start = torch.zeros_like(begun)
+        behind_start[:, 1:] = begun[:, :-1]
+        ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
+        real = behind_start & (sequences != self.config.pad_token_id)
+        real[:, 1:] &= ~ended[:, :-1]
         return real
+
+
+def has_begun(sequences: torch.Tensor, padding: int) -> torch.Tensor:
+    """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
+    return (sequences != padding).cumsum(-1) > 0
 
 
 __all__ = ["VisualnessMixin"]

@@ -252,6 +252,10 @@ def training(facts: CardFacts, has_curve: bool) -> Iterator[str]:
     start = facts.training_config.get("model", {}).get("init_from")
     if start:
         yield f"It began with the weights of `{start}`."
+    critical = facts.training_config.get("self_critical") or {}
+    if settings.get("stage") in ("auto", "scst") and "end_token_in_reward" in critical:
+        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
+        yield f"In self-critical training the end token {part} in the reward and in its document frequencies."
     if has_curve:
         yield f"![Loss and score by epoch]({TRAINING_CURVE})"
 

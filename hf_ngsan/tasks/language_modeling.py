@@ -183,7 +183,8 @@ def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> Non
     def pieces_of(word: str) -> list[int]:
         if special.get(word) is not None:
             return [special[word]]
-        return pieces(word, add_special_tokens=False)["input_ids"]
+        # behind a space, as within a caption, which byte-level pieces tell from the first word of a text
+        return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
 
     model.align_vocabulary(words, pieces_of)
 

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from hf_ngsan.cli import main
 from hf_ngsan.loading import ModelFolderError, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
-from hf_ngsan.sharing.cards import CardFacts
+from hf_ngsan.sharing.cards import CardFacts, training
 from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations
 from hf_ngsan.sharing.examples import write_examples
 from hf_ngsan.sharing.known_facts import known_facts
@@ -121,6 +121,15 @@ def test_only_the_folder_of_one_model_is_written_into(run, capsys):
 @pytest.mark.parametrize("value", ["a\nb", "other"])
 def test_a_licence_that_is_none_of_yaml_is_still_yaml(value, run, tmp_path):
     assert written(run, tmp_path / "model", license=value).data.license == value
+
+
+@pytest.mark.parametrize(("counts", "said"), [(True, "takes part"), (False, "takes no part")])
+def test_the_card_tells_whether_the_end_token_was_rewarded(counts, said):
+    sections = {"data": {}, "training": {"stage": "auto"}, "self_critical": {"end_token_in_reward": counts}}
+    told = " ".join(training(CardFacts(training_config=sections), has_curve=False))
+    assert f"end token {said}" in told
+    sections["training"]["stage"] = "xe"
+    assert "end token" not in " ".join(training(CardFacts(training_config=sections), has_curve=False))
 
 
 def test_examples_are_small_pictures_with_captions(tmp_path):

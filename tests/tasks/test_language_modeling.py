@@ -7,8 +7,15 @@ import math
 import pytest
 import torch
 import yaml
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from hf_ngsan.loading import load_captioner, load_model
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe, train
@@ -128,6 +135,36 @@ def test_words_are_aligned_with_the_pieces_of_a_pretrained_text_encoder(text_enc
     assert torch.equal(
         model.text_encoder.embeddings.word_embeddings.weight, weights["embeddings.word_embeddings.weight"]
     )
+
+
+def test_a_word_of_which_no_piece_is_left_is_unknown(text_encoder, tmp_path):
+    """BERT's tokenizers drop marks such as accents, of which a caption's word may consist."""
+    tokenizer = AutoTokenizer.from_pretrained(text_encoder)
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=True)
+    tokenizer.save_pretrained(text_encoder)
+    fields = sections(tmp_path)
+    del fields["model"]["text_encoder_config"]
+    fields["model"]["pretrained_text_encoder"] = text_encoder
+    model, processor = new_language_model(LanguageModelingRecipe.from_dict(fields), ["a circle \u0301"])
+    vocabulary = processor.tokenizer.get_vocab()
+    assert model.word_pieces[vocabulary["\u0301"], 0] == 1 and model.word_pieces[vocabulary["circle"], 0] == 5
+
+
+def test_words_are_aligned_with_the_pieces_that_they_have_within_a_text(tmp_path):
+    """Byte-level pieces, those of RoBERTa, tell a word behind a space from the first word of a text."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "dog", "Ġdog"]
+    backend = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    special |= {"cls_token": "<s>", "sep_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(tmp_path / "encoder")
+    encoder = RobertaConfig.from_dict({**ENCODER, "model_type": "roberta", "vocab_size": len(pieces)})
+    RobertaModel(encoder).save_pretrained(tmp_path / "encoder")
+    fields = sections(tmp_path)
+    del fields["model"]["text_encoder_config"]
+    fields["model"]["pretrained_text_encoder"] = str(tmp_path / "encoder")
+    model, _ = new_language_model(LanguageModelingRecipe.from_dict(fields), ["dog"])
+    assert model.word_pieces[:, 0].tolist() == [1, 0, 2, 3, 5]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,40 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
 
 
+@pytest.mark.parametrize("release", [False, True], ids=["paper", "release"])
+def test_visualness_counts_padding_that_was_generated_as_generate_does(release):
+    """Only padding before a caption is hidden from the words behind it."""
+    model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(2)
+    sequences = torch.tensor([[1, 5, 0, 7, 9], [1, 6, 8, 0, 2]])
+    found = model.word_visualness(grids, sequences)
+    for row in range(2):
+        words = sequences[row].tolist()
+        with torch.no_grad():
+            expected = visualness_by_steps(model, grids["visual_features"][row], words[:-1])
+        expected = [value if word else 0.0 for word, value in zip(words[1:], expected, strict=True)]
+        assert found[row].tolist() == pytest.approx([0.0, *expected], abs=1e-5)
+
+
+def test_visualness_behind_prefixes_of_unequal_length_is_that_of_each_alone():
+    model, grids = tiny_captioner(), random_grids(3)
+    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
+    options = {"return_visualness": True, "return_dict_in_generate": True, "min_new_tokens": 3, "max_new_tokens": 3}
+    mask = (prefixes != 0).long()
+    together = model.generate(**grids, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
+    for row in range(3):
+        image = {name: tensor[row : row + 1] for name, tensor in grids.items()}
+        alone = model.generate(**image, decoder_input_ids=prefixes[row : row + 1, row:], **options)
+        assert together.visualness[row].tolist() == pytest.approx([0.0] * row + alone.visualness[0].tolist(), abs=1e-5)
+
+
+def test_visualness_of_encoded_images_is_that_of_the_images():
+    model, grids = tiny_captioner(), random_grids(2)
+    options = {"return_visualness": True, "return_dict_in_generate": True, "num_beams": 2}
+    encoded = model.model.encoder(**grids)
+    found = model.generate(encoder_outputs=encoded, **options)
+    torch.testing.assert_close(found.visualness, model.generate(**grids, **options).visualness, **CLOSE)
+
+
 def test_visualness_in_sdpa_is_that_in_eager_attention():
     grids, found = random_grids(2), []
     for implementation in ("sdpa", "eager"):
