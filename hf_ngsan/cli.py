@@ -97,9 +97,11 @@ def to_save_memory(options: argparse.Namespace) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses a command line on which key=value may stand on both sides of an option, which argparse alone refuses."""
+    """Parses a command line, where key=value and a query may stand behind options too, which argparse refuses."""
     parser = build_parser()
     options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
+        options.text = rest.pop()
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:

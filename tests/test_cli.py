@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_ngsan.cli import COMMANDS, build_parser, main
+from hf_ngsan.cli import COMMANDS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, tiny_sections
@@ -70,6 +70,13 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
         main(arguments)
     assert exit_.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_a_query_may_stand_behind_an_option():
+    arguments = ["search", "photos.index", "--top-k", "3", "a dog"]
+    assert parse(arguments).text == "a dog"
+    with pytest.raises(SystemExit):
+        parse([*arguments, "stray"])
 
 
 def test_debug_shows_the_traceback_and_bugs_always_do(monkeypatch):
