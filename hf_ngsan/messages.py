@@ -35,9 +35,11 @@ def printable(name: str) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error, the one that caused it or that it was raised upon, and so on."""
-    while error is not None:
+    """Yields an error, the one that caused it or that it was raised upon, and so on, each once: gRPC's form rings."""
+    found: list[BaseException] = []
+    while error is not None and not any(error is one for one in found):
         yield error
+        found.append(error)
         error = error.__cause__ or error.__context__
 
 

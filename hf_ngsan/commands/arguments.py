@@ -224,6 +224,25 @@ def check_output_file(path: str, option: str = "--output") -> None:
     check_place(Path(path))
 
 
+def check_figure_file(path: str, option: str = "--figure") -> None:
+    """Raises an OSError, a ValueError or a MissingPlotsError where a figure could not be drawn or written.
+
+    Raises:
+        OSError: the file could not be written.
+        ValueError: the ending of its name is of no kind of picture that matplotlib draws.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    from ..visualization import check_matplotlib
+
+    check_matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.lower().removeprefix(".") not in kinds:
+        raise ValueError(f"{option} {path}: the name must end with one of {', '.join(f'.{kind}' for kind in kinds)}.")
+    check_output_file(path, option)
+
+
 def check_new_folder(path: str, option: str = "--output") -> None:
     """Raises an OSError for a folder that exists and holds something, or could not be made."""
     folder = Path(path)

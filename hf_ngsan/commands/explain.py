@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import add_model_argument, check_output_file, user_path
+from .arguments import add_model_argument, check_figure_file, user_path
 
 SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
 EPILOG = """examples:
@@ -32,11 +32,10 @@ def run(options: argparse.Namespace) -> None:
     from ..models.images import load_image
     from ..tasks.captioned_images import FIGURE_SIDE
     from ..tasks.image_search import check_query
-    from ..visualization import check_matplotlib, explain_match, plot_match, save_figure
+    from ..visualization import explain_match, plot_match, save_figure
 
     if options.figure:
-        check_matplotlib()
-        check_output_file(options.figure, "--figure")
+        check_figure_file(options.figure)
     model, processor = load_model(options.model, "retrieval")
     if model.vision is None or processor.image_processor is None:
         raise ValueError(f"{options.model} has no vision encoder, so it reads no images; give a model with one.")

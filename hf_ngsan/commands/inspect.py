@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
-from .arguments import check_output_file, user_path, whole_number
+from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
     from ..data.inspection import Findings
@@ -38,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     path = Path(options.path)
     if options.figure:
-        from ..visualization import check_matplotlib
-
-        check_matplotlib()
-        check_output_file(options.figure, "--figure")
+        check_figure_file(options.figure)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a file or folder.")
     if (path / "history.jsonl").is_file() or (path / "recipe.yaml").is_file():

@@ -3,7 +3,7 @@
 import argparse
 
 from ..messages import printable
-from .arguments import check_output_file, positive_int, user_path
+from .arguments import check_figure_file, positive_int, user_path
 
 SUMMARY = "Print the images of an index that fit a text or resemble an image: the cosine similarity, a tab, the name."
 EPILOG = """examples:
@@ -35,13 +35,11 @@ def run(options: argparse.Namespace) -> None:
     from ..loading import load_model
     from ..retrieval import IndexFolder
     from ..tasks.image_search import draw_hits, search_images
-    from ..visualization import check_matplotlib
 
     if (options.text is None) == (options.image is None):
         raise ValueError("Give a text to look for, or an image with --image, and not both.")
     if options.figure:
-        check_matplotlib()
-        check_output_file(options.figure, "--figure")
+        check_figure_file(options.figure)
     index = IndexFolder.open(Path(options.index))
     model, processor = load_model(options.model or index.description.model, "retrieval")
     hits = search_images(

@@ -88,3 +88,9 @@ def test_an_absurd_number_is_refused_by_its_option(command, option, number, caps
     assert exit_.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert option in last and "too large" in last and len(last) < 300
+
+
+@pytest.mark.parametrize("command", [["search", "index", "a dog"], ["inspect", "features"]])
+def test_figures_of_unknown_kinds_are_refused_at_once(tmp_path, capsys, command):
+    message = fails(capsys, *command, "--figure", tmp_path / "hits.doc")
+    assert "hits.doc" in message and ".png" in message
