@@ -52,7 +52,7 @@ def test_every_backend_finds_what_the_exact_one_finds(spec, tmp_path):
     assert {hit.place for hit in found[0]} == {*range(NUM_ITEMS)} - {39}, "the second shard has one row less"
 
 
-def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, monkeypatch):
+def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, monkeypatch, caplog):
     index = written(tmp_path / "index")
     backend = open_backend(index, spec)
     calls, was_interrupted = [], []
@@ -73,6 +73,7 @@ def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, mon
         calls.clear()
         backend.add()
         assert calls[0][0] == 20, "the first shard is there already"
+        assert not [record for record in caplog.records if record.name.startswith("grpc")]
         assert backend.count(0, 100) == NUM_ITEMS - 1
     else:
         write = backend.write
