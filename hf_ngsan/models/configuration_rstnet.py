@@ -85,6 +85,9 @@ class RSTNetConfig(CaptionerConfig):
         position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
             those that the checkpoint brings along, as released (see [`positions.WordPositions`]).
         max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
+        scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size` before
+            their positions are added, as Vaswani et al. 2017 do. Neither paper nor release does, but without it new
+            word vectors drown in the positions.
         output_bias (`bool`, defaults to `True`): whether the classifier of words has a bias; the release has none.
         finished_beams (`str`, defaults to `"aside"`): what beam search does with a caption that has ended: `"aside"`:
             it searches on with as many beams as before, as transformers does; `"compete"`: the caption keeps its place
@@ -144,6 +147,7 @@ class RSTNetConfig(CaptionerConfig):
     double_residual: bool = False
     input_norm: bool = False
     position_embedding: str = "sinusoidal"
+    scale_embeddings: bool = False
     output_bias: bool = True
     finished_beams: str = "aside"
     adaptive_attention: bool = True

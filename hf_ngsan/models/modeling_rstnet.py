@@ -341,7 +341,8 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         positions = self.positions(position_ids, attention_mask, inputs_embeds.dtype)
-        return self.dropout(inputs_embeds + positions)
+        scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
+        return self.dropout(inputs_embeds * scale + positions)
 
     def further_layer_inputs(self, **given: Any) -> dict[str, Any]:
         signal, input_ids = None, given["input_ids"]

@@ -155,9 +155,10 @@ def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.T
         normed = [layer.self_attn_norm.norm(state + new) for state, new in zip(states, attended, strict=True)]
         states = [feed(layer.feed_forward, state) for state in normed]
     signals = decoder.language_model(torch.tensor([words])).last_hidden_state[0]
+    scale = math.sqrt(32) if model.config.scale_embeddings else 1.0
     steps = 10000 ** (torch.arange(0, 32, 2) / 32)
     hidden = [
-        decoder.embed_tokens.weight[word] + torch.cat([(t / steps).sin(), (t / steps).cos()])
+        decoder.embed_tokens.weight[word] * scale + torch.cat([(t / steps).sin(), (t / steps).cos()])
         for t, word in enumerate(words)
     ]
     for layer in decoder.layers:
@@ -175,9 +176,9 @@ def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.T
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_the_captioner_is_its_equations(implementation):
-    model, grids = tiny_captioner(attn_implementation=implementation), random_grids(2)
+@pytest.mark.parametrize(("implementation", "scale"), [("eager", False), ("sdpa", False), ("sdpa", True)])
+def test_the_captioner_is_its_equations(implementation, scale):
+    model, grids = tiny_captioner(attn_implementation=implementation, scale_embeddings=scale), random_grids(2)
     words = torch.tensor([[1, 5, 6, 7], [1, 8, 5, 11]])
     found = model(**grids, decoder_input_ids=words).logits
     for row in range(2):
