@@ -1,12 +1,13 @@
-"""The command `hf-ngsan audit`: whether a captioner sees words too soon, padding or other images."""
+"""The command `hf-ngsan audit`: whether a model sees words too soon, padding or other rows."""
 
 import argparse
 
 from .arguments import add_model_argument, whole_number
 
-SUMMARY = "Check that no word of a captioner depends on later words, padding, other images or the order of regions."
+SUMMARY = "Check that no word that a model writes depends on later words, padding, other rows or the order of regions."
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
+  hf-ngsan audit --model runs/multi30k
 
 It changes what must change nothing, on random inputs, and prints the largest change of a log-probability. The exit
 code is 0 if all stay within 1e-5, else 1."""
@@ -19,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..launching import make_accelerator
-    from ..loading import load_captioner
-    from ..tasks.leak_audit import audit_captioner
+    from ..loading import load_model
+    from ..tasks.leak_audit import audit_model
 
-    model, _ = load_captioner(options.model)
-    findings = audit_captioner(model.to(make_accelerator().device), options.seed)
+    model, _ = load_model(options.model)
+    findings = audit_model(model.to(make_accelerator().device), options.seed)
     for finding in findings:
         print(finding)
     return 0 if all(finding.holds for finding in findings) else 1

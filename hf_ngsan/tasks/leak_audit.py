@@ -1,17 +1,44 @@
-"""Whether a captioner sees what it must not see: later words, padding, other images, an order that means nothing."""
+"""Whether a model of words sees what it must not: later words, padding, other rows, an order that means nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from ..auto import MODEL_TYPES
 from ..models.attention_maps import evaluation_mode
 
 TOLERANCE = 1e-5
-IMAGES, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
-VISUAL = ("visual_features", "visual_boxes", "attention_mask")
+ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which inputs of a model are what.
+
+    Attributes:
+        words, word_mask: the words that it continues, and their mask.
+        source, source_mask: what it writes about, a row each, and its mask; none for a language model.
+        source_name: of one token of that.
+        rows_name: of that.
+    """
+
+    words: str
+    word_mask: str
+    source: tuple[str, ...] = ()
+    source_mask: str | None = None
+    source_name: str = ""
+    rows_name: str = "captions"
+
+
+DECODER = ("decoder_input_ids", "decoder_attention_mask")
+CAPTIONER = Roles(*DECODER, ("visual_features", "visual_boxes"), "attention_mask", "visual tokens", "images")
+TRANSLATOR = Roles(*DECODER, ("input_ids",), "attention_mask", "source tokens", "sources")
+LANGUAGE_MODEL = Roles("input_ids", "attention_mask")
+ROLES = {"captioning": CAPTIONER, "translation": TRANSLATOR, "language_modeling": LANGUAGE_MODEL}
+"""Of the inputs of models that write words, by task."""
 
 
 @dataclass(frozen=True)
@@ -40,132 +67,169 @@ class Finding:
 
 
 Inputs = dict[str, torch.Tensor]
-Score = Callable[[Inputs], torch.Tensor]
 
 
-def audit_captioner(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
+def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
     """Checks on random inputs what the log-probabilities of words depend on.
 
-    Changes each later word, padding of words and of visual tokens, the other rows of the batch and the order of the
+    Changes each later word, padding of words and of what they are about, the other rows of the batch and the order of
     regions, each of which must change no log-probability by more than 1e-5, and compares decoding step by step with
     teacher forcing.
 
     Args:
-        model: a captioner of any of the package's types; one with a vision encoder is given visual features.
+        model: a captioner, translator or language model of any of the package's types; a captioner with a vision
+            encoder is given visual features.
         seed: of the random inputs.
 
     Returns:
-        A finding for each contract.
+        A finding for each contract that the model's inputs can break.
+
+    Raises:
+        ValueError: the model writes no words.
     """
-    inputs = random_inputs(model.config, torch.Generator().manual_seed(seed))
+    roles = roles_of(model.config)
+    inputs = random_inputs(model.config, roles, torch.Generator().manual_seed(seed))
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     with evaluation_mode(model), torch.inference_mode():
-        return [explained(finding, model.config) for finding in findings(model, inputs, lambda i: score(model, i))]
+        audit = Audit(model, roles, inputs)
+        return [explained(finding, model.config) for finding in audit.findings()]
 
 
-def random_inputs(config: Any, generator: torch.Generator) -> Inputs:
-    """Returns words, and visual tokens of which some are padding but for the first image."""
+def roles_of(config: Any) -> Roles:
+    task = MODEL_TYPES[config.model_type].task if config.model_type in MODEL_TYPES else None
+    if task not in ROLES:
+        raise ValueError(f"A {config.model_type} model writes no words; the audit is for {', '.join(ROLES)}.")
+    return ROLES[task]
+
+
+def random_inputs(config: Any, roles: Roles, generator: torch.Generator) -> Inputs:
+    """Returns words, and what they are about, of which some is padding but for the first row."""
+    words = random_words(config, min(WORDS, config.max_position_embeddings), generator)
+    words[:, 0] = start_token(config)
+    inputs = {roles.words: words, roles.word_mask: torch.ones_like(words)}
+    if roles is LANGUAGE_MODEL:
+        return inputs
     rows, columns = getattr(config, "grid_size", None) or (SIDE, SIDE)
-    number = rows * columns if config.order_of_tokens_counts else REGIONS
-    corners = torch.rand(IMAGES, number, 2, generator=generator) * 0.6
-    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(IMAGES, number, 2, generator=generator)], dim=-1)
-    mask = torch.ones(IMAGES, number, dtype=torch.long)
+    number = rows * columns if roles is CAPTIONER and config.order_of_tokens_counts else REGIONS
+    mask = torch.ones(ROWS, number, dtype=torch.long)
     mask[1:, -PADDED:] = 0
-    length = min(WORDS, config.max_position_embeddings)
-    words = torch.randint(0, config.vocab_size, (IMAGES, length), generator=generator)
-    words[:, 0] = config.decoder_start_token_id
-    words[words == config.pad_token_id] = config.decoder_start_token_id
-    return {
-        "visual_features": torch.randn(IMAGES, number, config.visual_feature_size, generator=generator),
-        "visual_boxes": boxes,
-        "attention_mask": mask,
-        "decoder_input_ids": words,
-        "decoder_attention_mask": torch.ones_like(words),
-    }
+    if roles is TRANSLATOR:
+        return {**inputs, "input_ids": random_words(config, number, generator), "attention_mask": mask}
+    corners = torch.rand(ROWS, number, 2, generator=generator) * 0.6
+    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(ROWS, number, 2, generator=generator)], dim=-1)
+    features = torch.randn(ROWS, number, config.visual_feature_size, generator=generator)
+    return {**inputs, "visual_features": features, "visual_boxes": boxes, "attention_mask": mask}
 
 
-def score(model: PreTrainedModel, inputs: Inputs) -> torch.Tensor:
-    """Returns log-probabilities `(B, T, vocab_size)` of the next words, all at once."""
-    return model(**inputs, use_cache=False).logits.float().log_softmax(-1)
+def random_words(config: Any, length: int, generator: torch.Generator) -> torch.Tensor:
+    """Returns ids `(rows, length)`, none of them padding."""
+    words = torch.randint(0, config.vocab_size, (ROWS, length), generator=generator)
+    words[words == config.pad_token_id] = start_token(config)
+    return words
+
+
+def start_token(config: Any) -> int:
+    start = getattr(config, "decoder_start_token_id", None)
+    return config.bos_token_id if start is None else start
 
 
 def largest(change: torch.Tensor) -> float:
     return change.abs().max().item()
 
 
-def findings(model: PreTrainedModel, inputs: Inputs, score: Score) -> Iterator[Finding]:
-    config: Any = model.config
-    expected = score(inputs)
-    yield Finding("later words", later_words(inputs, expected, score), "a later word changes earlier predictions")
-    yield Finding("padded words", padded_words(inputs, expected, score, config), "padding changes predictions")
-    yield Finding("padded visual tokens", padded_tokens(inputs, expected, score, config), "padding changes predictions")
-    yield Finding(
-        "other images of the batch", other_rows(inputs, expected, score), "the other images change predictions"
-    )
-    if config.order_of_tokens_counts:
-        yield Finding("order of regions", None, "the visual tokens are a grid, whose order says where they are.")
-    else:
-        yield Finding(
-            "order of regions", reordered(inputs, expected, score), "the order of regions changes predictions"
-        )
-    yield Finding(
-        "step by step", step_by_step(model, inputs, expected), "decoding with a cache differs from teacher forcing"
-    )
+class Audit:
+    """The changes of one model's inputs.
+
+    Args:
+        model: in evaluation mode.
+        roles: of the inputs.
+        inputs: random ones.
+    """
+
+    def __init__(self, model: PreTrainedModel, roles: Roles, inputs: Inputs) -> None:
+        self.model, self.roles, self.inputs = model, roles, inputs
+        self.config: Any = model.config
+        self.words = inputs[roles.words]
+        self.is_grid = roles is CAPTIONER and self.config.order_of_tokens_counts
+        self.expected = self.score()
+
+    def score(self, **changed: torch.Tensor) -> torch.Tensor:
+        """Returns log-probabilities `(B, T, vocab_size)` of the next words, all at once, of changed inputs."""
+        return self.model(**{**self.inputs, **changed}, use_cache=False).logits.float().log_softmax(-1)
+
+    def findings(self) -> Iterator[Finding]:
+        roles = self.roles
+        yield Finding("later words", self.later_words(), "a later word changes earlier predictions")
+        yield Finding("padded words", self.padded_words(), "padding changes predictions")
+        if roles.source:
+            yield Finding(f"padded {roles.source_name}", self.padded_source(), "padding changes predictions")
+        of_others = f"the other {roles.rows_name} change predictions"
+        yield Finding(f"other {roles.rows_name} of the batch", self.other_rows(), of_others)
+        if self.is_grid:
+            yield Finding("order of regions", None, "the visual tokens are a grid, whose order says where they are.")
+        elif roles is CAPTIONER:
+            yield Finding("order of regions", self.reordered(), "the order of regions changes predictions")
+        yield Finding("step by step", self.step_by_step(), "decoding with a cache differs from teacher forcing")
+
+    def later_words(self) -> float:
+        changes, words = [], self.words
+        for position in range(1, words.shape[1]):
+            changed = words.clone()
+            changed[:, position] = words[:, position].roll(1)
+            changed[:, position + 1 :] = words[:, position + 1 :].flip(1)
+            logits = self.score(**{self.roles.words: changed})
+            changes.append(largest((logits - self.expected)[:, :position]))
+        return max(changes)
+
+    def padded_words(self) -> float:
+        changes, length = [], self.expected.shape[1]
+        for before, after in ((0, PADDED), (PADDED, 0)):
+            words = torch.nn.functional.pad(self.words, (before, after), value=self.config.pad_token_id)
+            mask = torch.nn.functional.pad(self.inputs[self.roles.word_mask], (before, after))
+            logits = self.score(**{self.roles.words: words, self.roles.word_mask: mask})
+            changes.append(largest(logits[:, before : before + length] - self.expected))
+        return max(changes)
+
+    def padded_source(self) -> float:
+        padding = self.inputs[self.roles.source_mask or ""] == 0
+        changed = {name: other_values(self.inputs[name], padding) for name in self.roles.source}
+        change = largest(self.score(**changed) - self.expected)
+        if self.is_grid:  # which has as many cells as it has
+            return change
+        without = {name: tensor[1:] for name, tensor in self.inputs.items()}
+        without |= {name: without[name][:, :-PADDED] for name in self.source_inputs()}
+        return max(change, largest(self.score(**without) - self.expected[1:]))
+
+    def source_inputs(self) -> list[str]:
+        return [*self.roles.source, *filter(None, [self.roles.source_mask])]
+
+    def other_rows(self) -> float:
+        swapped = {name: torch.cat([tensor[:1], tensor[1:].flip(0)]) for name, tensor in self.inputs.items()}
+        if self.roles is CAPTIONER:
+            swapped["visual_features"][1:] *= 2.0
+        alone = self.score(**{name: tensor[:1] for name, tensor in self.inputs.items()})
+        return max(largest(self.score(**swapped)[:1] - self.expected[:1]), largest(alone - self.expected[:1]))
+
+    def reordered(self) -> float:
+        turned = {name: self.inputs[name].flip(1) for name in self.source_inputs()}
+        return largest(self.score(**turned) - self.expected)
+
+    def step_by_step(self) -> float:
+        cache, logits = None, []
+        mask = self.inputs[self.roles.word_mask]
+        for end in range(1, self.words.shape[1] + 1):
+            step = {self.roles.words: self.words[:, end - 1 : end], self.roles.word_mask: mask[:, :end]}
+            outputs = self.model(**{**self.inputs, **step}, past_key_values=cache, use_cache=True)
+            cache = outputs.past_key_values
+            logits.append(outputs.logits)
+        return largest(torch.cat(logits, dim=1).float().log_softmax(-1) - self.expected)
 
 
-def later_words(inputs: Inputs, expected: torch.Tensor, score: Score) -> float:
-    changes, words = [], inputs["decoder_input_ids"]
-    for position in range(1, words.shape[1]):
-        changed = words.clone()
-        changed[:, position] = words[:, position].roll(1)
-        changed[:, position + 1 :] = words[:, position + 1 :].flip(1)
-        logits = score({**inputs, "decoder_input_ids": changed})
-        changes.append(largest((logits - expected)[:, :position]))
-    return max(changes)
-
-
-def padded_words(inputs: Inputs, expected: torch.Tensor, score: Score, config: Any) -> float:
-    changes, length = [], expected.shape[1]
-    for before, after in ((0, PADDED), (PADDED, 0)):
-        words = torch.nn.functional.pad(inputs["decoder_input_ids"], (before, after), value=config.pad_token_id)
-        mask = torch.nn.functional.pad(inputs["decoder_attention_mask"], (before, after))
-        logits = score({**inputs, "decoder_input_ids": words, "decoder_attention_mask": mask})
-        changes.append(largest(logits[:, before : before + length] - expected))
-    return max(changes)
-
-
-def padded_tokens(inputs: Inputs, expected: torch.Tensor, score: Score, config: Any) -> float:
-    padding = inputs["attention_mask"][..., None] == 0
-    changed = {name: inputs[name].masked_fill(padding, 0.9) for name in ("visual_features", "visual_boxes")}
-    change = largest(score({**inputs, **changed}) - expected)
-    if config.order_of_tokens_counts:  # a grid has as many cells as it has
-        return change
-    without = {name: tensor[1:] for name, tensor in inputs.items()}
-    without |= {name: without[name][:, :-PADDED] for name in VISUAL}
-    return max(change, largest(score(without) - expected[1:]))
-
-
-def other_rows(inputs: Inputs, expected: torch.Tensor, score: Score) -> float:
-    swapped = {name: torch.cat([tensor[:1], tensor[1:].flip(0)]) for name, tensor in inputs.items()}
-    swapped["visual_features"][1:] *= 2.0
-    alone = score({name: tensor[:1] for name, tensor in inputs.items()})
-    return max(largest(score(swapped)[:1] - expected[:1]), largest(alone - expected[:1]))
-
-
-def reordered(inputs: Inputs, expected: torch.Tensor, score: Score) -> float:
-    turned = {name: inputs[name].flip(1) for name in VISUAL}
-    return largest(score({**inputs, **turned}) - expected)
-
-
-def step_by_step(model: PreTrainedModel, inputs: Inputs, expected: torch.Tensor) -> float:
-    cache, logits = None, []
-    words, mask = inputs["decoder_input_ids"], inputs["decoder_attention_mask"]
-    for end in range(1, words.shape[1] + 1):
-        step = {"decoder_input_ids": words[:, end - 1 : end], "decoder_attention_mask": mask[:, :end]}
-        outputs = model(**{**inputs, **step}, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
-        logits.append(outputs.logits)
-    return largest(torch.cat(logits, dim=1).float().log_softmax(-1) - expected)
+def other_values(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor with other numbers, or other ids, at some tokens `(B, N)`."""
+    if tensor.is_floating_point():
+        return tensor.masked_fill(places[..., None], 0.9)
+    return torch.where(places, tensor.roll(1, dims=1), tensor)
 
 
 def explained(finding: Finding, config: Any) -> Finding:

@@ -1,13 +1,15 @@
-"""The audit holds of every captioner, tells the leak of RSTNet as released, and finds leaks that are put in."""
+"""The audit holds of every model that writes words, tells the leak of RSTNet as released, and finds those put in."""
 
 import pytest
 import torch
 
 from hf_ngsan.cli import main
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.tasks.leak_audit import audit_captioner
+from hf_ngsan.tasks.leak_audit import audit_model
 from tests.models import tiny
+from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
 from tests.models.ngsan.variants import REPRESENTATIVES
+from tests.models.nsa_transformer import tiny as nsa_transformer
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 
@@ -39,7 +41,7 @@ CAPTIONERS = {
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_no_captioner_leaks(name):
     make, fields = CAPTIONERS[name]
-    found = {finding.name: finding for finding in audit_captioner(make(**fields))}
+    found = {finding.name: finding for finding in audit_model(make(**fields))}
     assert found.keys() == CONTRACTS
     for finding in found.values():
         assert finding.holds, str(finding)
@@ -47,8 +49,35 @@ def test_no_captioner_leaks(name):
     assert (found["order of regions"].change is None) == a_grid
 
 
+@pytest.mark.parametrize("name", nsa_transformer.VARIANTS)
+def test_no_translator_leaks(name):
+    found = {
+        finding.name: finding
+        for finding in audit_model(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
+    }
+    shared = {"later words", "padded words", "step by step"}
+    assert found.keys() == {*shared, "padded source tokens", "other sources of the batch"}
+    for finding in found.values():
+        assert finding.holds, str(finding)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_the_language_model_leaks_as_released_only(leaks):
+    fields = {"language_attention": "bidirectional", "language_tokenization": "caption_ids"} if leaks else {}
+    found = {finding.name: finding for finding in audit_model(rstnet.tiny_language_model(**fields))}
+    assert found.keys() == {"later words", "padded words", "other captions of the batch", "step by step"}
+    assert {name for name, finding in found.items() if not finding.holds} == (
+        {"later words", "padded words", "step by step"} if leaks else set()
+    )
+
+
+def test_a_model_that_writes_no_words_is_refused():
+    with pytest.raises(ValueError, match="mhsan"):
+        audit_model(tiny_dual_encoder())
+
+
 def test_the_release_leaks_in_words_and_numbers():
-    found = {finding.name: finding for finding in audit_captioner(rstnet.tiny_captioner(release=True))}
+    found = {finding.name: finding for finding in audit_model(rstnet.tiny_captioner(release=True))}
     leaks = {name for name, finding in found.items() if not finding.holds}
     assert leaks == {"later words", "padded words", "step by step"}
     for name in leaks:
@@ -60,6 +89,11 @@ def spoil_words(model):
     """Adds the embedding of the last word to every word."""
     decoder = model.model.decoder
     decoder.embed_tokens.register_forward_hook(lambda module, inputs, output: output + 0.1 * output[:, -1:])
+
+
+def spoil_source(model):
+    """Lets the decoder see padding of the source."""
+    model.model.encoder.register_forward_hook(lambda module, inputs, output: add(output, output[0].mean(1)[:, None]))
 
 
 def spoil_batch(model):
@@ -84,13 +118,21 @@ def add(output, more):
 def test_leaks_are_found(spoil, contract):
     model = tiny.tiny_captioner()
     spoil(model)
-    found = {finding.name: finding for finding in audit_captioner(model)}
+    found = {finding.name: finding for finding in audit_model(model)}
+    assert not found[contract].holds
+
+
+@pytest.mark.parametrize(("spoil", "contract"), [(spoil_words, "later words"), (spoil_source, "padded source tokens")])
+def test_leaks_of_a_translator_are_found(spoil, contract):
+    model = nsa_transformer.tiny_translator()
+    spoil(model)
+    found = {finding.name: finding for finding in audit_model(model)}
     assert not found[contract].holds
 
 
 def test_a_model_in_training_is_audited_as_it_decodes_and_trains_on():
     model = rstnet.tiny_captioner().train()
-    assert all(finding.holds for finding in audit_captioner(model))
+    assert all(finding.holds for finding in audit_model(model))
     assert model.training
 
 
