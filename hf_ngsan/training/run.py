@@ -18,6 +18,7 @@ from ..launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder
+from .precision import precision_of
 from .recipe import Recipe, RecipeError, suggestion
 from .task import Task
 
@@ -72,8 +73,11 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
+    device = (torch.accelerator.is_available() and torch.accelerator.current_accelerator()) or torch.device("cpu")
     accelerator = make_accelerator(
-        mixed_precision=settings.mixed_precision or "no", log_with=settings.tracker, project_dir=str(recipe.output_dir)
+        mixed_precision=precision_of(settings.mixed_precision, device),
+        log_with=settings.tracker,
+        project_dir=str(recipe.output_dir),
     )
     if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
@@ -125,11 +129,12 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
     accelerator.wait_for_everyone()
     if not is_resumed:
         logger.info(
-            "Training %s parameters on %d %s, on %s.",
+            "Training %s parameters on %d %s, on %s%s.",
             f"{count_parameters(loop.bare_model):,}",
             len(loop.rows),
             task.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
+            "" if accelerator.mixed_precision == "no" else f", in {accelerator.mixed_precision}",
         )
     start_tracker(accelerator, recipe, loop.progress)
     progress = loop.run()

@@ -100,7 +100,9 @@ class TrainingSettings(ScheduleSettings):
     ema_decay: float = setting(
         0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
     )
-    mixed_precision: str | None = setting(None, "fp16, bf16 or null = none", choices=("fp16", "bf16"))
+    mixed_precision: str | None = setting(
+        None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
+    )
     num_threads: int | None = setting(
         None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=MOST_THREADS
     )

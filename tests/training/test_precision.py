@@ -10,7 +10,7 @@ from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.tasks import captioning, train
 from hf_ngsan.training.objectives.self_critical import SelfCritical
-from hf_ngsan.training.precision import full_precision
+from hf_ngsan.training.precision import full_precision, precision_of
 from tests.tasks.tiny import tiny_recipe
 
 
@@ -22,6 +22,26 @@ def clean_state():
     yield
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
+
+
+@pytest.mark.parametrize(
+    ("found", "precision"),
+    [({"avx512_f": True, "avx512_bf16": True}, "bf16"), ({"sve_bf16": True}, "bf16"), ({"avx512_bf16": False}, "no")],
+)
+def test_auto_is_bf16_where_the_processor_computes_in_it(monkeypatch, found, precision):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+    assert precision_of("auto", torch.device("cpu")) == precision
+    assert [precision_of(asked, torch.device("cpu")) for asked in (None, "fp16", "bf16")] == ["no", "fp16", "bf16"]
+
+
+def test_auto_is_float32_where_pytorch_does_not_say(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert precision_of("auto", torch.device("cpu")) == "no"
+
+
+def test_auto_trains(tmp_path):
+    result = train(tiny_recipe(tmp_path / "run", training={"mixed_precision": "auto", "epochs": 1}))
+    assert result.history[-1]["loss"] > 0
 
 
 def test_a_prepared_model_computes_as_it_does_alone_inside_the_block():
