@@ -35,13 +35,15 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         `datasets.Dataset`, memory-mapped, with `source` and `target` (strings) and `line`, counted from 1.
 
     Raises:
-        DataError: a language is not said, there are no such files or columns, files have different numbers of lines,
-            text is not UTF-8, or no pair is left.
+        DataError: a language is not said, both are the same, there are no such files or columns, files have different
+            numbers of lines, text is not UTF-8, or no pair is left.
     """
     if not source or not target:
         raise DataError(
             f"parallel:{place} does not say both languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
         )
+    if source == target:
+        raise DataError(f"parallel:{place} has source and target {source}; name two different languages.")
     name = f"{place}, split {split}"
     if is_folder_of_text(Path(place), (source, target)):
         files = find_files(Path(place), split, source, target)

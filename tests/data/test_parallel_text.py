@@ -93,6 +93,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     [
         ("", "source=LANGUAGE"),
         (",source=en", "source=LANGUAGE"),
+        (",source=en,target=en", "different"),
         (",source=e/n,target=de", "slash"),
         (",size=3", "size"),
     ],
