@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
 from .captioning import CaptioningPreTrainedModel, refuse_input_ids
+from .finished_beams import competing_finished_beams
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")
@@ -87,7 +88,8 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
     r"""Captioners that are asked together: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
-    `generate()` are those of the first. An ensemble is put together anew from its members, not saved or trained.
+    `generate()`, and what becomes of finished beams, are those of the first. An ensemble is put together anew from its
+    members, not saved or trained.
 
     Args:
         members (`Sequence[PreTrainedModel]`): captioners, such as [`RSTNetForConditionalGeneration`].
@@ -152,6 +154,8 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
         if (kwargs.get("num_beams", settings.num_beams) or 1) > 1:
             kwargs["mean"] = mean = MeanLogProbabilities()
             kwargs["logits_processor"] = LogitsProcessorList([mean, *(kwargs.get("logits_processor") or [])])
+            if getattr(self.config, "finished_beams", "aside") == "compete":
+                kwargs |= competing_finished_beams(kwargs, self.generation_config)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     def prepare_inputs_for_generation(  # type: ignore[override]

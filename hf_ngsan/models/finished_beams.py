@@ -1,7 +1,7 @@
 """Beam search in which finished captions compete with the others for the beams, as RSTNet was released."""
 
 import torch
-from transformers.generation import LogitsProcessor
+from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 
 class CompetingFinishedBeams(LogitsProcessor):
@@ -28,4 +28,16 @@ class CompetingFinishedBeams(LogitsProcessor):
         return torch.where(finished, only_padding, scores)
 
 
-__all__ = ["CompetingFinishedBeams"]
+def competing_finished_beams(given: dict, defaults: GenerationConfig) -> dict:
+    """Returns arguments of `generate()`, to be put in place of given ones, that let finished captions compete."""
+    settings = given.get("generation_config") or defaults
+    end = given.get("eos_token_id", settings.eos_token_id)
+    ends = [end] if isinstance(end, int) else list(end or [])
+    compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
+    return {
+        "eos_token_id": None,
+        "logits_processor": LogitsProcessorList([*(given.get("logits_processor") or []), compete]),
+    }
+
+
+__all__ = ["CompetingFinishedBeams", "competing_finished_beams"]

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
-from transformers.generation import LogitsProcessorList
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
@@ -20,7 +19,7 @@ from .captioning import (
     CaptioningPreTrainedModel,
 )
 from .configuration_rstnet import RSTNetConfig
-from .finished_beams import CompetingFinishedBeams
+from .finished_beams import competing_finished_beams
 from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinusoidal_geometry
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
@@ -425,7 +424,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
                 raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
         num_beams = kwargs.get("num_beams", settings.num_beams) or 1
         if self.config.finished_beams == "compete" and num_beams > 1:
-            kwargs |= self.without_end(kwargs)
+            kwargs |= competing_finished_beams(kwargs, self.generation_config)
         visual = {name: kwargs[name] for name in VISUAL_INPUTS if name in kwargs}
         if inputs is not None:
             visual["visual_features"] = inputs
@@ -435,18 +434,6 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
         if return_visualness:
             output["visualness"] = self.word_visualness(visual, output.sequences)
         return output
-
-    def without_end(self, given: dict) -> dict:
-        """Returns arguments of `generate()` for a beam search in which finished captions compete with the others."""
-        settings = given.get("generation_config") or self.generation_config
-        end = given.get("eos_token_id", settings.eos_token_id)
-        padding = given.get("pad_token_id", settings.pad_token_id)
-        ends = [end] if isinstance(end, int) else list(end or [])
-        own = CompetingFinishedBeams(ends, padding)
-        return {
-            "eos_token_id": None,
-            "logits_processor": LogitsProcessorList([*(given.get("logits_processor") or []), own]),
-        }
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]

@@ -82,6 +82,16 @@ def test_an_ensemble_of_one_is_that_one(num_beams, members, images):
         assert torch.equal(twice.generate(**images, num_beams=num_beams), alone)
 
 
+def test_finished_beams_compete_as_those_of_the_first_do():
+    released, images = rstnet.tiny_captioner(release=True, seed=5, output_bias=True), rstnet.random_grids(3)
+    beams = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 4, "length_penalty": 0.0}
+    alone = released.generate(**images, **beams)
+    ensemble = EnsembleForConditionalGeneration([released, released])
+    assert torch.equal(ensemble.generate(**images, **beams), alone)
+    released.config.finished_beams = "aside"
+    assert not torch.equal(released.generate(**images, **beams), alone)
+
+
 @torch.no_grad()
 def test_a_cache_changes_nothing(members, images):
     ensemble, words = EnsembleForConditionalGeneration(members), torch.tensor([[1, 5, 6, 7]]).expand(3, -1)
