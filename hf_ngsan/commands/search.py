@@ -53,5 +53,5 @@ def run(options: argparse.Namespace) -> None:
     )
     for hit in hits:
         print(f"{hit.score:.4f}\t{printable(hit.name)}")
-    if options.figure and hits:
+    if options.figure:
         draw_hits(index, hits, options.text or f"images like {options.image}", options.figure)

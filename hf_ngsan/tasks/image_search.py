@@ -35,7 +35,7 @@ def search_images(
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, or damaged; or the backend cannot be used.
+        IndexFolderError: the index is of another model, empty or damaged; or the backend cannot be used.
     """
     if (text is None) == (image is None):
         raise ValueError("Give a text or an image to look for, and not both.")
@@ -49,7 +49,10 @@ def search_images(
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
-    return search(index, query, top_k, backend)[0]
+    hits = search(index, query, top_k, backend)[0]
+    if not hits:
+        raise IndexFolderError(f"{index.folder} has no images: none of those that were indexed could be read.")
+    return hits
 
 
 def check_query(processor: Any, text: str) -> None:

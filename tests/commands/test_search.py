@@ -61,6 +61,13 @@ def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, caps
     assert scores == pytest.approx([similarities[place] for place in order], abs=1e-3)
 
 
+def test_an_index_of_nothing_is_told(model, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    prints(capsys, "index", "--model", model, "--images", tmp_path / "photos", "--output", tmp_path / "index", *HERE)
+    assert "no images" in fails(capsys, "search", tmp_path / "index", "a ball")
+
+
 def test_an_index_has_a_thumbnail_of_each_image(model, tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     for name, size, color in (("large", (400, 100), "red"), ("small", (30, 20), "blue"), ("broken", None, "")):
