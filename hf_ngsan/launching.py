@@ -88,12 +88,18 @@ def processes_asked_of_accelerate() -> int:
 def make_accelerator(**options: Any) -> "Accelerator":
     """Returns an `accelerate.Accelerator` that joins the processes of `torchrun` on a machine without a GPU too.
 
+    Accelerate would refuse another precision than the first that a process asked for; here the last one counts.
+
     Args:
         options: for `Accelerator`.
     """
     import torch
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
+    precision = options.get("mixed_precision")
+    if precision is not None and AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision:
+        AcceleratorState._reset_state()
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
 

@@ -7,6 +7,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
+from hf_ngsan.launching import make_accelerator
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.tasks import captioning, train
 from hf_ngsan.training.objectives.self_critical import SelfCritical
@@ -42,6 +43,15 @@ def test_auto_is_float32_where_pytorch_does_not_say(monkeypatch):
 def test_auto_trains(tmp_path):
     result = train(tiny_recipe(tmp_path / "run", training={"mixed_precision": "auto", "epochs": 1}))
     assert result.history[-1]["loss"] > 0
+
+
+def test_one_process_trains_in_several_precisions(tmp_path):
+    make_accelerator()  # as extraction does
+    losses = []
+    for number, precision in enumerate([None, "bf16", None]):
+        recipe = tiny_recipe(tmp_path / str(number), training={"mixed_precision": precision, "epochs": 1})
+        losses.append(train(recipe).history[-1]["loss"])
+    assert losses[0] == losses[2] != losses[1]
 
 
 def test_a_prepared_model_computes_as_it_does_alone_inside_the_block():
