@@ -1,7 +1,7 @@
 """Which geometry helps on photographs: captioners of Flickr8k's grids, trained alike, several seeds each.
 
-    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite2 --copies 4 --output FEATURES
-    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite2 --output FEATURES
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
     python benchmarks/flickr8k_ablation.py --features FEATURES
 
 Prints CIDEr-D on the validation split after the last epoch (no epoch is chosen by it), mean and deviation over seeds,
@@ -39,6 +39,8 @@ BRIEF = [
     "training.stage=xe",
     f"training.epochs={EPOCHS}",
     f"evaluation.every_epochs={EPOCHS}",
+    "data.captions_per_image=3",
+    "augmentation.feature_copies=false",
     "training.num_threads=1",
     "training.tracker=null",
 ]
