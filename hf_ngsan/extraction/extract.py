@@ -20,7 +20,7 @@ from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
 from .loading import ImageChange, PreparedBatch, load_batches, next_batch
-from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images
+from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images, stamps_of_images
 from .together import (
     FolderLock,
     default_num_workers,
@@ -131,7 +131,7 @@ def extract_features(
         records = folder.records()
         rows = folder.rows_by_image_id(records)
         chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
-        refuse_changed_images(images, records, rows)
+        refuse_changed_images(images, stamps_of_images(images, records, rows))
         return chunks, metadata, len(rows)
 
     def publish() -> tuple[int, list[dict]]:

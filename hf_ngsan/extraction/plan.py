@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.shard_folder import Record
+from ..files import FileStamp
 from .errors import ExtractionError
 from .image_list import ImageList
 
@@ -89,22 +90,22 @@ def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Map
                 )
 
 
-def refuse_changed_images(images: ImageList, records: Sequence[Record], rows: Mapping[int, Mapping]) -> None:
-    """Raises an ExtractionError for images that are not those whose features the folder has.
+def stamps_of_images(images: ImageList, records: Sequence[Record], rows: Mapping[int, Mapping]) -> dict[int, FileStamp]:
+    """Returns the stamps of images whose features the folder has, by their places in the list."""
+    stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
+    ids = [image.image_id for image in images.images]
+    return {place: stamps[str(one)] for place, one in enumerate(ids) if one in rows and str(one) in stamps}
+
+
+def refuse_changed_images(images: ImageList, stamps: Mapping[int, FileStamp]) -> None:
+    """Raises an ExtractionError for images that are not those which had these stamps, by their places in the list.
 
     An image that is no longer there is no other one.
     """
-    stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
-    changed = [
-        image
-        for index, image in enumerate(images.images)
-        if image.image_id in rows
-        and (stamp := stamps.get(str(image.image_id))) is not None
-        and not images.is_unchanged(index, stamp)
-    ]
+    changed = [images.images[place] for place, stamp in stamps.items() if not images.is_unchanged(place, stamp)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise ExtractionError(
-            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since their features "
-            "were extracted into the output folder; choose another output folder, or give the images of then."
+            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since the output "
+            "folder took them in; choose another output folder, or give the images of then."
         )

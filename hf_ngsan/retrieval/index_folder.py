@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from ..files import (
     MANIFEST,
     DamagedFolderError,
+    FileStamp,
     check_folder,
     is_empty,
     remove_leftovers,
@@ -24,7 +25,7 @@ from ..files import (
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
-VERSION = 2
+VERSION = 3
 MOST_SHARDS = 10**6
 """As many as the names of their folders have numbers for."""
 
@@ -147,6 +148,7 @@ class IndexFolder:
         embeddings: np.ndarray,
         skipped: Sequence[Sequence[str]] = (),
         thumbnails: Sequence[bytes] = (),
+        stamps: Mapping[int, FileStamp] | None = None,
     ) -> None:
         """Adds a shard, whole or not at all.
 
@@ -156,6 +158,7 @@ class IndexFolder:
             embeddings: `(items, dimension)`, stored as float16.
             skipped: name and reason of each item that has no embedding.
             thumbnails: JPEG images of the items; none where they are no images.
+            stamps: what tells items from others of their names, by their numbers.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -163,7 +166,7 @@ class IndexFolder:
 
         def write(folder: Path) -> None:
             np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
-            content = {"names": list(names), "skipped": [list(entry) for entry in skipped]}
+            content = {"names": list(names), "skipped": [list(entry) for entry in skipped], "stamps": stamps or {}}
             (folder / ITEMS).write_text(json.dumps(content), encoding="utf-8")
             with zipfile.ZipFile(folder / THUMBNAILS, "w") as archive:
                 for row, thumbnail in enumerate(thumbnails):
@@ -180,8 +183,16 @@ class IndexFolder:
             skipped += content["skipped"]
         return names, skipped
 
+    def stamps(self) -> dict[int, FileStamp]:
+        """Returns the stamps of items whose shards have been written, by their numbers."""
+        written = set(range(self.num_shards)).difference(self.missing_shards())
+        contents = (self.read_shard(number)[0] for number in sorted(written))
+        return {int(item): FileStamp(*stamp) for content in contents for item, stamp in content["stamps"].items()}
+
     def read_shard(self, number: int) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns `names` and `skipped` of a shard, and its embeddings, float16 `(items, dimension)`, memory-mapped.
+        """Returns the items of a shard, and its embeddings, float16 `(items, dimension)`, memory-mapped.
+
+        The former are the `names` of the embedded, the `skipped` ones, and `stamps` by number of the item.
 
         Raises:
             IndexFolderError: the shard is not what was written, which is looked at once.

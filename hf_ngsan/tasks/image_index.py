@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ..extraction import ImageList
 from ..extraction.errors import ExtractionError
 from ..extraction.loading import PreparedBatch, load_batches, next_batch
-from ..extraction.plan import default_images_per_shard
+from ..extraction.plan import default_images_per_shard, refuse_changed_images
 from ..extraction.together import (
     FolderLock,
     default_num_workers,
@@ -21,6 +21,7 @@ from ..extraction.together import (
     on_main_process,
     wait_for_everyone,
 )
+from ..files import FileStamp
 from ..progress_display import ProgressDisplay
 from ..provenance import settings_checksum, unusual_settings, weights_checksum
 from ..retrieval import IndexDescription, IndexFolder, check_backend, check_new_index, open_backend
@@ -76,8 +77,8 @@ def index_images(
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model or other images; or the backend
             cannot be used.
-        ExtractionError: the model sees no images, an image cannot be read and `strict` is set, or another command is
-            writing the folder.
+        ExtractionError: the model sees no images, an image cannot be read and `strict` is set, an image is another
+            one than when it was indexed, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
     lock = FolderLock(Path(folder), "indexing")
@@ -99,6 +100,7 @@ def index_images(
         )
         lock.acquire()
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
+        refuse_changed_images(images, index.stamps())
         return index, index.missing_shards()
 
     def publish() -> None:
@@ -163,6 +165,7 @@ def write_shard(
     names: list[str] = []
     skipped: list[tuple[str, str]] = []
     thumbnails: list[bytes] = []
+    stamps: dict[int, FileStamp] = {}
     embeddings = [np.zeros((0, index.description.dimension), np.float32)]
     for _ in range(num_batches):
         batch = next_batch(prepared)
@@ -172,11 +175,12 @@ def write_shard(
         if batch.positions:
             names += [images.images[place].file_name for place in batch.positions]
             thumbnails += batch.thumbnails
+            stamps |= batch.stamps
             embeddings.append(embed_pixels(model, batch.inputs))
             if not np.isfinite(embeddings[-1]).all():
                 raise ExtractionError(f"{names[-1]}: the model's embeddings are not finite; check its weights.")
         yield len(batch.positions) + len(batch.unreadable)
-    index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails)
+    index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails, stamps)
 
 
 def embed_pixels(model: Any, inputs: dict[str, torch.Tensor]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """`hf-ngsan index` and `hf-ngsan search`: photos in a folder, found by words and by each other."""
 
 import io
+import os
 
 import pytest
 import torch
@@ -135,6 +136,17 @@ def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos
     assert written == [0, 1, 2]
     names, _ = IndexFolder.open(tmp_path / "index").items()
     assert len(names) == len(set(names)) == 5
+
+
+def test_an_image_that_changed_under_its_name_is_noticed(model, photos, tmp_path, capsys):
+    arguments = ["index", "--model", model, "--images", photos, "--output", tmp_path / "index", *HERE]
+    prints(capsys, *arguments)
+    os.utime(photos / "photo0.png", (0, 0))
+    prints(capsys, *arguments)  # of the same content
+    PHOTOS[1].save(photos / "photo0.png")
+    said = fails(capsys, *arguments)
+    assert "photo0.png" in said and "more" not in said
+    prints(capsys, "search", tmp_path / "index", "a red ball")  # is not harmed
 
 
 def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
