@@ -47,8 +47,8 @@ VARIANTS = {
     "both, MiniLM": [],
 }
 BASE, WHOLE = "base", "both"
-EPOCHS = 4
-BRIEF = [f"training.epochs={EPOCHS}", f"evaluation.every_epochs={EPOCHS}", "data.captions_per_image=3"]
+EPOCHS = 3
+BRIEF = [f"training.epochs={EPOCHS}", "data.validation_split=null", "data.captions_per_image=3"]
 ALIKE = ["training.num_threads=1", "training.tracker=null"]
 WORDS = {
     "nouns": "dog dogs man men woman women boy boys girl girls child children people person ball water snow grass "
