@@ -38,9 +38,11 @@ EPOCHS = 4
 BRIEF = [
     "training.stage=xe",
     f"training.epochs={EPOCHS}",
-    f"evaluation.every_epochs={EPOCHS}",
+    "data.validation_split=null",
     "data.captions_per_image=3",
     "augmentation.feature_copies=false",
+    "model.hidden_size=192",
+    "model.intermediate_size=576",
     "training.num_threads=1",
     "training.tracker=null",
 ]
