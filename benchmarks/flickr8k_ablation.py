@@ -41,8 +41,6 @@ BRIEF = [
     "data.validation_split=null",
     "data.captions_per_image=3",
     "augmentation.feature_copies=false",
-    "model.hidden_size=192",
-    "model.intermediate_size=576",
     "training.num_threads=1",
     "training.tracker=null",
 ]

