@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.data import build_tokenizer
+from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives import CaptionRewards, Policy, SelfCritical, Update
 from hf_ngsan.training.objectives.self_critical_policy import image_uniforms, labels_of, sample_captions
 from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
@@ -80,7 +81,8 @@ class SelfCriticalStep:
         }
 
     def whole(self, draw: int) -> dict[str, torch.Tensor]:
-        inputs = self.objective.prepare_batch(self.model, self.batch, Update(0, draw))
+        batches = [MicroBatch(self.batch, len(self.batch["row_index"]))]
+        (inputs,) = self.objective.prepare(self.model, batches, Update(0, draw, one_process=True))
         loss, counts = self.objective.loss(self.model, inputs)
         self.update(loss / self.objective.weight(inputs))
         return counts

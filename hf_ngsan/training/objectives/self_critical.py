@@ -13,13 +13,14 @@ biased whatever the baseline.
 """
 
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..batches import MicroBatch
 from .objective import Objective, Update
 from .self_critical_policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
 from .self_critical_report import describe, find_warnings, summarize
@@ -61,30 +62,40 @@ class SelfCritical(Objective):
         self.policy = policy
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
-    @torch.no_grad()
-    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
-        """Draws and rewards captions; those of a row are a function of the update and the row's number."""
+    def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
+        """Draws and rewards captions; those of a row are a function of the update and the row's number.
+
+        Where there is one process and one micro-batch, and no dropout in the loss, images are encoded once: the encoder
+        states that captions are drawn from are backpropagated through. Otherwise the loss encodes them again.
+        """
+        keeps_graph = update.one_process and len(batches) == 1 and not self.settings.dropout
+        return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
+
+    def prepare_batch(self, model: Any, inputs: dict, update: Update, keeps_graph: bool = False) -> dict:
         visual = dict(inputs)
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
-        tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
-        states, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
-        samples = self.draw_captions(model, states, mask, rows, update)
-        greedy = None
-        if self.settings.baseline == "greedy":
-            greedy = search(model, self.policy, states, mask)
-        sampled_at = time.perf_counter()
-        rewards, baselines = self.reward(samples, greedy, rows)
-        rewarded_at = time.perf_counter()
-        labels = labels_of(samples, self.policy.eos_token_id)
-        statistics = {
-            "batches": torch.tensor(1.0),
-            "sampling_seconds": torch.tensor(sampled_at - started_at),
-            "reward_seconds": torch.tensor(rewarded_at - sampled_at),
-            **self.statistics_of_captions(samples, labels, rewards, baselines),
-            **self.statistics_of_references(model, states, mask, references),
-        }
+        with torch.set_grad_enabled(keeps_graph):
+            tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
+            encoded, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
+        if keeps_graph:
+            visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=encoded), "attention_mask": mask}
+        states = encoded.detach()
+        with torch.no_grad():
+            samples = self.draw_captions(model, states, mask, rows, update)
+            greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
+            sampled_at = time.perf_counter()
+            rewards, baselines = self.reward(samples, greedy, rows)
+            rewarded_at = time.perf_counter()
+            labels = labels_of(samples, self.policy.eos_token_id)
+            statistics = {
+                "batches": torch.tensor(1.0),
+                "sampling_seconds": torch.tensor(sampled_at - started_at),
+                "reward_seconds": torch.tensor(rewarded_at - sampled_at),
+                **self.statistics_of_captions(samples, labels, rewards, baselines),
+                **self.statistics_of_references(model, states, mask, references),
+            }
         return {
             **visual,
             "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels),

@@ -112,11 +112,6 @@ def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int)
     return torch.from_numpy(numpy.concatenate(draws))
 
 
-def expand(states: torch.Tensor, mask: torch.Tensor | None, times: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Returns each image's encoder states and mask, `times` times one after the other."""
-    return states.repeat_interleave(times, dim=0), None if mask is None else mask.repeat_interleave(times, dim=0)
-
-
 def sample_captions(
     model: PreTrainedModel,
     policy: Policy,
@@ -124,10 +119,7 @@ def sample_captions(
     attention_mask: torch.Tensor | None,
     uniforms: torch.Tensor,
 ) -> torch.Tensor:
-    """Draws captions.
-
-    In mixed precision the captions of an image share its encoder states, as they do in the loss; that is faster. In
-    full precision each has a copy, so that it is drawn bit by bit as if it were the only one.
+    """Draws captions; those of an image share its encoder states, as they do in the loss.
 
     Args:
         model: a captioner in evaluation mode, not wrapped.
@@ -142,8 +134,6 @@ def sample_captions(
     """
     number = len(uniforms) // len(states)
     sampling = LogitsProcessorList([InverseTransformSampling(policy, uniforms.to(states.device))])
-    if not torch.is_autocast_enabled(states.device.type):
-        return search(model, policy, *expand(states, attention_mask, number), logits_processor=sampling)
 
     def search_several(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
         return model._sample(input_ids.repeat_interleave(number, dim=0), **arguments)

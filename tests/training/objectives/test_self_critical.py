@@ -3,6 +3,8 @@ import math
 import pytest
 import torch
 
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
+from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
@@ -40,8 +42,9 @@ def exact_gradient(model, **policy) -> torch.Tensor:
 
 
 def flat_gradient(model, loss) -> torch.Tensor:
-    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    pairs = zip(gradients, model.parameters(), strict=True)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+    pairs = zip(gradients, trained, strict=True)
     return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for g, p in pairs]).double()
 
 
@@ -235,6 +238,44 @@ def test_no_graph_is_kept_through_decoding():
     batch = {**toy_image(2), "row_index": torch.arange(2)}
     prepared = self_critical().prepare_batch(toy_captioner(), batch, Update(0, 0))
     assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
+
+
+def pixel_captioner(frozen: bool) -> NGSANForConditionalGeneration:
+    torch.manual_seed(0)
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+    vision = {"backbone_config": backbone, "grid_size": [2, 2], "frozen": frozen}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = NGSANConfig(vocab_size=6, vision_config=vision, geometry_hidden_size=4, initializer_range=0.5, **sizes)
+    return NGSANForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["features", "pixels", "pixels and a frozen backbone"])
+@pytest.mark.parametrize(
+    ("one_process", "micro_batches", "dropout", "times"),
+    [(True, 1, False, 1), (False, 1, False, 2), (True, 2, False, 4), (True, 1, True, 2)],
+)
+def test_images_are_encoded_once_where_the_loss_can_have_their_states(kind, one_process, micro_batches, dropout, times):
+    if kind == "features":
+        model, images = toy_captioner(), {**toy_image(4), "attention_mask": torch.tensor([[1, 1], [1, 0]] * 2)}
+    else:
+        model, images = pixel_captioner(kind != "pixels"), {"pixel_values": torch.rand(4, 3, 8, 8)}
+    images["row_index"] = torch.arange(4)
+    size, calls = 4 // micro_batches, []
+    batches = [
+        MicroBatch({name: tensor[start : start + size] for name, tensor in images.items()}, size)
+        for start in range(0, 4, size)
+    ]
+    objective = self_critical(dropout=dropout)
+    hook = model.get_encoder().register_forward_hook(lambda *_: calls.append(1))
+    prepared = objective.prepare(model, batches, Update(0, 0, one_process=one_process))
+    losses = [objective.loss(model, inputs)[0] for inputs in prepared]
+    hook.remove()
+    assert len(calls) == times
+    if not dropout:
+        twice = objective.prepare_batch(model, images, Update(0, 0))
+        expected = flat_gradient(model, objective.loss(model, twice)[0])
+        torch.testing.assert_close(flat_gradient(model, sum(losses)), expected, rtol=1e-4, atol=1e-5)
+        assert expected.abs().max() > 0.01
 
 
 HEALTHY = {"reward": 1.0, "bad_endings": 0.01, "reference_log_likelihood": -2.0}

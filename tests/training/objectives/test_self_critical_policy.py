@@ -1,7 +1,5 @@
 """Drawing captions: the distribution, its independence of the batch, and what comes back."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 from hypothesis import given
@@ -59,15 +57,6 @@ def draw(model, images, rows, num_samples=3, **settings):
         return sample_captions(model, policy, encode(model, images), images["attention_mask"], uniforms)
 
 
-@contextmanager
-def full_precision_layers(model):
-    """Inside the `with` block mixed precision is on, but the model computes without it."""
-    forward = model.forward
-    model.forward = torch.autocast("cpu", enabled=False)(forward)
-    yield
-    del model.forward
-
-
 def as_captions(samples):
     """Lists of ids up to and including the end token."""
     rows = samples.tolist()
@@ -119,12 +108,11 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
 
 def test_captions_that_share_encoder_states_are_those_that_have_copies(model, images):
     uniforms = image_uniforms([(0, row) for row in range(4)], 3, LONGEST)
-    policy = Policy.of(model, max_new_tokens=LONGEST)
-    arguments = model, policy, encode(model, images), images["attention_mask"], uniforms
+    policy, states, mask = Policy.of(model, max_new_tokens=LONGEST), encode(model, images), images["attention_mask"]
     with torch.no_grad():
-        copies = sample_captions(*arguments)
-        with torch.autocast("cpu", dtype=torch.bfloat16), full_precision_layers(model):
-            assert torch.equal(sample_captions(*arguments), copies)
+        shared = sample_captions(model, policy, states, mask, uniforms)
+        copies = states.repeat_interleave(3, dim=0), mask.repeat_interleave(3, dim=0)
+        assert torch.equal(sample_captions(model, policy, *copies, uniforms), shared)
 
 
 def test_special_tokens_are_never_said(model, images):
