@@ -354,14 +354,12 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
 
 def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
     """Returns the channels of all feature maps `(batch_size, channels, rows, columns)`, in the cells of the last."""
-    rows, columns = feature_maps[-1].shape[-2:]
-    pooled = [
-        feature_map
-        if feature_map.shape[-2:] == (rows, columns)
-        else nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
-        for feature_map in feature_maps
-    ]
-    return torch.cat(pooled, dim=1)
+    *others, last = feature_maps
+    if not others:
+        return last
+    rows, columns = last.shape[-2:]
+    pooled = [nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)) for feature_map in others]
+    return torch.cat([*pooled, last], dim=1)
 
 
 def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput:

@@ -78,7 +78,7 @@ class Contrastive(Objective):
                 "A contrastive loss runs each micro-batch twice and does not go with gradient checkpointing; save "
                 "memory with training.gradient_accumulation_steps instead."
             )
-        keeps_graph = update.one_process and len(batches) == 1
+        keeps_graph = update.keeps_graph(batches)
         outputs, embedded = None, []
         for batch in batches:
             with torch.set_grad_enabled(keeps_graph):

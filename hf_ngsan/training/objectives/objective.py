@@ -27,6 +27,13 @@ class Update:
     gather: Callable[[torch.Tensor], tuple[torch.Tensor, int]] = lambda tensor: (tensor, 0)
     one_process: bool = False
 
+    def keeps_graph(self, batches: Sequence[MicroBatch]) -> bool:
+        """Tells whether [`Objective.prepare`] may keep a graph that the loss is backpropagated through.
+
+        There is no other process, and of one micro-batch only is a graph in memory.
+        """
+        return self.one_process and len(batches) == 1
+
 
 class Objective(ABC):
     """Turns batches into a sum of losses and the weight that the sum is divided by.

@@ -68,7 +68,7 @@ class SelfCritical(Objective):
         Where there is one process and one micro-batch, and no dropout in the loss, images are encoded once: the encoder
         states that captions are drawn from are backpropagated through. Otherwise the loss encodes them again.
         """
-        keeps_graph = update.one_process and len(batches) == 1 and not self.settings.dropout
+        keeps_graph = update.keeps_graph(batches) and not self.settings.dropout
         return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update, keeps_graph: bool = False) -> dict:

@@ -3,11 +3,12 @@ import math
 import pytest
 import torch
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
+from tests.extraction.tiny import BACKBONE
+from tests.models.tiny import tiny_captioner
 
 from .toy_policy import (
     END,
@@ -240,15 +241,6 @@ def test_no_graph_is_kept_through_decoding():
     assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
 
 
-def pixel_captioner(frozen: bool) -> NGSANForConditionalGeneration:
-    torch.manual_seed(0)
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
-    vision = {"backbone_config": backbone, "grid_size": [2, 2], "frozen": frozen}
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = NGSANConfig(vocab_size=6, vision_config=vision, geometry_hidden_size=4, initializer_range=0.5, **sizes)
-    return NGSANForConditionalGeneration(config).eval()
-
-
 @pytest.mark.parametrize("kind", ["features", "pixels", "pixels and a frozen backbone"])
 @pytest.mark.parametrize(
     ("one_process", "micro_batches", "dropout", "times"),
@@ -258,7 +250,9 @@ def test_images_are_encoded_once_where_the_loss_can_have_their_states(kind, one_
     if kind == "features":
         model, images = toy_captioner(), {**toy_image(4), "attention_mask": torch.tensor([[1, 1], [1, 0]] * 2)}
     else:
-        model, images = pixel_captioner(kind != "pixels"), {"pixel_values": torch.rand(4, 3, 8, 8)}
+        vision = {"backbone_config": BACKBONE, "grid_size": [2, 2], "frozen": kind != "pixels"}
+        model = tiny_captioner(vision_config=vision, visual_feature_size=8)
+        images = {"pixel_values": torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
     images["row_index"] = torch.arange(4)
     size, calls = 4 // micro_batches, []
     batches = [
