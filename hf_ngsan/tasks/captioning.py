@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import CaptionCollator, extra_scores_of
 from ..metrics.diagnostics import BAD_ENDINGS
+from ..models.modeling_vision import vision_encoders
 from ..provenance import remember_features
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_policy import Policy
@@ -86,7 +87,9 @@ class CaptioningTask(Task):
             stages.append(Stage("xe", forcing, training))
         if training.stage != "xe":
             objective = self.self_critical(model, processor, list(rows["captions"]))
-            stages.append(Stage("scst", objective, self.recipe.self_critical, epoch_name="self-critical epoch"))
+            settings = self.recipe.self_critical
+            prepare = freeze_encoder if settings.freeze_encoder else None
+            stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
 
     def self_critical(
@@ -156,6 +159,12 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -
         logger.warning("Warning: " + message, known, 100 * unknown, ": lower data.min_word_count")
     else:
         logger.info(message, known, 100 * unknown, "")
+
+
+def freeze_encoder(model: PreTrainedModel) -> None:
+    """Freezes what turns an image into encoder states, a vision encoder included."""
+    for encoder in (model.get_encoder(), *vision_encoders(model).values()):
+        encoder.requires_grad_(False)
 
 
 def check_self_critical(recipe: CaptioningRecipe) -> None:

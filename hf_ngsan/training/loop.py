@@ -183,7 +183,6 @@ class TrainingLoop:
     def begin_next_stage(self) -> None:
         """Goes back to the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
-        logger.info("The stage %s begins with the model in %s.", self.stages[progress.stage + 1].name, start)
         with without_progress_bars():
             self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(start).state_dict())
         self.optimizer.state.clear()
@@ -191,7 +190,13 @@ class TrainingLoop:
             self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
         self.prepare_stage()
+        message = "The stage %s begins with the model in %s and trains %s parameters."
+        logger.info(message, self.stage.name, start, f"{self.num_trained():,}")
         self.start_clock()
+
+    def num_trained(self) -> int:
+        """Returns the number of parameters that the stage trains."""
+        return sum(parameter.numel() for parameter in self.bare_model.parameters() if parameter.requires_grad)
 
     def keep_start_of_next_stage(self) -> Path:
         """Returns a folder, named after the stage that is over, with its best model.

@@ -130,7 +130,7 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
     if not is_resumed:
         logger.info(
             "Training %s parameters on %d %s, on %s%s.",
-            f"{count_parameters(loop.bare_model):,}",
+            f"{loop.num_trained():,}",
             len(loop.rows),
             task.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
@@ -163,10 +163,6 @@ def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingPr
 
 def short_checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def count_parameters(model: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def result_of(recipe: Recipe, progress: TrainingProgress) -> TrainingResult:

@@ -1,6 +1,8 @@
 import dataclasses
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from hf_ngsan.data import DataError, build_tokenizer
 from hf_ngsan.metrics import DocumentFrequency
@@ -68,6 +70,22 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, 
     resumed = train(recipe, resume=True)
     assert scores(resumed.history) == scores(expected.history)
     assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
+
+
+def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_killed_too(tmp_path, monkeypatch):
+    killed = staged_recipe(tmp_path / "run", self_critical={"freeze_encoder": True})
+    straight = staged_recipe(tmp_path / "straight", self_critical={"freeze_encoder": True})
+    step = train(straight).history[1]["step"] - 1
+    with monkeypatch.context() as patch:
+        die_at(patch, "update", step)
+        with pytest.raises(KilledError):
+            train(killed)
+    train(killed, resume=True)
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+    before, after = (load_file(tmp_path / "run" / name / "model.safetensors") for name in ("xe", "last"))
+    kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
+    assert kept >= {name for name in before if name.startswith("model.encoder.")}
+    assert not any(name.startswith("model.decoder.layers.") and name.endswith(".weight") for name in kept)
 
 
 def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):

@@ -139,15 +139,16 @@ def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision
     assert not (tmp_path / "run").exists()
 
 
-def test_the_spatial_captioner_and_self_critical_training(tmp_path):
-    recipe = spatial_recipe(
-        tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical={"epochs": 1, "samples_per_image": 2}
-    )
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_spatial_captioner_and_self_critical_training(frozen, tmp_path):
+    critical = {"epochs": 1, "samples_per_image": 2, "learning_rate": 0.01, "freeze_encoder": frozen}
+    recipe = spatial_recipe(tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical=critical)
     result = train(recipe)
     assert [entry["stage"] for entry in result.history] == ["xe", "scst"]
     before, after = weights(tmp_path / "run/xe"), weights(tmp_path / "run/last")
     convolution = next(name for name in after if ".vision." in name and name.endswith("convolution.weight"))
-    assert not torch.equal(before[convolution], after[convolution])
+    assert torch.equal(before[convolution], after[convolution]) == frozen
+    assert not torch.equal(before["lm_head.weight"], after["lm_head.weight"])
 
 
 def test_a_named_backbone_lends_its_weights(tmp_path):

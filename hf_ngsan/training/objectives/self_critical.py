@@ -65,8 +65,9 @@ class SelfCritical(Objective):
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Draws and rewards captions; those of a row are a function of the update and the row's number.
 
-        Where there is one process and one micro-batch, and no dropout in the loss, images are encoded once: the encoder
-        states that captions are drawn from are backpropagated through. Otherwise the loss encodes them again.
+        Images are encoded once where the loss can have the encoder states that captions are drawn from: a frozen
+        encoder's, or with one process and one micro-batch, and no dropout in the loss, those of one that is
+        backpropagated through. Otherwise the loss encodes them again.
         """
         keeps_graph = update.keeps_graph(batches) and not self.settings.dropout
         return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
@@ -76,10 +77,11 @@ class SelfCritical(Objective):
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
-        with torch.set_grad_enabled(keeps_graph):
+        frozen = self.settings.freeze_encoder
+        with torch.set_grad_enabled(keeps_graph and not frozen):
             tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
             encoded, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
-        if keeps_graph:
+        if keeps_graph or frozen:
             visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=encoded), "attention_mask": mask}
         states = encoded.detach()
         with torch.no_grad():

@@ -28,6 +28,9 @@ class SelfCriticalSettings(ScheduleSettings):
     dropout: bool = setting(
         False, "log-probabilities of the captions, which are drawn without dropout, are taken with it"
     )
+    freeze_encoder: bool = setting(
+        False, "the encoder keeps its weights and has no dropout: only the decoder is trained, which is faster"
+    )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
     end_token_in_reward: bool = setting(

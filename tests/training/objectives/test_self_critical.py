@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from hf_ngsan.tasks.captioning import freeze_encoder
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical
@@ -243,31 +244,42 @@ def test_no_graph_is_kept_through_decoding():
 
 @pytest.mark.parametrize("kind", ["features", "pixels", "pixels and a frozen backbone"])
 @pytest.mark.parametrize(
-    ("one_process", "micro_batches", "dropout", "times"),
-    [(True, 1, False, 1), (False, 1, False, 2), (True, 2, False, 4), (True, 1, True, 2)],
+    ("one_process", "micro_batches", "settings", "times"),
+    [
+        (True, 1, {}, 1),
+        (False, 1, {}, 2),
+        (True, 2, {}, 4),
+        (True, 1, {"dropout": True}, 2),
+        (False, 2, {"freeze_encoder": True}, 2),
+        (False, 1, {"freeze_encoder": True, "dropout": True}, 1),
+    ],
 )
-def test_images_are_encoded_once_where_the_loss_can_have_their_states(kind, one_process, micro_batches, dropout, times):
+def test_images_are_encoded_once_where_the_loss_can_have_their_states(
+    kind, one_process, micro_batches, settings, times
+):
     if kind == "features":
         model, images = toy_captioner(), {**toy_image(4), "attention_mask": torch.tensor([[1, 1], [1, 0]] * 2)}
     else:
         vision = {"backbone_config": BACKBONE, "grid_size": [2, 2], "frozen": kind != "pixels"}
         model = tiny_captioner(vision_config=vision, visual_feature_size=8)
         images = {"pixel_values": torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
+    if "freeze_encoder" in settings:
+        freeze_encoder(model)
     images["row_index"] = torch.arange(4)
     size, calls = 4 // micro_batches, []
     batches = [
         MicroBatch({name: tensor[start : start + size] for name, tensor in images.items()}, size)
         for start in range(0, 4, size)
     ]
-    objective = self_critical(dropout=dropout)
+    objective = self_critical(**settings)
     hook = model.get_encoder().register_forward_hook(lambda *_: calls.append(1))
     prepared = objective.prepare(model, batches, Update(0, 0, one_process=one_process))
     losses = [objective.loss(model, inputs)[0] for inputs in prepared]
     hook.remove()
     assert len(calls) == times
-    if not dropout:
-        twice = objective.prepare_batch(model, images, Update(0, 0))
-        expected = flat_gradient(model, objective.loss(model, twice)[0])
+    if "dropout" not in settings:
+        plain = self_critical()
+        expected = flat_gradient(model, plain.loss(model, plain.prepare_batch(model, images, Update(0, 0)))[0])
         torch.testing.assert_close(flat_gradient(model, sum(losses)), expected, rtol=1e-4, atol=1e-5)
         assert expected.abs().max() > 0.01
 
