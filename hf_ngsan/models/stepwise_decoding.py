@@ -44,10 +44,15 @@ class StepwiseDecoder:
 
     def choose(self, rows: torch.Tensor, words: torch.Tensor) -> None:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
-        self.sequences = torch.cat([self.sequences[rows], words[:, None]], dim=1)
+        self.sequences = self.sequences[rows]
+        self.append(words)
         cache = self.kwargs.get("past_key_values")
         if cache is not None:
             cache.reorder_cache(rows)
+
+    def append(self, words: torch.Tensor) -> None:
+        """Continues every sequence by one word."""
+        self.sequences = torch.cat([self.sequences, words[:, None]], dim=1)
 
 
 class Kept(NamedTuple):

@@ -199,7 +199,8 @@ class SelfCritical(Objective):
         log_probabilities = in_captions(log_policy.gather(-1, words[:, None]).squeeze(-1))
         loss = -(log_probabilities.sum(-1) * advantages.to(log_probabilities)).sum()
         with torch.no_grad():
-            entropy = in_captions(torch.special.entr(log_policy.exp()).sum(-1)).sum()
+            # of words that are never said the product is 0 * -inf
+            entropy = -(log_policy.exp() * log_policy).nansum()
             is_greedy = ~in_captions(log_policy.argmax(-1) != words).any(-1)
         own = {"loss": loss, "entropy": entropy, "steps": is_word.sum(), "greedy_samples": is_greedy.sum()}
         return loss, {**statistics, **own}

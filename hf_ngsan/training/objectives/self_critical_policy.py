@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel, TopPLogitsWarper
+from transformers import GenerationConfig, PreTrainedModel, TopPLogitsWarper
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...models.stepwise_decoding import StepwiseDecoder
 from .teacher_forcing import IGNORED_LABEL
 
 
@@ -81,29 +82,25 @@ class Policy:
         )
 
 
-class InverseTransformSampling(LogitsProcessor):
-    """Makes greedy search draw from a policy with random numbers that are given beforehand.
+def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Draws the next words of captions with random numbers that are given: by inverse transform sampling.
 
-    The word of a caption at a step depends on that caption's own number only, not on the batch it is in, so that any
-    number of processes draw the same captions.
+    The word of a caption depends on that caption's own number only, not on the batch it is in, so that any number of
+    processes draw the same captions.
 
     Args:
         policy: what to draw from.
-        uniforms (`torch.Tensor` of shape `(batch_size, max_new_tokens)`): independent, uniform in [0, 1).
+        logits (`torch.Tensor` of shape `(batch_size, vocab_size)`): the model's.
+        uniforms (`torch.Tensor` of shape `(batch_size,)`): independent, uniform in [0, 1).
+
+    Returns:
+        Token ids `(batch_size,)`.
     """
-
-    def __init__(self, policy: Policy, uniforms: torch.Tensor) -> None:
-        self.policy = policy
-        self.uniforms = uniforms
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        uniform = self.uniforms[:, input_ids.shape[1] - 1, None]
-        cumulative = self.policy.logits(scores).softmax(-1).cumsum(-1)
-        total = cumulative[:, -1:]
-        # below the total even after rounding, so that the word found has a probability above 0
-        target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-        words = torch.searchsorted(cumulative, target, right=True)
-        return torch.full_like(scores, -torch.inf).scatter(-1, words, 0.0)
+    cumulative = policy.logits(logits).softmax(-1).cumsum(-1)
+    total = cumulative[:, -1:]
+    # below the total even after rounding, so that the word found has a probability above 0
+    target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(-1)
 
 
 def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:
@@ -126,19 +123,33 @@ def sample_captions(
         policy: what to draw from.
         states (`torch.Tensor` of shape `(B, N, hidden_size)`): last hidden states of the encoder.
         attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
-        uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`InverseTransformSampling`].
+        uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`draw_words`].
 
     Returns:
         Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
         ends.
     """
-    number = len(uniforms) // len(states)
-    sampling = LogitsProcessorList([InverseTransformSampling(policy, uniforms.to(states.device))])
+    number, uniforms = len(uniforms) // len(states), uniforms.to(states.device)
 
-    def search_several(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
-        return model._sample(input_ids.repeat_interleave(number, dim=0), **arguments)
+    def draw(
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **of_model: Any,
+    ) -> torch.Tensor:
+        decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
+        ended = torch.zeros(len(uniforms), dtype=torch.bool, device=states.device)
+        for numbers in uniforms.unbind(-1):
+            words = draw_words(policy, decoder.step().logits[:, -1], numbers)
+            decoder.append(words.masked_fill(ended, policy.pad_token_id))
+            ended |= words == policy.eos_token_id
+            if ended.all():
+                break
+        return decoder.sequences
 
-    return search(model, policy, states, attention_mask, custom_generate=search_several, logits_processor=sampling)
+    return search(model, policy, states, attention_mask, custom_generate=draw)
 
 
 def search(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.self_critical_policy import (
-    InverseTransformSampling,
     Policy,
+    draw_words,
     image_uniforms,
     labels_of,
     sample_captions,
@@ -70,8 +70,7 @@ def test_words_are_drawn_as_often_as_the_policy_says(settings):
     policy = Policy(END, PAD, START, suppressed_tokens=(PAD, START, UNKNOWN), **settings)
     number = 20_000
     uniforms = image_uniforms([(5, row) for row in range(number)], 1, 1)
-    sampling = InverseTransformSampling(policy, uniforms)
-    chosen = sampling(torch.full((number, 1), START), logits.expand(number, -1)).argmax(-1)
+    chosen = draw_words(policy, logits.expand(number, -1), uniforms[:, 0])
     counts = torch.bincount(chosen, minlength=NUM_WORDS)
 
     possible = [index for index in range(NUM_WORDS) if index not in (PAD, START, UNKNOWN)]
@@ -90,8 +89,8 @@ def test_words_are_drawn_as_often_as_the_policy_says(settings):
 
 def test_the_largest_number_below_one_draws_a_possible_word():
     policy = Policy(END, PAD, START, suppressed_tokens=(PAD, START, NUM_WORDS - 1))
-    uniforms = torch.tensor([[0.0], [1 - 2**-24]])
-    chosen = InverseTransformSampling(policy, uniforms)(torch.full((2, 1), START), torch.randn(2, NUM_WORDS)).argmax(-1)
+    uniforms = torch.tensor([0.0, 1 - 2**-24])
+    chosen = draw_words(policy, torch.randn(2, NUM_WORDS), uniforms)
     assert not set(chosen.tolist()) & {PAD, START, NUM_WORDS - 1}
 
 
