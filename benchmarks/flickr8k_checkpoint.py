@@ -27,7 +27,7 @@ This checkpoint is that of seed {seed}, the best of the seeds that were trained;
 
 {table}
 
-`python benchmarks/flickr8k_captioner.py` repeats the training."""
+`python benchmarks/flickr8k_captioner.py` repeats the training, whose `ngsan-SEED/xe` is a model of the first stage."""
 LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
 something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
 DATA = "Flickr8k (Hodosh et al. 2013) is given for non-commercial research and education; so are these weights."
