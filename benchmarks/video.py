@@ -16,7 +16,6 @@ import torch
 from paired_steps import TrainingStep, describe, in_turns, ratios
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
-from hf_ngsan.training.run import count_parameters
 
 MODELS = {"Transformer": {"query_norm": None}, "+ NSA": {"query_norm": "instance"}}
 
@@ -71,7 +70,7 @@ def main() -> None:
     speeds = in_turns({name: partial(captions_per_second, step) for name, step in steps.items()}, sizes.pairs)
     print(f"medians of {sizes.pairs} (smallest to largest), {sizes.threads} CPU thread(s)")
     for name, step in steps.items():
-        print(f"{name:<12}{count_parameters(step.model):>12,} parameters")
+        print(f"{name:<12}{step.model.num_parameters():>12,} parameters")
         print(f"{'':<12}{describe(seconds[name])} s a step of {sizes.videos} videos, {sizes.captions} captions each")
         print(f"{'':<12}{describe(speeds[name])} captions a second")
     print(f"{'step, ratio':<12}{describe(ratios(seconds))}")

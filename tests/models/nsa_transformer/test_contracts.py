@@ -9,7 +9,6 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 from hf_ngsan import save_for_hub
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
-from hf_ngsan.training.run import count_parameters
 from tests.models.nsa_transformer.loops import logits as logits_by_loops
 from tests.models.nsa_transformer.tiny import SIZES, VARIANTS, random_sources, tiny_translator
 from tests.models.tiny import tiny_tokenizer
@@ -51,7 +50,7 @@ def test_transformer_base_has_its_size():
     for query_norm in (None, "instance"):
         with torch.device("meta"):
             model = NSATransformerForConditionalGeneration(NSATransformerConfig(query_norm=query_norm))
-        assert count_parameters(model) == 37_000 * 512 + 6 * 3_152_384 + 6 * 4_204_032
+        assert model.num_parameters() == 37_000 * 512 + 6 * 3_152_384 + 6 * 4_204_032
     assert model.lm_head.weight.shape == (37_000, 512)
 
 
