@@ -196,7 +196,7 @@ class TrainingLoop:
 
     def num_trained(self) -> int:
         """Returns the number of parameters that the stage trains."""
-        return self.bare_model.num_parameters(only_trainable=True)
+        return sum(parameter.numel() for parameter in self.bare_model.parameters() if parameter.requires_grad)
 
     def keep_start_of_next_stage(self) -> Path:
         """Returns a folder, named after the stage that is over, with its best model.
