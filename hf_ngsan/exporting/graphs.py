@@ -39,7 +39,7 @@ class EncoderGraph(nn.Module):
             input_ids=start,
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
         return named("visual_", cache.cross_attention_cache)
@@ -79,7 +79,7 @@ class DecoderGraph(nn.Module):
             input_ids=input_ids.flatten()[:, None],
             encoder_hidden_states=tokens,
             encoder_attention_mask=attention_mask,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         ).last_hidden_state
         scores = self.captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)

@@ -242,7 +242,7 @@ class MultiHeadAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_bias: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         key_counts: torch.Tensor | None = None,
         attn_implementation: str | None = None,
         value_states: torch.Tensor | None = None,
@@ -257,7 +257,7 @@ class MultiHeadAttention(nn.Module):
             position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
                 statistics of the norms.
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*).
             key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
                 attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
             attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
@@ -275,7 +275,7 @@ class MultiHeadAttention(nn.Module):
         if self.query_norm is not None:
             query = self.query_norm(query, token_mask)
         value_source = source if value_states is None else value_states
-        key, value = self.keys_and_values(source, value_source, token_mask, past_key_values, is_cross_attention)
+        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
         scaling = self.scaling
@@ -330,7 +330,7 @@ class AdaptiveAttention(MultiHeadAttention):
         encoder_hidden_states: torch.Tensor,
         language_signal: torch.Tensor,
         token_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         attn_implementation: str | None = None,
         value_states: torch.Tensor | None = None,
         **kwargs: Any,
@@ -342,7 +342,7 @@ class AdaptiveAttention(MultiHeadAttention):
                 divides `batch_size`.
             language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
             token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
-            past_key_values, attn_implementation, value_states: as for [`MultiHeadAttention`].
+            cache, attn_implementation, value_states: as for [`MultiHeadAttention`].
 
         Returns:
             The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
@@ -351,7 +351,7 @@ class AdaptiveAttention(MultiHeadAttention):
         """
         batch_size, query_length, _ = hidden_states.shape
         value_source = encoder_hidden_states if value_states is None else value_states
-        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, past_key_values, True)
+        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, cache, True)
         num_images = key.shape[0]
         captions_per_image = batch_size // num_images
 

@@ -95,7 +95,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         decoder_position_ids: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         pixel_values: torch.Tensor | None = None,
         pixel_mask: torch.Tensor | None = None,
@@ -114,7 +114,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
             decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size * C, length, hidden_size)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
                 visual features, for a model with a vision encoder.
@@ -137,7 +137,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             position_ids=decoder_position_ids,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
@@ -201,7 +201,7 @@ class CaptioningForConditionalGeneration(
         decoder_position_ids: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         labels: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
@@ -221,7 +221,7 @@ class CaptioningForConditionalGeneration(
             decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
             decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size * C, length, hidden_size)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token
                 and without a start token; -100 at padding.
@@ -245,7 +245,7 @@ class CaptioningForConditionalGeneration(
             decoder_position_ids=decoder_position_ids,
             decoder_inputs_embeds=decoder_inputs_embeds,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
             pixel_values=pixel_values,
             pixel_mask=pixel_mask,

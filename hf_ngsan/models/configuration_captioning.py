@@ -23,7 +23,7 @@ class CaptionerConfig(HubConfig):
     """
 
     default_feature_size = 2048
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
     sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 

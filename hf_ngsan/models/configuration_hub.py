@@ -17,7 +17,7 @@ from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.versions import require_version
 
-REQUIREMENTS = {"transformers": ">=5.20,<6", "torch": ">=2.6"}
+REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
 """Versions that this code is made for; checkpoints with code name them under `requirements`."""
 
 

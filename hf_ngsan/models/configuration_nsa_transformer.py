@@ -50,7 +50,7 @@ class NSATransformerConfig(HubConfig):
     attention_bias = True
     attention_temperature = "head_dim"
     has_tokenizer = True
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
     remote_classes = {
         "AutoConfig": "configuration_nsa_transformer.NSATransformerConfig",
         "AutoModel": "modeling_nsa_transformer.NSATransformerModel",

@@ -68,7 +68,7 @@ class RSTNetLanguageModelConfig(HubConfig):
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
     num_hidden_layers = 1
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
     sub_configs_defaults = {"text_encoder_config": SubConfigSpec(AutoConfig, model_type="bert")}
     remote_classes = {
         "AutoConfig": "configuration_rstnet_language_model.RSTNetLanguageModelConfig",

@@ -172,7 +172,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         pixel_values: torch.Tensor | None = None,
         pixel_mask: torch.Tensor | None = None,
@@ -185,7 +185,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
             decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`): the words so far.
             decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the ensemble's encoder, to skip it.
-            past_key_values ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
+            cache ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
             use_cache (`bool`, *optional*).
             mean ([`MeanLogProbabilities`], *optional*): is told by how much the mean is not normalized.
 
@@ -195,10 +195,10 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
-        caches = past_key_values.members if isinstance(past_key_values, EnsembleCache) else [None] * len(self.members)
+        caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
         total: Any = 0
         new_caches = []
-        for index, (member, cache) in enumerate(zip(self.members, caches, strict=True)):
+        for index, (member, member_cache) in enumerate(zip(self.members, caches, strict=True)):
             captioner: Any = member
             states = encoder_outputs["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"]
             outputs = captioner(
@@ -206,15 +206,15 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
                 attention_mask=encoder_outputs.get(f"attention_mask_{index}"),
                 decoder_input_ids=decoder_input_ids,
                 decoder_attention_mask=decoder_attention_mask,
-                past_key_values=cache,
+                cache=member_cache,
                 use_cache=use_cache,
             )
             total = total + outputs.logits.float().log_softmax(-1)
-            new_caches.append(outputs.past_key_values)
+            new_caches.append(outputs.cache)
         logits = total / len(self.members)
         if mean is not None:
             mean.log_sums = logits[:, -1].logsumexp(-1, keepdim=True)
-        return Seq2SeqLMOutput(logits=logits, past_key_values=EnsembleCache(new_caches) if use_cache else None)
+        return Seq2SeqLMOutput(logits=logits, cache=EnsembleCache(new_caches) if use_cache else None)
 
 
 def check_members(members: Sequence[PreTrainedModel]) -> None:

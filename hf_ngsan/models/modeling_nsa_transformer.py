@@ -125,7 +125,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
@@ -139,7 +139,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
             decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
         """
         if encoder_outputs is None:
@@ -154,7 +154,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
             position_ids=decoder_position_ids,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
@@ -204,7 +204,7 @@ class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTra
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -220,7 +220,7 @@ class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTra
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
             decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            past_key_values (`EncoderDecoderCache`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): translations with their end token
                 and without a start token; -100 at padding.
@@ -241,7 +241,7 @@ class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTra
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
             **kwargs,
         )

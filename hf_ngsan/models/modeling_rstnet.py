@@ -118,7 +118,7 @@ class RSTNetDecoderLayer(TransformerLayer):
         encoder_hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         token_mask: torch.Tensor | None = None,
         encoder_token_mask: torch.Tensor | None = None,
         encoder_positions: torch.Tensor | None = None,
@@ -127,9 +127,7 @@ class RSTNetDecoderLayer(TransformerLayer):
         encoder_key_counts: None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
-        )
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states, attended, token_mask)
         placed = encoder_hidden_states if encoder_positions is None else encoder_hidden_states + encoder_positions
         if self.is_adaptive:
@@ -140,7 +138,7 @@ class RSTNetDecoderLayer(TransformerLayer):
             hidden_states,
             placed,
             value_states=encoder_hidden_states,
-            past_key_values=past_key_values,
+            cache=cache,
             **further,
             **kwargs,
         )[0]
@@ -351,7 +349,7 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
                     "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
                     "with adaptive_attention."
                 )
-            words = {name: given[name] for name in ("attention_mask", "position_ids", "past_key_values")}
+            words = {name: given[name] for name in ("attention_mask", "position_ids", "cache")}
             with torch.no_grad():
                 signal = self.language_model(input_ids, **words, with_logits=False).last_hidden_state
         length = given["position_ids"].shape[-1]

@@ -31,14 +31,14 @@ class RSTNetLanguageModelOutput(ModelOutput):
         loss (`torch.FloatTensor`, *optional*): cross-entropy per word, given labels.
         logits (`torch.FloatTensor` of shape `(batch_size, length, vocab_size)`).
         last_hidden_state (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): the language signal s_t.
-        past_key_values (`Cache`, *optional*).
+        cache (`Cache`, *optional*).
         hidden_states, attentions (`tuple`, *optional*): of the masked self-attention.
     """
 
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     last_hidden_state: torch.Tensor | None = None
-    past_key_values: Cache | None = None
+    cache: Cache | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
@@ -110,12 +110,10 @@ class RSTNetLanguageLayer(TransformerLayer):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
-        )
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, token_mask), token_mask)
 
 
@@ -249,7 +247,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         labels: torch.Tensor | None = None,
         with_logits: bool = True,
@@ -262,7 +260,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
                 either side.
             position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            past_key_values (`Cache`, *optional*).
+            cache (`Cache`, *optional*).
             use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token and
                 without a start token; -100 at padding.
@@ -278,39 +276,39 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             input_ids = shift_behind_start(labels, self.config.bos_token_id, self.config.pad_token_id)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         length = input_ids.shape[1]
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        shared = past_key_values
+        if use_cache and cache is None:
+            cache = DynamicCache()
+        shared = cache
         if shared is not None and not isinstance(shared, EncoderDecoderCache):
             shared = EncoderDecoderCache(shared, DynamicCache())
-        cache: Any = None if shared is None else shared.self_attention_cache
-        if cache is not None:
-            add_cache_layers(cache, self.last_layer + 1)
+        own_cache: Any = None if shared is None else shared.self_attention_cache
+        if own_cache is not None:
+            add_cache_layers(own_cache, self.last_layer + 1)
         if position_ids is None:
             if attention_mask is not None and attention_mask.ndim == 2:
                 position_ids = token_positions(attention_mask)[:, -length:]
             else:
-                past_length = 0 if cache is None else cache.get_seq_length()
+                past_length = 0 if own_cache is None else own_cache.get_seq_length()
                 position_ids = torch.arange(length, device=input_ids.device)[None] + past_length
         # Before the text encoder fills the cache, whose length the mask depends on.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
             inputs_embeds=input_ids[..., None].expand(-1, -1, self.config.hidden_size).to(self.lm_head.weight.dtype),
             attention_mask=attention_mask,
-            past_key_values=cache,
+            cache=own_cache,
         )
         token_mask = current_mask(attention_mask, length)
         if self.sees_one_word(length):
             encoded = self.encode_distinct(input_ids)
         else:
-            encoded = self.encode(self.word_embeddings(input_ids), attention_mask, position_ids, cache)
+            encoded = self.encode(self.word_embeddings(input_ids), attention_mask, position_ids, own_cache)
         hidden_states = self.projection(encoded)
         hidden_states = hidden_states + self.positions(position_ids, attention_mask, hidden_states.dtype)
         signal = self.layer(
             self.dropout(hidden_states),
             attention_mask=causal_mask,
             token_mask=token_mask,
-            past_key_values=shared,
+            cache=shared,
             **kwargs,
         )
         logits = self.lm_head(signal) if with_logits or labels is not None else None
@@ -327,7 +325,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             loss=loss,
             logits=logits,
             last_hidden_state=signal,
-            past_key_values=past_key_values if use_cache else None,
+            cache=cache if use_cache else None,
         )
 
     def sees_one_word(self, length: int) -> bool:
@@ -358,7 +356,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             **words,
             attention_mask=attention_mask,
             position_ids=(position_ids + first).expand(next(iter(words.values())).shape[0], length),
-            past_key_values=cache,
+            cache=cache,
             use_cache=cache is not None,
         ).last_hidden_state
 

@@ -46,7 +46,7 @@ class StepwiseDecoder:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
         self.sequences = self.sequences[rows]
         self.append(words)
-        cache = self.kwargs.get("past_key_values")
+        cache = self.kwargs.get("cache")
         if cache is not None:
             cache.reorder_cache(rows)
 

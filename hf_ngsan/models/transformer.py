@@ -101,7 +101,7 @@ class DecoderLayer(TransformerLayer):
         encoder_hidden_states: torch.Tensor | None,
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         key_counts: torch.Tensor | None = None,
         encoder_key_counts: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -109,7 +109,7 @@ class DecoderLayer(TransformerLayer):
         attended, _ = self.self_attn(
             hidden_states,
             attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             key_counts=key_counts,
             **kwargs,
         )
@@ -118,7 +118,7 @@ class DecoderLayer(TransformerLayer):
             hidden_states,
             encoder_hidden_states,
             attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             key_counts=encoder_key_counts,
             **kwargs,
         )
@@ -207,7 +207,7 @@ class WordDecoder(TransformerPreTrainedModel):
 
         Args:
             given: `input_ids`, `attention_mask`, `position_ids`, `encoder_hidden_states`, `encoder_attention_mask` and
-                `past_key_values`, as `forward` has them before the first layer runs.
+                `cache`, as `forward` has them before the first layer runs.
         """
         return {}
 
@@ -220,7 +220,7 @@ class WordDecoder(TransformerPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
@@ -233,7 +233,7 @@ class WordDecoder(TransformerPreTrainedModel):
             position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`).
             encoder_attention_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*).
-            past_key_values (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
+            cache (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
                 `input_ids`, before scaling and positions.
             use_cache (`bool`, *optional*).
@@ -255,12 +255,12 @@ class WordDecoder(TransformerPreTrainedModel):
         if batch_size % num_images:
             raise ValueError(f"{batch_size} captions cannot be split evenly among {num_images} images.")
 
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
         if position_ids is None:
-            past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+            past_length = cache.get_seq_length() if cache is not None else 0
             if attention_mask is not None and attention_mask.ndim == 2:
                 position_ids = token_positions(attention_mask)[:, -length:]
             else:
@@ -277,7 +277,7 @@ class WordDecoder(TransformerPreTrainedModel):
             config=config,
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
         )
         encoder_mask = create_bidirectional_mask(
             config=config,
@@ -293,7 +293,7 @@ class WordDecoder(TransformerPreTrainedModel):
             position_ids=position_ids,
             encoder_hidden_states=encoder_hidden_states,
             encoder_attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
         )
         for layer in self.layers:
             hidden_states = layer(
@@ -301,11 +301,11 @@ class WordDecoder(TransformerPreTrainedModel):
                 encoder_hidden_states,
                 attention_mask=causal_mask,
                 encoder_attention_mask=encoder_mask,
-                past_key_values=past_key_values,
+                cache=cache,
                 key_counts=key_counts,
                 encoder_key_counts=encoder_key_counts,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
+            last_hidden_state=hidden_states, cache=cache if use_cache else None
         )

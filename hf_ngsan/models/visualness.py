@@ -59,11 +59,11 @@ class VisualnessMixin(Model):
                     attention_mask=mask[:, :end],
                     encoder_hidden_states=encoded,
                     encoder_attention_mask=visual.get("attention_mask"),
-                    past_key_values=cache,
+                    cache=cache,
                     use_cache=not at_once,
                     output_visualness=True,
                 )
-                cache = outputs.past_key_values
+                cache = outputs.cache
                 found.append(outputs.visualness[-1])
         visualness = torch.cat([torch.zeros_like(found[0][:, :1]), *found], dim=1)
         return visualness * self.is_word(sequences)

@@ -23,7 +23,7 @@ def merged_outputs(encoder: BaseModelOutput, decoder: BaseModelOutputWithPastAnd
     """Returns the outputs of an encoder and of the decoder that has read it as one."""
     return Seq2SeqModelOutput(
         last_hidden_state=decoder.last_hidden_state,
-        past_key_values=decoder.past_key_values,  # type: ignore[arg-type]
+        cache=decoder.cache,  # type: ignore[arg-type]
         decoder_hidden_states=decoder.hidden_states,
         decoder_attentions=decoder.attentions,
         cross_attentions=decoder.cross_attentions,

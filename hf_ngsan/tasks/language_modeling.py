@@ -243,6 +243,6 @@ def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
 def logits_by_step(model: Any, words: torch.Tensor) -> Iterator[torch.Tensor]:
     cache = None
     for step in words.split(1, dim=1):
-        outputs = model(step, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = model(step, cache=cache, use_cache=True)
+        cache = outputs.cache
         yield outputs.logits

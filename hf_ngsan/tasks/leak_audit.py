@@ -219,8 +219,8 @@ class Audit:
         mask = self.inputs[self.roles.word_mask]
         for end in range(1, self.words.shape[1] + 1):
             step = {self.roles.words: self.words[:, end - 1 : end], self.roles.word_mask: mask[:, :end]}
-            outputs = self.model(**{**self.inputs, **step}, past_key_values=cache, use_cache=True)
-            cache = outputs.past_key_values
+            outputs = self.model(**{**self.inputs, **step}, cache=cache, use_cache=True)
+            cache = outputs.cache
             logits.append(outputs.logits)
         return largest(torch.cat(logits, dim=1).float().log_softmax(-1) - self.expected)
 

@@ -82,11 +82,11 @@ def test_step_by_step(golden, model, grids, captions):
             **grids,
             decoder_input_ids=words[:, end - 1 : end],
             decoder_attention_mask=mask[:, :end],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             output_attentions=True,
         )
-        cache = output.past_key_values
+        cache = output.cache
         logits.append(output.logits)
         weights.append(output.cross_attentions[-1])
     torch.testing.assert_close(torch.cat(logits, dim=1).log_softmax(-1), golden["stepwise.log_probs"], **CLOSE)

@@ -172,10 +172,10 @@ def test_several_captions_with_a_prefix_mask_and_a_cache(several_captions):
             **images,
             decoder_input_ids=words[:, position : position + 1],
             decoder_attention_mask=mask[:, : position + 1],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache = outputs.past_key_values
+        cache = outputs.cache
         logits.append(outputs.logits)
     real = mask.bool()
     torch.testing.assert_close(torch.cat(logits, dim=1)[real], expected[real], rtol=1e-5, atol=1e-5)
@@ -186,7 +186,7 @@ def test_several_captions_with_a_prefix_mask_and_a_cache(several_captions):
 def test_cached_equals_uncached(steps):
     model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
     expected = model(**images, decoder_input_ids=words, use_cache=False)
-    assert expected.past_key_values is None
+    assert expected.cache is None
     encoded = model.model.encoder(**images)
     cache, logits = None, []
     for end, step in zip(itertools.accumulate(steps), steps, strict=True):
@@ -194,10 +194,10 @@ def test_cached_equals_uncached(steps):
             encoder_outputs=encoded,
             attention_mask=images["attention_mask"],
             decoder_input_ids=words[:, end - step : end],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache = outputs.past_key_values
+        cache = outputs.cache
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, dim=1), expected.logits, rtol=1e-5, atol=1e-5)
     assert cache.get_seq_length() == 5
@@ -269,5 +269,5 @@ def test_settings_that_change_nothing_are_taken():
 def test_a_plain_dynamic_cache_is_taken_as_well():
     model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
     expected = model(**images, decoder_input_ids=words).logits
-    outputs = model(**images, decoder_input_ids=words, past_key_values=DynamicCache(), use_cache=True)
+    outputs = model(**images, decoder_input_ids=words, cache=DynamicCache(), use_cache=True)
     torch.testing.assert_close(outputs.logits, expected)

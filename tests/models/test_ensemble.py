@@ -97,8 +97,8 @@ def test_a_cache_changes_nothing(members, images):
     ensemble, words = EnsembleForConditionalGeneration(members), torch.tensor([[1, 5, 6, 7]]).expand(3, -1)
     expected, cache, logits = ensemble(**images, decoder_input_ids=words).logits, None, []
     for step in words.split(1, dim=1):
-        outputs = ensemble(**images, decoder_input_ids=step, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = ensemble(**images, decoder_input_ids=step, cache=cache, use_cache=True)
+        cache = outputs.cache
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, dim=1), expected, rtol=1e-5, atol=1e-5)
 

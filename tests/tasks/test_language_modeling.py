@@ -79,8 +79,8 @@ def test_perplexity_is_that_of_every_word_given_those_before_it(attention):
         words, cache = [1, *processor(captions=[caption])["labels"][0].tolist()], None
         for word, following in itertools.pairwise(words):
             with torch.no_grad():
-                outputs = model(torch.tensor([[word]]), past_key_values=cache, use_cache=True)
-            cache = outputs.past_key_values
+                outputs = model(torch.tensor([[word]]), cache=cache, use_cache=True)
+            cache = outputs.cache
             losses.append(-outputs.logits[0, -1].log_softmax(-1)[following].item())
     assert scores["loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-4)
 

@@ -23,8 +23,8 @@ def test_cached_decoding_is_the_uncached_forward(steps):
     model, grids = tiny_captioner(), random_grids(3)
     cache, logits = None, []
     for words in WORDS.split(steps, dim=1):
-        outputs = model(**grids, decoder_input_ids=words, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = model(**grids, decoder_input_ids=words, cache=cache, use_cache=True)
+        cache = outputs.cache
         logits.append(outputs.logits)
     expected = model(**grids, decoder_input_ids=WORDS, use_cache=False).logits
     torch.testing.assert_close(torch.cat(logits, dim=1), expected, **CLOSE)
@@ -78,11 +78,11 @@ def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list
         outputs = model(
             visual_features=features[None],
             decoder_input_ids=torch.tensor([[word]]),
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             output_attentions=True,
         )
-        cache = outputs.past_key_values
+        cache = outputs.cache
         weights = outputs.cross_attentions[-1][0, :, 0]
         assert weights.shape == (4, features.shape[0] + 1)
         torch.testing.assert_close(weights.sum(-1), torch.ones(4))
@@ -195,10 +195,10 @@ def next_word(model, features: torch.Tensor, words: list[int]) -> list[float]:
         outputs = model(
             visual_features=features[None],
             decoder_input_ids=torch.tensor([[word]]),
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache = outputs.past_key_values
+        cache = outputs.cache
     return outputs.logits[0, -1].log_softmax(-1).tolist()
 
 

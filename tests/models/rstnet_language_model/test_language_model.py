@@ -17,8 +17,8 @@ ELECTRA = {**TEXT_ENCODER, "model_type": "electra", "embedding_size": 8}
 def stepwise(model, words: torch.Tensor) -> torch.Tensor:
     cache, signals = None, []
     for step in words.split(1, dim=1):
-        outputs = model(step, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = model(step, cache=cache, use_cache=True)
+        cache = outputs.cache
         signals.append(outputs.last_hidden_state)
     return torch.cat(signals, dim=1)
 

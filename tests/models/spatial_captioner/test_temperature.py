@@ -62,10 +62,8 @@ def test_the_temperature_matters(cells):
 def test_a_cache_changes_no_temperature(steps, model, cells):
     cache, logits, start = None, [], 0
     for step in steps:
-        outputs = model(
-            **cells, decoder_input_ids=WORDS[:, start : start + step], past_key_values=cache, use_cache=True
-        )
-        cache, start = outputs.past_key_values, start + step
+        outputs = model(**cells, decoder_input_ids=WORDS[:, start : start + step], cache=cache, use_cache=True)
+        cache, start = outputs.cache, start + step
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, dim=1), by_loops(model, cells), **CLOSE)
 
@@ -85,10 +83,10 @@ def test_padding_of_words_on_the_left_changes_no_temperature(padding, cached, mo
             **cells,
             decoder_input_ids=words[:, start:end],
             decoder_attention_mask=mask[:, :end],
-            past_key_values=cache,
+            cache=cache,
             use_cache=cached,
         )
-        cache = outputs.past_key_values
+        cache = outputs.cache
         logits.append(outputs.logits)
     logits = torch.cat(logits, dim=1)
     logits = torch.stack([row[number : number + 5] for row, number in zip(logits, padding, strict=True)])

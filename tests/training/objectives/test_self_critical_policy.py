@@ -145,8 +145,8 @@ def test_one_teacher_forced_pass_gives_the_log_probabilities_of_decoding(model, 
             cache = None
             for step, word in enumerate(caption):
                 last = START if step == 0 else caption[step - 1]
-                output = model(**image, decoder_input_ids=torch.tensor([[last]]), past_key_values=cache, use_cache=True)
-                cache = output.past_key_values
+                output = model(**image, decoder_input_ids=torch.tensor([[last]]), cache=cache, use_cache=True)
+                cache = output.cache
                 cached = policy.logits(output.logits[0, -1]).log_softmax(-1)
                 assert forced[row, step, word].item() == pytest.approx(cached[word].item(), abs=1e-5)
 
