@@ -82,6 +82,8 @@ class DecoderGraph(nn.Module):
             cache=cache,
             use_cache=True,
         ).last_hidden_state
+        if cache.get_seq_length() != states["past_keys_0"].shape[3] + 1:
+            raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
         scores = self.captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
         written = {
             name: states.unflatten(0, input_ids.shape) for name, states in named("", cache.self_attention_cache).items()

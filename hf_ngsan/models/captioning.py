@@ -14,6 +14,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
+from .keywords import accepts_old_cache_name
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .transformer import TransformerPreTrainedModel, WordDecoder
 from .word_generation import WordGenerationMixin, merged_outputs
@@ -84,6 +85,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
     def set_input_embeddings(self, value: Any) -> None:
         self.decoder.embed_tokens = value
 
+    @accepts_old_cache_name
     @can_return_tuple
     def forward(
         self,
@@ -190,6 +192,7 @@ class CaptioningForConditionalGeneration(
             kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
         return inputs
 
+    @accepts_old_cache_name
     @can_return_tuple
     def forward(
         self,

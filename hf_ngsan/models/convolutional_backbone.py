@@ -10,6 +10,8 @@ from transformers.modeling_outputs import BackboneOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
+from .keywords import refuse_unknown_keywords
+
 
 class FrozenBatchNorm2d(nn.Module):
     """Batch normalization whose statistics, scale and shift are constants: no parameter, no update, in any mode."""
@@ -81,6 +83,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
         Raises:
             ValueError: images with other channels than `num_channels`, or too small for the halvings of the map.
         """
+        refuse_unknown_keywords(self, kwargs)
         if pixel_values.ndim != 4 or pixel_values.shape[1] != self.config.num_channels:
             raise ValueError(
                 f"pixel_values has the shape {tuple(pixel_values.shape)}; it must be (batch_size, "

@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.generation import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
 from .captioning import CaptioningPreTrainedModel, refuse_input_ids
 from .finished_beams import competing_finished_beams
+from .keywords import accepts_old_cache_name, refuse_unknown_keywords
+from .word_generation import WordGenerationMixin
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")
@@ -84,7 +86,7 @@ class EnsembleEncoder(nn.Module):
         return encoded
 
 
-class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixin):
+class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGenerationMixin):
     r"""Captioners that are asked together: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
@@ -141,8 +143,6 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
             raise ValueError("return_visualness is not supported: each member of an ensemble has its own visualness.")
         if kwargs.get("cache_implementation") is not None:
             raise ValueError("cache_implementation is not supported by an ensemble; leave it out.")
-        if kwargs.get("max_length") is not None:
-            kwargs.setdefault("max_new_tokens", None)
         if inputs is not None and inputs.ndim == 4:
             kwargs["pixel_values"], inputs = inputs, None
         elif inputs is not None:
@@ -158,12 +158,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
                 kwargs |= competing_finished_beams(kwargs, self.generation_config)
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
-    def prepare_inputs_for_generation(  # type: ignore[override]
-        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
-    ) -> dict:
-        kwargs["decoder_attention_mask"] = decoder_attention_mask
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
-
+    @accepts_old_cache_name
     def forward(
         self,
         visual_features: torch.Tensor | None = None,
@@ -171,6 +166,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         encoder_outputs: Any = None,
         cache: Cache | None = None,
         use_cache: bool | None = None,
@@ -184,6 +180,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
             visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask: as for each captioner.
             decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`): the words so far.
             decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
+            decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the ensemble's encoder, to skip it.
             cache ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
             use_cache (`bool`, *optional*).
@@ -193,6 +190,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
             `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'
             log-probabilities, in float32; it is not normalized.
         """
+        refuse_unknown_keywords(self, kwargs)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
         caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
@@ -206,6 +204,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, GenerationMixi
                 attention_mask=encoder_outputs.get(f"attention_mask_{index}"),
                 decoder_input_ids=decoder_input_ids,
                 decoder_attention_mask=decoder_attention_mask,
+                decoder_position_ids=decoder_position_ids,
                 cache=member_cache,
                 use_cache=use_cache,
             )

@@ -10,6 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .convolutional_backbone import ConvolutionalBackbone
+from .keywords import refuse_unknown_keywords
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
@@ -170,6 +171,7 @@ class NGSANEfficientNetLiteForImageClassification(PreTrainedModel):
         Returns:
             `ImageClassifierOutputWithNoAttention`: `logits` `(batch_size, num_labels)`, and `loss` with labels.
         """
+        refuse_unknown_keywords(self, kwargs)
         output = self.efficientnet_lite(pixel_values, output_hidden_states=output_hidden_states)
         logits = self.classifier(self.dropout(output.feature_maps[-1].mean(dim=(2, 3))))
         loss = None if labels is None else self.loss_function(labels, logits, self.config)

@@ -15,6 +15,7 @@ from .attention import MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding
 from .initialization import initialize_linear, initialize_lstm
+from .keywords import refuse_unknown_keywords
 from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
@@ -206,6 +207,7 @@ class MCANEncoder(MCANPreTrainedModel):
         Args:
             input_ids, attention_mask, inputs_embeds: see [`MCANModel`].
         """
+        refuse_unknown_keywords(self, kwargs)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
         mask = None if attention_mask is None else additive_mask(attention_mask, hidden_states.dtype)
@@ -253,6 +255,7 @@ class MCANDecoder(MCANPreTrainedModel):
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
             encoder_attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): of the words.
         """
+        refuse_unknown_keywords(self, kwargs)
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)

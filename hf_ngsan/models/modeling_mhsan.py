@@ -16,6 +16,7 @@ from .configuration_hub import HubModelMixin
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
 from .initialization import initialize_linear
+from .keywords import refuse_unknown_keywords
 from .modeling_vision import VisionCheckpointMixin, VisionModel
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
@@ -126,6 +127,7 @@ class MHSANTextModel(HubModelMixin, PreTrainedModel):
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, word_embedding_size)`, *optional*): word
                 vectors in place of words.
         """
+        refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -229,6 +231,7 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             ValueError: neither or both of images and features, images without a vision encoder, or features of a wrong
                 shape.
         """
+        refuse_unknown_keywords(self, kwargs)
         if (pixel_values is None) == (visual_features is None):
             raise ValueError("Give the model pixel_values or visual_features, and not both.")
         mask = visual_attention_mask
@@ -297,6 +300,7 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         Raises:
             ValueError: neither or both of words and vectors, or a text without any token.
         """
+        refuse_unknown_keywords(self, kwargs)
         given = input_ids if inputs_embeds is None else inputs_embeds
         if given is None or not given.shape[1]:
             raise ValueError("There is no text, or one without any token; give texts of at least one word each.")

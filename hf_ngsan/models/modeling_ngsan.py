@@ -19,6 +19,7 @@ from .captioning import (
 )
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry, sinusoids
+from .keywords import refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, token_positions
 from .visual_inputs import check_visual_boxes, check_visual_features
 
@@ -85,6 +86,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
             ValueError: features of another dimension than the configuration's, boxes missing, boxes or mask of
                 another number.
         """
+        refuse_unknown_keywords(self, kwargs)
         self.check_inputs(visual_features, visual_boxes, attention_mask)
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
         if self.config.absolute_geometry and visual_boxes is not None:

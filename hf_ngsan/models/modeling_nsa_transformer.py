@@ -16,6 +16,7 @@ from .attention import MultiHeadAttention
 from .configuration_hub import HubModelMixin
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
+from .keywords import accepts_old_cache_name, refuse_unknown_keywords
 from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, token_positions
 from .word_generation import WordGenerationMixin, merged_outputs
 
@@ -70,6 +71,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`, no token, or a mask of another shape.
         """
+        refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
         if inputs_embeds is None:
@@ -114,6 +116,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
     def set_input_embeddings(self, value: Any) -> None:
         self.decoder.embed_tokens = self.encoder.embed_tokens = value
 
+    @accepts_old_cache_name
     @can_return_tuple
     def forward(
         self,
@@ -193,6 +196,7 @@ class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTra
         self.generation_config.max_new_tokens = self.longest_output
         self.post_init()
 
+    @accepts_old_cache_name
     @can_return_tuple
     def forward(
         self,

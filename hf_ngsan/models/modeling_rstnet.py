@@ -21,6 +21,7 @@ from .captioning import (
 from .configuration_rstnet import RSTNetConfig
 from .finished_beams import competing_finished_beams
 from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinusoidal_geometry
+from .keywords import refuse_unknown_keywords
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder
@@ -206,6 +207,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
             ValueError: features of another dimension than the configuration's, boxes or a mask of another number, or
                 visual tokens that are no such grid.
         """
+        refuse_unknown_keywords(self, kwargs)
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         hidden_states = self.dropout(torch.relu(self.input_proj(visual_features.to(self.dtype))))
         if self.input_norm is not None:

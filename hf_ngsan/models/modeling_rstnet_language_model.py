@@ -18,9 +18,17 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import MultiHeadAttention
 from .configuration_hub import HubModelMixin
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .keywords import accepts_old_cache_name, refuse_unknown_keywords
 from .positions import WordPositions, current_mask
 from .text_encoders import load_text_encoder, make_text_encoder
-from .transformer import FeedForward, TransformerLayer, TransformerPreTrainedModel, token_positions, with_attention
+from .transformer import (
+    FeedForward,
+    TransformerLayer,
+    TransformerPreTrainedModel,
+    refuse_missing_past,
+    token_positions,
+    with_attention,
+)
 
 
 @dataclass
@@ -239,6 +247,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         embeddings = self.get_input_embeddings()(pieces.clamp(min=0)) * real[..., None]
         return {"inputs_embeds": embeddings.sum(-2) / real.sum(-1, keepdim=True).to(embeddings.dtype)}
 
+    @accepts_old_cache_name
     @merge_with_config_defaults
     @can_return_tuple
     @capture_outputs
@@ -268,14 +277,16 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
                 the language signal alone.
 
         Raises:
-            ValueError: there are neither words nor labels.
+            ValueError: there are neither words nor labels, or the cache lacks words before these.
         """
+        refuse_unknown_keywords(self, kwargs)
         if input_ids is None:
             if labels is None:
                 raise ValueError("The language model needs input_ids or labels; neither was given.")
             input_ids = shift_behind_start(labels, self.config.bos_token_id, self.config.pad_token_id)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         length = input_ids.shape[1]
+        refuse_missing_past(length, cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
         shared = cache

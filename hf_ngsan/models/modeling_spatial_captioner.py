@@ -19,6 +19,7 @@ from .captioning import (
 )
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
+from .keywords import refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, token_counts, token_positions
 from .visual_inputs import check_visual_features
 
@@ -75,6 +76,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             ValueError: features of another dimension than the configuration's, boxes missing, boxes or a mask of
                 another number.
         """
+        refuse_unknown_keywords(self, kwargs)
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
         hidden_states = visual_features.to(self.dtype)
         if self.input_proj is not None:

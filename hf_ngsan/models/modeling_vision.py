@@ -14,6 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
 
 from .configuration_hub import HubModelMixin
 from .configuration_vision import VisionConfig, make_transformers_backbone
+from .keywords import refuse_unknown_keywords
 from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
 from .modeling_resnext import NGSANResNeXtBackbone
 from .modeling_vgg import NGSANVGGBackbone
@@ -239,6 +240,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         Raises:
             ValueError: pixels or a mask of a wrong shape, or boxes for a detection model.
         """
+        refuse_unknown_keywords(self, kwargs)
         self.check_inputs(pixel_values, pixel_mask, visual_boxes)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_regions if self.config.kind == "regions" else self.see_grid

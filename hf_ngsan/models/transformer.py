@@ -18,12 +18,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import ChannelAffine, MultiHeadAttention
 from .geometry import sinusoids
+from .keywords import accepts_old_cache_name, refuse_unknown_keywords
 
 
 class FeedForward(nn.Module):
@@ -156,6 +157,39 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
     return attention_mask.long().sum(-1, keepdim=True)
 
 
+def refuse_missing_past(
+    length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
+) -> None:
+    """Refuses words whose mask or positions tell of words before them that are neither given nor in the cache.
+
+    Only sizes are compared, unless there are positions and no words before, so that it holds in a traced graph too.
+
+    Args:
+        length: the number of words given.
+        cache: of the words before, *optional*. The states of a static cache have one size from the start: a mask of
+            any size fits it.
+        attention_mask (`torch.Tensor` of shape `(batch_size, length)` or `(…, length, num_keys)`, *optional*).
+        position_ids (`torch.LongTensor` of shape `(batch_size or 1, length)`, *optional*).
+
+    Raises:
+        ValueError: there are such words.
+    """
+    if cache is not None and cache.is_compileable:
+        return
+    past = 0 if cache is None else cache.get_seq_length()
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
+        raise ValueError(
+            f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has {past} before "
+            "them; without the states of all words before, the next word would be wrong."
+        )
+    if position_ids is not None and past == 0:
+        torch_compilable_check(
+            position_ids[..., :1] == 0,
+            "The first word given has a later position, but the cache has no states of the words before it; without "
+            "them the next word would be wrong.",
+        )
+
+
 def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
     """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
     if implementation is None:
@@ -211,6 +245,7 @@ class WordDecoder(TransformerPreTrainedModel):
         """
         return {}
 
+    @accepts_old_cache_name
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -241,9 +276,10 @@ class WordDecoder(TransformerPreTrainedModel):
                 weights: nothing changes for other threads that call the model.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, no encoder states, or a number of captions
-                that is no multiple of the number of images.
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, no encoder states, a number of captions
+                that is no multiple of the number of images, or words before these that the cache lacks.
         """
+        refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
         if encoder_hidden_states is None:
@@ -254,6 +290,7 @@ class WordDecoder(TransformerPreTrainedModel):
         num_images = encoder_hidden_states.shape[0]
         if batch_size % num_images:
             raise ValueError(f"{batch_size} captions cannot be split evenly among {num_images} images.")
+        refuse_missing_past(length, cache, attention_mask, position_ids)
 
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)

@@ -14,6 +14,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
+from .keywords import UnknownArgumentError
 from .transformer import token_positions
 
 logger = logging.get_logger(__name__)
@@ -79,11 +80,21 @@ class WordGenerationMixin(GenerationMixin):
     def prepare_inputs_for_generation(  # type: ignore[override]
         self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
     ) -> dict:
-        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
+        """Adds the mask and the positions of all words so far, by which a step knows whether it has those before it."""
+        if decoder_attention_mask is None:
+            decoder_attention_mask = torch.ones_like(input_ids)
+        if decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
         kwargs["decoder_attention_mask"] = decoder_attention_mask
         return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
+
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Makes the error of `generate()` for unknown arguments that of any other call."""
+        try:
+            super()._validate_model_kwargs(model_kwargs)  # type: ignore[misc]
+        except ValueError as error:
+            raise UnknownArgumentError(str(error)) from None
 
     def word_outputs(
         self, outputs: Seq2SeqModelOutput, labels: torch.Tensor | None, num_items_in_batch: Any = None

@@ -242,7 +242,8 @@ def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
 
 def logits_by_step(model: Any, words: torch.Tensor) -> Iterator[torch.Tensor]:
     cache = None
-    for step in words.split(1, dim=1):
-        outputs = model(step, cache=cache, use_cache=True)
+    seen = torch.ones_like(words)
+    for end in range(1, words.shape[1] + 1):
+        outputs = model(words[:, end - 1 : end], attention_mask=seen[:, :end], cache=cache, use_cache=True)
         cache = outputs.cache
         yield outputs.logits
