@@ -1,7 +1,9 @@
 """Settings of the whole test run: no network, no cache of the person's, and one order of work whatever the machine."""
 
+import logging
 import os
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -26,3 +28,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 def pytest_configure(config: pytest.Config) -> None:
     for marker in SUITE_MARKERS:
         config.addinivalue_line("markers", f"{marker}: set by transformers' common tests")
+
+
+@pytest.fixture(autouse=True)
+def deprecations_in_logs() -> Iterator[None]:
+    """Fails a test in which transformers logs that something is deprecated; its warnings are errors by themselves."""
+    found = []
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not [message for message in found if "deprecated" in message]
