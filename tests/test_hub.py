@@ -40,6 +40,7 @@ CODE = {
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
+    "keywords.py",
     "modeling_efficientnet_lite.py",
     "modeling_ngsan.py",
     "modeling_resnext.py",
@@ -377,7 +378,7 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
     assert "requirements" not in tiny_captioner().config.to_dict()
     for requirements in (
         {"transformers": "<5"},
-        {"transformers": ">=5.20,<6", "torch": "==1.0"},
+        {"transformers": ">=5.24,<6", "torch": "==1.0"},
         {"x y": ""},
         ["torch"],
     ):
@@ -393,9 +394,9 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
 
 
 def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):
-    for version in ("5.19.0", "6.0.0", "4.57.1"):
+    for version in ("5.23.0", "6.0.0", "4.57.1"):
         monkeypatch.setattr("importlib.metadata.version", {"transformers": version, "torch": "2.13.0"}.__getitem__)
-        with pytest.raises(UnsupportedVersionError, match=f">=5.20,<6.*{version}"):
+        with pytest.raises(UnsupportedVersionError, match=f"{REQUIREMENTS['transformers']}.*{version}"):
             refuse_unsupported_versions(REQUIREMENTS)
 
 
@@ -404,7 +405,7 @@ import importlib.metadata, json, sys
 sys.modules["hf_ngsan"] = None
 from transformers import AutoConfig
 version = importlib.metadata.version
-importlib.metadata.version = lambda name: "5.19.0" if name == "transformers" else version(name)
+importlib.metadata.version = lambda name: "5.23.0" if name == "transformers" else version(name)
 try:
     AutoConfig.from_pretrained({folder!r}, trust_remote_code=True)
     said = ""
@@ -417,4 +418,4 @@ print(json.dumps([said]))
 @pytest.mark.slow
 def test_the_code_of_a_checkpoint_refuses_versions_that_it_is_not_made_for(checkpoint, tmp_path):
     [said] = result_of(WITH_ANOTHER_VERSION.format(folder=str(checkpoint)), tmp_path)
-    assert "5.19.0" in said and REQUIREMENTS["transformers"] in said and len(said.splitlines()) == 1
+    assert "5.23.0" in said and REQUIREMENTS["transformers"] in said and len(said.splitlines()) == 1
