@@ -11,6 +11,8 @@ from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.files import write_folder_atomically
+from hf_ngsan.loading import load_captioner
+from hf_ngsan.self_test import write_self_test
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, caption_settings, fingerprint
 from hf_ngsan.tasks.attached_vision import attach_vision
@@ -64,6 +66,7 @@ def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, resul
         weights = load_file(folder / "model.safetensors")
         halves = {name: weight.to(torch.float16) for name, weight in weights.items()}
         save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
+        write_self_test(*load_captioner(folder), folder)
         (folder / "training_config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         (folder / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
         write_eval_results(folder, facts)

@@ -6,6 +6,7 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from .models.configuration_hub import registered_for_auto_classes
+from .self_test import write_self_test
 
 
 def save_for_hub(
@@ -15,7 +16,7 @@ def save_for_hub(
     *,
     max_shard_size: int | str = "50GB",
 ) -> Path:
-    """Saves model, processor and the code of both, ready to be uploaded.
+    """Saves model, processor and the code of both, ready to be uploaded, with a record for `inspect --self-test`.
 
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
@@ -52,6 +53,7 @@ def save_for_hub(
         model.save_pretrained(directory, max_shard_size=max_shard_size)
         if processor is not None:
             processor.save_pretrained(directory)
+    write_self_test(model, processor, directory)
     return directory
 
 

@@ -1,6 +1,7 @@
 """Checkpoints that carry code: read, run and saved again by processes that do not have this package."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,9 +13,15 @@ from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
 from hf_ngsan.loading import ModelFolderError, load_captioner
-from hf_ngsan.models.configuration_hub import REQUIREMENTS, UnsupportedVersionError, refuse_unsupported_versions
+from hf_ngsan.models.configuration_hub import (
+    REQUIREMENTS,
+    UnsupportedVersionError,
+    refuse_unsupported_versions,
+    warn_of_untested_version,
+)
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.self_test import SELF_TEST
 from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
 from tests.hub_stub import hub
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
@@ -82,6 +89,11 @@ def result_of(code: str, folder: Path, **variables: str) -> dict:
     return json.loads(process.stdout.splitlines()[-1])
 
 
+def files_of(folder: Path) -> set[str]:
+    """Names of the files that transformers writes by itself: it knows no record of a self-test."""
+    return {path.name for path in folder.iterdir()} - {SELF_TEST}
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
     """A captioner saved with its code, and `images.pt` with input for it."""
@@ -100,7 +112,7 @@ def captions() -> list[str]:
 
 
 def test_checkpoint_has_weights_words_and_code(checkpoint):
-    weights = {"config.json", "generation_config.json", "model.safetensors"}
+    weights = {"config.json", "generation_config.json", "model.safetensors", SELF_TEST}
     words = {"processor_config.json", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in checkpoint.iterdir()} - {"images.pt"} == weights | words | CODE
     config = json.loads((checkpoint / "config.json").read_text())
@@ -200,7 +212,7 @@ def test_a_process_without_the_package_reads_runs_and_saves_again(checkpoint, ca
             "piped": captions,
             "refused": True,
         }
-        assert {path.name for path in target.iterdir()} == {path.name for path in checkpoint.iterdir()} - {"images.pt"}
+        assert files_of(target) == files_of(checkpoint) - {"images.pt"}
         source = target
 
 
@@ -258,9 +270,7 @@ def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_visio
             "maps": [len(captions[1][0]["generated_text"].split()), PHOTOS[1].height, PHOTOS[1].width],
         }
         photos = {f"photo_{index}.png" for index in range(len(PHOTOS))}
-        assert {path.name for path in target.iterdir()} == {
-            path.name for path in checkpoint_with_vision.iterdir()
-        } - photos
+        assert files_of(target) == files_of(checkpoint_with_vision) - photos
         source = target
 
 
@@ -311,8 +321,7 @@ def test_with_the_package_a_checkpoint_keeps_its_code(checkpoint, captions, chan
     model.save_pretrained(tmp_path / "again")
     processor.save_pretrained(tmp_path / "again")
     assert model.is_remote_code() is False
-    files = {path.name for path in checkpoint.iterdir()} - {"images.pt"}
-    assert {path.name for path in (tmp_path / "again").iterdir()} == files
+    assert files_of(tmp_path / "again") == files_of(checkpoint) - {"images.pt"}
     for file in ("config.json", "processor_config.json", "tokenizer_config.json"):
         before, after = (json.loads((folder / file).read_text()) for folder in (checkpoint, tmp_path / "again"))
         assert after["auto_map"] == before["auto_map"]
@@ -369,7 +378,7 @@ def test_a_checkpoint_goes_up_to_a_hub_and_comes_down_without_the_package(checkp
         result = result_of(code, tmp_path, **online)
     assert result["generated"] == result["piped"] == captions
     assert result["modules"] == ["transformers_modules"]
-    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == files
+    assert files_of(tmp_path / "copy") == {*files} - {SELF_TEST}
 
 
 def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_path):
@@ -398,6 +407,20 @@ def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):
         monkeypatch.setattr("importlib.metadata.version", {"transformers": version, "torch": "2.13.0"}.__getitem__)
         with pytest.raises(UnsupportedVersionError, match=f"{REQUIREMENTS['transformers']}.*{version}"):
             refuse_unsupported_versions(REQUIREMENTS)
+
+
+def test_code_of_a_checkpoint_warns_once_of_a_newer_minor_version(monkeypatch):
+    found = []
+    monkeypatch.setattr(logging.getLogger("transformers"), "warning", lambda message: found.append(message))
+    for installed, module, warnings in (
+        ("5.24.3", "transformers_modules.one.configuration_hub", 0),
+        ("5.25.0", "hf_ngsan.models.configuration_hub", 0),
+        ("5.25.0", "transformers_modules.one.configuration_hub", 1),
+        ("5.25.0", "transformers_modules.two.configuration_hub", 1),
+    ):
+        monkeypatch.setattr("importlib.metadata.version", {"transformers": installed}.__getitem__)
+        warn_of_untested_version(module)
+        assert len(found) == warnings and all(installed in message for message in found)
 
 
 WITH_ANOTHER_VERSION = """

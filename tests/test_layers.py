@@ -36,6 +36,7 @@ LAYERS = [
     *GROUND,
     "auto",
     "pipelines",
+    "self_test",
     "hub",
     "model_size",
     "loaded_settings",

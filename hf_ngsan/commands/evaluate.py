@@ -260,7 +260,8 @@ def record(options: argparse.Namespace, rows: int, scores: Mapping[str, float], 
     """Writes scores into the folder of the model, if that is asked for."""
     if not options.record:
         return
-    from ..loading import find_model_folder
+    from ..loading import find_model_folder, load_model
+    from ..self_test import SELF_TEST, write_self_test
     from ..sharing.evaluations import EVALUATIONS, RecordedEvaluation, fingerprint, record_evaluation, weights_checksum
     from ..training.output_folder import MARKER, claim_files
 
@@ -276,5 +277,6 @@ def record(options: argparse.Namespace, rows: int, scores: Mapping[str, float], 
             weights=weights_checksum(folder),
         ),
     )
+    write_self_test(*load_model(folder), folder)
     if (folder.parent / MARKER).is_file():  # so that the run can still be overwritten
-        claim_files(folder.parent, [f"{folder.name}/{EVALUATIONS}"])
+        claim_files(folder.parent, [f"{folder.name}/{name}" for name in (EVALUATIONS, SELF_TEST)])

@@ -17,6 +17,7 @@ EPILOG = """examples:
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect photos
+  hf-ngsan inspect ngsan-flickr8k --self-test
 
 All of the data are read, so that the first problem is found."""
 BLANK_SIDE = 400
@@ -33,9 +34,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images", type=user_path, metavar="DIR", help="folder of the images, for --figure, where the data have none"
     )
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="of a model: compare what it computes with the record in its folder; exit code 1 if it differs",
+    )
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    if options.self_test:
+        return self_test(options.path)
+    show(options)
+    return 0
+
+
+def self_test(name: str) -> int:
+    """Prints whether a model computes what was recorded of it; returns 1 if it does not."""
+    from ..loading import find_model_folder, load_model
+    from ..self_test import run_self_test
+
+    folder = find_model_folder(name)
+    found = run_self_test(*load_model(folder), folder)
+    print(f"{folder}: {found}")
+    return 0 if found.passed else 1
+
+
+def show(options: argparse.Namespace) -> None:
     path = Path(options.path)
     if options.figure:
         check_figure_file(options.figure)

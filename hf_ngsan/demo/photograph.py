@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ..loading import find_model_folder
 from ..packaged_models import CAPTIONER
+from ..self_test import SelfTestError, run_self_test
 from ..visualization import plot_word_maps, save_figure
 
 PHOTOGRAPH = "grace_hopper.jpg"
@@ -11,19 +12,25 @@ PHOTOGRAPH = "grace_hopper.jpg"
 
 
 def caption_photograph(output: Path) -> None:
-    """Prints a caption of the photograph and draws where each of its words looked.
+    """Tests the captioner, prints its caption of the photograph and draws where each of its words looked.
 
     Args:
         output: folder that gets `photograph.png`.
 
     Raises:
         MissingBackboneError: the backbone's weights (extra `photos`) are not installed.
+        SelfTestError: the captioner computes something else than was recorded of it.
     """
     from matplotlib.cbook import get_sample_data
     from PIL import Image
     from transformers import pipeline
 
-    captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
+    folder = find_model_folder(CAPTIONER)
+    captioner = pipeline("image-to-text", model=folder)  # type: ignore[call-overload]
+    found = run_self_test(captioner.model, captioner.processor, folder)
+    if not found.passed:
+        raise SelfTestError(f"{CAPTIONER} {found}")
+    print(f"{CAPTIONER} {found}")
     with Image.open(str(get_sample_data(PHOTOGRAPH, asfileobj=False))) as image:
         [answer] = captioner(image, return_attention=True)
         print(f"hf-ngsan caption {PHOTOGRAPH}   (trained on 6,000 photographs of Flickr8k)")

@@ -71,8 +71,6 @@ def check_format(name: str) -> None:
             f'Export to {name} needs {" and ".join(missing)}; pip install "hf-ngsan[{FORMATS[name].extra}]" brings '
             "what it needs."
         )
-    if not hasattr(import_module(EXPORTERS).HfExporter, "export_program"):
-        raise MissingExporterError("Export needs transformers 5.23 or later; pip install --upgrade transformers.")
 
 
 def write_graph(

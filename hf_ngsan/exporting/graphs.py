@@ -72,7 +72,7 @@ class DecoderGraph(nn.Module):
             elif kind == "visual_keys":
                 cache.cross_attention_cache.update(tensors, states[f"visual_values_{layer}"], int(layer))
                 cache.is_updated[int(layer)] = True
-        keys = states["visual_keys_0"]
+        keys, past = states["visual_keys_0"], cache.get_seq_length()
         # Of the visual tokens only their number is still asked for.
         tokens = keys.new_zeros(1).expand(keys.shape[0], keys.shape[2], self.captioner.config.hidden_size)
         hidden_states = self.captioner.model.decoder(
@@ -82,7 +82,7 @@ class DecoderGraph(nn.Module):
             cache=cache,
             use_cache=True,
         ).last_hidden_state
-        if cache.get_seq_length() != states["past_keys_0"].shape[3] + 1:
+        if cache.get_seq_length() != past + 1:
             raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
         scores = self.captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
         written = {

@@ -9,19 +9,23 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from importlib import metadata
 from numbers import Real
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
+from transformers.utils import logging
 from transformers.utils.versions import require_version
 
 REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
 """Versions that this code is made for; checkpoints with code name them under `requirements`."""
+TESTED_TRANSFORMERS = (5, 24)
+"""The newest minor version that it was tested with."""
 
 
-class UnsupportedVersionError(ImportError):
+class UnsupportedVersionError(ImportError, ValueError):
     """A library has another version than a checkpoint or its code was made for; the message names both."""
 
 
@@ -46,7 +50,24 @@ def refuse_unsupported_versions(requirements: Any) -> None:
         raise UnsupportedVersionError(f"The requirements of this checkpoint are {requirements!r:.200}.") from error
 
 
+def warn_of_untested_version(module: str) -> None:
+    """Warns, once in a process, where code that came with a checkpoint meets a newer minor version of transformers.
+
+    Args:
+        module: name of the module that this is; the installed package has tests of its own, and says nothing.
+    """
+    installed = metadata.version("transformers")
+    newer = tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) > TESTED_TRANSFORMERS
+    if newer and module.startswith("transformers_modules."):
+        tested = ".".join(map(str, TESTED_TRANSFORMERS))
+        logging.get_logger("transformers").warning_once(  # one logger, as this code may be imported several times
+            f"The code of this checkpoint was tested with transformers {tested}, and {installed} is installed; if what "
+            "it writes looks wrong, install the tested version."
+        )
+
+
 refuse_unsupported_versions(REQUIREMENTS)
+warn_of_untested_version(__name__)
 
 # Other versions may not have these, so they are imported, here and by the other configurations, after the check.
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # noqa: E402, F401

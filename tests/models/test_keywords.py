@@ -1,0 +1,59 @@
+"""Arguments that no part of a model reads are refused by name; those of transformers go through."""
+
+import pytest
+import torch
+from transformers.utils import TransformersKwargs
+
+from hf_ngsan import EnsembleForConditionalGeneration
+from hf_ngsan.models.keywords import KNOWN_KEYWORDS
+from tests.drift.checkpoints import CHECKPOINTS, WORDS
+from tests.models import tiny
+
+WRITERS = ("ngsan", "spatial_captioner", "rstnet", "nsa_transformer", "ensemble")
+
+
+def model_and_inputs(name: str):
+    if name == "ensemble":
+        model = EnsembleForConditionalGeneration([tiny.tiny_captioner(), tiny.tiny_captioner()]).eval()
+        return model, {**tiny.random_images([5, 3]), "decoder_input_ids": WORDS}
+    model, _, inputs = CHECKPOINTS[name]()
+    return model, inputs
+
+
+@pytest.mark.parametrize("name", [*CHECKPOINTS, "ensemble"])
+@pytest.mark.parametrize("argument", ["attention_masks", "kv_cache", "kwargs"])
+def test_forward_refuses_an_unknown_argument(name, argument):
+    model, inputs = model_and_inputs(name)
+    with pytest.raises(TypeError, match=argument):
+        model(**inputs, **{argument: torch.ones(2, 3)})
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("argument", ["attention_masks", "kv_cache", "num_beamz", "kwargs"])
+def test_generate_refuses_an_unknown_argument(name, argument):
+    model, inputs = model_and_inputs(name)
+    del inputs["decoder_input_ids"]
+    with pytest.raises(TypeError, match=argument):
+        model.generate(**inputs, max_new_tokens=3, **{argument: 2})
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_arguments_without_a_value_go_through(name):
+    model, inputs = model_and_inputs(name)
+    model(**inputs, somebody_s_argument=None, return_dict=True)
+
+
+def test_all_that_transformers_passes_to_any_model_is_known():
+    assert TransformersKwargs.__optional_keys__ <= KNOWN_KEYWORDS
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "rstnet_language_model"])
+def test_the_cache_is_still_taken_under_its_old_name(name):
+    """Until transformers 5.40, with a warning, as transformers' own models do."""
+    model, inputs = model_and_inputs(name)
+    words = "input_ids" if name == "rstnet_language_model" else "decoder_input_ids"
+    whole = model(**inputs).logits
+    first = model(**{**inputs, words: WORDS[:, :4]}, use_cache=True)
+    with pytest.warns(FutureWarning, match="past_key_values"):
+        rest = model(**{**inputs, words: WORDS[:, 4:]}, past_key_values=first.cache)
+    torch.testing.assert_close(rest.logits, whole[:, 4:], rtol=1e-5, atol=1e-5)

@@ -1,0 +1,115 @@
+"""A word without the states of the words before it is refused, whoever hides the cache."""
+
+import functools
+
+import pytest
+import torch
+
+from hf_ngsan.exporting.graphs import DecoderGraph, decoder_inputs, encoder_inputs
+from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
+from hf_ngsan.models.stepwise_decoding import StepwiseDecoder
+from tests.drift.checkpoints import CHECKPOINTS, WORDS
+from tests.models.test_keywords import WRITERS, model_and_inputs
+
+SEARCHES = {
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "sampling": {"do_sample": True},
+    "static": {"cache_implementation": "static"},
+    "diverse": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
+    "constrained": {"custom_generate": constrained_beam_search, "num_beams": 3, "required_words": [[5]]},
+    "contrastive": {"custom_generate": contrastive_search},
+}
+
+
+def hide_cache(module, monkeypatch) -> None:
+    """Swallows the cache, as open arguments of a `forward` do once it has another name."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def without(*args, cache=None, **kwargs):
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(module, "forward", without)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_generate_without_the_cache(name, search, monkeypatch):
+    """Already the second word is refused."""
+    if name == "ensemble" and search in ("static", "contrastive"):
+        pytest.skip("an ensemble has no such search")
+    model, inputs = model_and_inputs(name)
+    del inputs["decoder_input_ids"]
+    hide_cache(model, monkeypatch)
+    with pytest.raises(ValueError, match="words before"):
+        model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, **SEARCHES[search])
+
+
+@pytest.mark.parametrize("name", ["ngsan", "rstnet", "nsa_transformer"])
+def test_a_decoder_without_the_cache(name, monkeypatch):
+    model, inputs = model_and_inputs(name)
+    del inputs["decoder_input_ids"]
+    hide_cache(model.model.decoder, monkeypatch)
+    with pytest.raises(ValueError, match="words before"):
+        model.generate(**inputs, min_new_tokens=2, max_new_tokens=2)
+    assert model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, use_cache=False).shape[1] == 3
+
+
+def test_the_steps_of_our_searches(monkeypatch):
+    model, inputs = model_and_inputs("ngsan")
+    states = model.model.encoder(
+        **{name: inputs[name] for name in ("visual_features", "visual_boxes", "attention_mask")}
+    )
+    decoder = StepwiseDecoder(
+        model,
+        WORDS[:, :1],
+        {"encoder_outputs": states, "attention_mask": inputs["attention_mask"], "use_cache": True},
+    )
+    decoder.step()
+    decoder.append(WORDS[:, 1])
+    hide_cache(model, monkeypatch)
+    with pytest.raises(ValueError, match="words before"):
+        decoder.step()
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "rstnet_language_model"])
+@pytest.mark.parametrize("told_by", ["mask", "positions"])
+def test_a_later_word_alone(name, told_by):
+    model, inputs = model_and_inputs(name)
+    prefix = "" if name == "rstnet_language_model" else "decoder_"
+    inputs[f"{prefix}input_ids"] = WORDS[:, 3:4]
+    if told_by == "mask":
+        inputs[f"{prefix}attention_mask"] = torch.ones(2, 4, dtype=torch.long)
+    else:
+        inputs[f"{prefix}position_ids"] = torch.full((2, 1), 3)
+    with pytest.raises(ValueError, match="words before"):
+        model(**inputs)
+
+
+@pytest.mark.parametrize("name", ["ngsan", "nsa_transformer"])
+def test_a_later_word_alone_in_an_export(name):
+    model, inputs = model_and_inputs(name)
+    inputs |= {"decoder_input_ids": WORDS[:, 3:4], "decoder_attention_mask": torch.ones(2, 4, dtype=torch.long)}
+    with pytest.raises(Exception, match="words before"):
+        torch.export.export(model, (), {**inputs, "use_cache": False})
+
+
+@pytest.mark.parametrize("name", ["ngsan", "spatial_captioner"])
+def test_a_graph_of_a_step_without_the_cache(name, monkeypatch):
+    model, _, _ = CHECKPOINTS[name]()
+    inputs = decoder_inputs(model, encoder_inputs(model, None))
+    graph = DecoderGraph(model).eval()
+    assert graph(**inputs)["log_probabilities"].isfinite().all()
+    hide_cache(model.model.decoder, monkeypatch)
+    with pytest.raises(ValueError, match="cache"):
+        graph(**inputs)
+
+
+def test_padding_on_the_left_is_no_missing_word():
+    model, inputs = model_and_inputs("ngsan")
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    outputs = model(**inputs, decoder_attention_mask=mask, decoder_position_ids=positions)
+    alone = {key: value[:1] for key, value in inputs.items()} | {"decoder_input_ids": WORDS[:1, 2:]}
+    torch.testing.assert_close(outputs.logits[:1, 2:], model(**alone).logits, rtol=1e-5, atol=1e-5)

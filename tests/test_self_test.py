@@ -1,0 +1,102 @@
+"""Records of what models compute: written for every model type, and noticed where a model computes something else."""
+
+import json
+
+import pytest
+import torch
+
+from hf_ngsan import save_for_hub
+from hf_ngsan.cli import main
+from hf_ngsan.loading import load_model
+from hf_ngsan.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.self_test import SELF_TEST, SETTINGS, SelfTestError, run_self_test, write_self_test
+from tests.drift.checkpoints import CHECKPOINTS
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A captioner in a folder that has a record."""
+    model, processor, _ = CHECKPOINTS["ngsan"]()
+    return save_for_hub(model, processor, tmp_path / "model")
+
+
+def record(folder, **changes) -> dict:
+    file = folder / SELF_TEST
+    found = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps(found))
+    return found
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_every_model_type_is_recorded(name, tmp_path):
+    model, processor, _ = CHECKPOINTS[name]()
+    write_self_test(model, processor, tmp_path)
+    assert run_self_test(model, processor, tmp_path) == (0.0, {}, {})
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    assert not run_self_test(model, processor, tmp_path).passed
+
+
+def test_a_recorded_text_has_the_log_probabilities_of_a_whole_pass(saved):
+    found = record(saved)
+    assert len(found["token_ids"]) == len(found["log_probabilities"]) == SETTINGS["max_new_tokens"]
+    assert found["versions"].keys() >= {"transformers", "torch"}
+
+
+def test_the_command(saved, capsys):
+    assert main(["inspect", str(saved), "--self-test"]) == 0
+    values = record(saved)["log_probabilities"]
+    record(saved, log_probabilities=[*values[:-1], values[-1] - 2e-4], versions={"transformers": "5.24.99"})
+    capsys.readouterr()
+    assert main(["inspect", str(saved), "--self-test"]) == 1
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 1 and "transformers 5.24.99" in said
+
+
+def test_a_model_whose_cache_is_not_read_does_not_pass(saved, monkeypatch):
+    model, processor = load_model(saved)
+    forward = type(model.model.decoder).forward
+
+    def without_past(self, *args, cache=None, attention_mask=None, position_ids=None, **kwargs):
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model.model.decoder), "forward", without_past)
+    assert not run_self_test(model, processor, saved).passed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"seed": "x"}', '{"seed": 0, "versions": {}, "token_ids": [1e9]}', "\x00"]
+)
+def test_a_damaged_record(saved, text, capsys):
+    (saved / SELF_TEST).write_text(text)
+    with pytest.raises(SelfTestError, match=SELF_TEST):
+        run_self_test(*load_model(saved), saved)
+    assert main(["inspect", str(saved), "--self-test"]) == 2
+
+
+def test_a_folder_without_a_record(saved, capsys):
+    (saved / SELF_TEST).unlink()
+    assert main(["inspect", str(saved), "--self-test"]) == 2
+    assert SELF_TEST in capsys.readouterr().err
+
+
+def test_half_precision_is_recorded_in_single(tmp_path):
+    model, processor, _ = CHECKPOINTS["ngsan"]()
+    write_self_test(model.to(torch.bfloat16), processor, tmp_path)
+    assert model.dtype == torch.bfloat16
+    assert run_self_test(model, processor, tmp_path).passed
+
+
+def test_a_model_of_inputs_of_its_own_is_saved_without_a_record(tmp_path, monkeypatch, caplog):
+    model, processor, _ = CHECKPOINTS["ngsan"]()
+    monkeypatch.setattr(model.model.encoder, "forward", lambda **inputs: 1 / 0)
+    write_self_test(model, processor, tmp_path)
+    assert not (tmp_path / SELF_TEST).exists()
+    assert SELF_TEST in caplog.text
+
+
+def test_the_packaged_captioner_computes_what_was_recorded():
+    folder = packaged_models()[CAPTIONER]
+    found = run_self_test(*load_model(CAPTIONER), folder)
+    assert found.passed, str(found)
