@@ -131,7 +131,7 @@ def in_float32(model: PreTrainedModel) -> Any:
     """Returns a model of float32 weights on the CPU: itself, or a copy."""
     if {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
         return model
-    return copy.deepcopy(model).to("cpu", torch.float32)
+    return copy.deepcopy(model).float().cpu()
 
 
 def random_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:

@@ -28,10 +28,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 def pytest_configure(config: pytest.Config) -> None:
     for marker in SUITE_MARKERS:
         config.addinivalue_line("markers", f"{marker}: set by transformers' common tests")
+    config.addinivalue_line("markers", "deprecated_by_itself(start): what transformers logs of calls of its own")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name == "test_bc_cache_name_forward":  # of transformers' common tests, which looks for the warning
+            item.add_marker(pytest.mark.filterwarnings("always::FutureWarning"))
 
 
 @pytest.fixture(autouse=True)
-def deprecations_in_logs() -> Iterator[None]:
+def deprecations_in_logs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test in which transformers logs that something is deprecated; its warnings are errors by themselves."""
     found = []
     handler = logging.Handler()
@@ -40,4 +47,6 @@ def deprecations_in_logs() -> Iterator[None]:
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)
+    expected = request.node.get_closest_marker("deprecated_by_itself")
+    found = [message for message in found if expected is None or not message.startswith(expected.args)]
     assert not [message for message in found if "deprecated" in message]

@@ -156,7 +156,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
             kwargs["logits_processor"] = LogitsProcessorList([mean, *(kwargs.get("logits_processor") or [])])
             if getattr(self.config, "finished_beams", "aside") == "compete":
                 kwargs |= competing_finished_beams(kwargs, self.generation_config)
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        return super().generate(inputs, *args, **kwargs)
 
     @accepts_old_cache_name
     def forward(

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -65,10 +66,11 @@ class WordGenerationMixin(GenerationMixin):
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Generates text; the arguments are those of transformers' `generate()`."""
+        """Generates text; the arguments are those of transformers' `generate()`, and labels, which are ignored."""
+        kwargs.pop("labels", None)  # a Trainer passes a whole batch
         if kwargs.get("max_length") is not None:
             kwargs.setdefault("max_new_tokens", None)  # that of the model would win
-        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
@@ -77,17 +79,26 @@ class WordGenerationMixin(GenerationMixin):
         shifted[:, 1:] = labels[:, :-1]
         return shifted.masked_fill(shifted == -100, config.pad_token_id)
 
-    def prepare_inputs_for_generation(  # type: ignore[override]
-        self, input_ids: torch.Tensor, decoder_attention_mask: torch.Tensor | None = None, **kwargs: Any
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> dict:
         """Adds the mask and the positions of all words so far, by which a step knows whether it has those before it."""
         if decoder_attention_mask is None:
-            decoder_attention_mask = torch.ones_like(input_ids)
+            length = input_ids.shape[1]
+            if next_sequence_length is None and cache is not None and not cache.is_compileable:
+                length += cache.get_seq_length()  # all words given are new ones
+            decoder_attention_mask = input_ids.new_ones(input_ids.shape[0], length)
         if decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
-        kwargs["decoder_attention_mask"] = decoder_attention_mask
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore[misc, arg-type]
+        return super().prepare_inputs_for_generation(
+            input_ids, next_sequence_length, cache, decoder_attention_mask=decoder_attention_mask, **kwargs
+        )
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Makes the error of `generate()` for unknown arguments that of any other call."""

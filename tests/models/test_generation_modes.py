@@ -35,6 +35,7 @@ def other_words(model):
     return changed
 
 
+@pytest.mark.deprecated_by_itself("Passing `generation_config` together with")
 def test_an_assistant_changes_no_word(captioner):
     model, images = captioner
     one = {name: values[:1] for name, values in images.items()}
