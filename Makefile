@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow drift lint format benchmarks clean
+.PHONY: help install demo test slow newest oldest drift lint format benchmarks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ demo: $(VENV)/installed-photos,plots  ## caption a photograph, train captioners 
 TEST_PROCESSES ?= 2
 
 # Small tensors are no faster on several threads, and far slower on a busy machine.
-test slow: export OMP_NUM_THREADS ?= 1
+test slow newest oldest: export OMP_NUM_THREADS ?= 1
 
 test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
 	$(BIN)/python -m tests.transformers_suite
@@ -39,8 +39,15 @@ slow: $(VENV)/installed-test  ## run the slow tests
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q -m slow --numprocesses $(TEST_PROCESSES) --dist loadfile
 
+# As users install it, without constraints; a wheel in an environment of its own, in build/.
+newest: $(VENV)/installed-test  ## the newest releases that pyproject.toml allows: a first use from a wheel, and the tests
+	$(BIN)/python -m tests.fresh_environment newest --processes $(TEST_PROCESSES)
+
+oldest: $(VENV)/installed-test  ## the same with the oldest releases
+	$(BIN)/python -m tests.fresh_environment oldest --processes $(TEST_PROCESSES)
+
 # Each version of transformers goes into a folder of its own, in front of the libraries that all share.
-DRIFT_VERSIONS ?= 5.20.2 5.21.1 5.22.2 5.23.0
+DRIFT_VERSIONS ?= 5.24.0
 
 drift: $(VENV)/installed-test  ## compare frozen checkpoints of every model type under several versions of transformers
 	for version in $(DRIFT_VERSIONS); do \

@@ -1,0 +1,96 @@
+"""Tests the package as its users install it, without constraints: `python -m tests.fresh_environment newest`.
+
+`newest` makes an environment of the newest releases that pyproject.toml allows, `oldest` one of its lower bounds. Into
+it goes a wheel; then, away from the checkout, `tests.installed_package`, and in the checkout the fast tests. torch
+alone is not chosen by pip: it is that of constraints.txt, for its build without CUDA (`--torch` names another).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+LOWER_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?\s*>=\s*([\w.]+)")
+NEVER_HERE = ("openvino", "dev")
+"""Extras that the tests do not install."""
+
+
+def lower_bounds() -> list[str]:
+    """Returns constraints that pin every requirement of pyproject.toml to the oldest version that it allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [one for name, one in project["optional-dependencies"].items() if name not in NEVER_HERE]
+    found = [LOWER_BOUND.match(line) for lines in (project["dependencies"], *extras) for line in lines]
+    return sorted({f"{one[1]}=={one[2]}" for one in found if one and one[1] != "torch"})
+
+
+def tested_torch() -> str:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("torch=="))
+
+
+def versions(python: str | Path) -> dict[str, str]:
+    """Returns the versions of all that is installed beside an interpreter, by name."""
+    listing = subprocess.check_output([python, "-m", "pip", "list", "--format", "freeze"], text=True)
+    found = dict(line.split("==") for line in listing.split() if "==" in line)
+    return {name: version for name, version in found.items() if name not in ("hf-ngsan", "pip", "setuptools")}
+
+
+def install(folder: Path, kind: str, torch: str) -> Path:
+    """Makes the environment anew, with the package from a wheel; returns its interpreter."""
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    pip = [python, "-m", "pip"]
+    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "wheel", ROOT], check=True)
+    [wheel] = (folder / "wheel").glob("*.whl")
+    bounds = folder / "constraints.txt"
+    bounds.write_text("\n".join(lower_bounds() if kind == "oldest" else []) + "\n")
+    subprocess.run([*pip, "install", "--quiet", torch], check=True)
+    subprocess.run([*pip, "install", "--quiet", "--constraint", bounds, f"{wheel}[test]"], check=True)
+    return python
+
+
+def use(python: Path) -> None:
+    """Uses the installed package as a person does, in a folder from which the checkout is not seen."""
+    script = (ROOT / "tests" / "installed_package.py").read_text(encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with TemporaryDirectory() as folder:
+        environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": folder}
+        subprocess.run([python, "-c", script, python.parent], cwd=folder, env=environment, check=True)
+
+
+def run_tests(python: Path, processes: int) -> None:
+    subprocess.run([python, "-m", "tests.transformers_suite"], cwd=ROOT, check=True)
+    options = ["-q", "--numprocesses", str(processes), "--dist", "loadfile"]
+    subprocess.run([python, "-m", "pytest", *options], cwd=ROOT, check=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["newest", "oldest"])
+    parser.add_argument("--torch", default=tested_torch(), metavar="REQUIREMENT", help="(%(default)s)")
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="of the tests (%(default)s)")
+    options = parser.parse_args()
+    try:
+        python = install(ROOT / "build" / options.kind, options.kind, options.torch)
+        found, here = versions(python), versions(sys.executable)
+        print(f"{options.kind}:", " ".join(f"{name}=={version}" for name, version in found.items()), flush=True)
+        use(python)
+        if found.items() <= here.items():
+            print(f"{options.kind}: the fast tests run in {sys.prefix}, which has the same versions of everything.")
+        else:
+            run_tests(python, options.processes)
+    except subprocess.CalledProcessError as error:
+        print(f"{options.kind}: {' '.join(map(str, error.cmd[:4]))} … failed.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What a person does first with the installed package; run with the folder of its commands, away from the checkout."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from matplotlib.cbook import get_sample_data
+
+PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
+CAPTIONER = "ngsan-flickr8k"
+REMOTE = """
+import sys
+sys.modules["hf_ngsan"] = None  # importing it raises an ImportError
+from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
+
+folder, photograph = sys.argv[1:]
+model = AutoModelForImageTextToText.from_pretrained(folder, trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+[caption] = processor.batch_decode(model.generate(**processor(images=[photograph])), skip_special_tokens=True)
+assert type(model).__module__.startswith("transformers_modules.")
+assert pipeline("image-to-text", model=folder, trust_remote_code=True)(photograph) == [{"generated_text": caption}]
+print(caption)
+"""
+
+
+def output_of(*command: object) -> str:
+    process = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(f"{command} exits with {process.returncode}:\n{process.stdout}{process.stderr}")
+    return process.stdout
+
+
+def main(commands: Path) -> None:
+    import hf_ngsan
+    from hf_ngsan.packaged_models import packaged_models
+
+    folder = packaged_models()[CAPTIONER]
+    assert folder.is_relative_to(Path(hf_ngsan.__file__).parent), f"{folder} is not that of the wheel"
+    command = commands / "hf-ngsan"
+    output_of(command, "inspect", CAPTIONER, "--self-test")
+    [line] = output_of(command, "caption", PHOTOGRAPH).splitlines()
+    caption = line.split("\t")[1]
+
+    from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
+
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    processor = AutoProcessor.from_pretrained(folder)
+    [by_hand] = processor.batch_decode(model.generate(**processor(images=[PHOTOGRAPH])), skip_special_tokens=True)
+    [answer] = pipeline("image-to-text", model=str(folder))(PHOTOGRAPH)
+    remote = output_of(sys.executable, "-c", REMOTE, folder, PHOTOGRAPH).strip()
+    found = {"command": caption, "classes": by_hand, "pipeline": answer["generated_text"], "remote code": remote}
+    assert len(set(found.values())) == 1, found
+    print(f"All ways say of the photograph: {caption}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
