@@ -94,7 +94,10 @@ def results(checkout: Path, folder: Path) -> dict[str, dict[str, object]]:
         found[name] = {
             "weights": weights(folder / name / "last"),
             "best weights": weights(folder / name / "best"),
-            "history": [{key: value for key, value in entry.items() if key != "seconds"} for entry in history],
+            "history": [
+                {key: value for key, value in entry.items() if not key.endswith(("seconds", "per_second"))}
+                for entry in history
+            ],
             "scores": json.loads(scores),
         }
         if name not in WITHOUT_OUTPUT:

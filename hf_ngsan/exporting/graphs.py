@@ -28,7 +28,7 @@ class EncoderGraph(nn.Module):
         model, config = self.captioner.model, self.captioner.config
         visual: dict[str, Any] = inputs
         if "pixel_values" in inputs:
-            seen = model.get_image_features(**inputs)
+            seen = model.get_visual_tokens(**inputs)
             visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         states = model.encoder(**visual).last_hidden_state
         start = torch.full((states.shape[0], 1), config.decoder_start_token_id, device=states.device)

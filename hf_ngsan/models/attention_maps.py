@@ -57,7 +57,7 @@ class WordAttentionMixin(Model):
         sequences = sequences.to(self.device)
         with evaluation_mode(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
-                visual = self.model.get_image_features(**visual)
+                visual = self.model.get_visual_tokens(**visual)
             outputs = self(
                 encoder_outputs=self.model.encoder(**visual),
                 attention_mask=visual.get("attention_mask"),

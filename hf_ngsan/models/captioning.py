@@ -51,7 +51,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             self.vision = VisionModel(config.vision_config)
             self.main_input_name = "pixel_values"
 
-    def get_image_features(
+    def get_visual_tokens(
         self,
         pixel_values: torch.Tensor,
         pixel_mask: torch.Tensor | None = None,
@@ -59,7 +59,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> VisionOutput:
-        """Encodes images into the model's visual inputs: `visual_features`, `visual_boxes` and `attention_mask`.
+        """Encodes images into visual tokens, as the model reads them in place of pixels.
 
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
@@ -124,7 +124,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         """
         refuse_input_ids(kwargs)
         if pixel_values is not None:
-            visual_features, visual_boxes, attention_mask = self.get_image_features(
+            visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
                 pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
             ).to_tuple()
         if encoder_outputs is None:
@@ -189,7 +189,7 @@ class CaptioningForConditionalGeneration(
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:
             given = ("pixel_values", "pixel_mask", "visual_features", "visual_boxes", "attention_mask")
-            kwargs |= self.model.get_image_features(**{name: kwargs.pop(name, None) for name in given})
+            kwargs |= self.model.get_visual_tokens(**{name: kwargs.pop(name, None) for name in given})
         return inputs
 
     @accepts_old_cache_name

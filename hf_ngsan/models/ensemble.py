@@ -78,7 +78,7 @@ class EnsembleEncoder(nn.Module):
             captioner: Any = member
             visual: Any = inputs
             if pixel_values is not None:
-                visual = captioner.model.get_image_features(**inputs)
+                visual = captioner.model.get_visual_tokens(**inputs)
             states = captioner.model.encoder(**visual).last_hidden_state
             encoded["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"] = states
             if visual.get("attention_mask") is not None:

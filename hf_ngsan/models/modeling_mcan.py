@@ -332,6 +332,8 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
             ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
                 missing.
         """
+        for name in ("decoder_input_ids", "decoder_attention_mask"):
+            kwargs.pop(name, None)  # type: ignore[misc]  # tools of transformers give them to every encoder-decoder
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")
         features, boxes, visual_mask = self.visual_inputs(
@@ -367,7 +369,7 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
             cross_attentions=image.get("cross_attentions"),
         )
 
-    def get_image_features(
+    def get_visual_tokens(
         self,
         pixel_values: torch.Tensor,
         pixel_mask: torch.Tensor | None = None,
@@ -401,7 +403,7 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
         if (pixel_values is None) == (visual_features is None):
             raise ValueError("Give the model pixel_values or visual_features, and not both.")
         if pixel_values is not None:
-            seen = self.get_image_features(pixel_values, pixel_mask, boxes, mask)
+            seen = self.get_visual_tokens(pixel_values, pixel_mask, boxes, mask)
             visual_features, boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
         features: Any = visual_features
         check_visual_features(features, mask, self.config.visual_feature_size, "visual_attention_mask")

@@ -32,6 +32,7 @@ class MHSANImageFeatures(BaseModelOutputWithPooling):
         pooler_output (`torch.FloatTensor` of shape `(batch_size, projection_dim)`): the embedding, of length 1.
         attentions (`tuple(torch.FloatTensor)`, *optional*): one tensor `(batch_size, num_image_heads, num_regions)`,
             the map of each head; rows sum to 1. `None` without heads.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone of a model with a vision encoder.
         visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): where the cells or
             regions are, if known.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
@@ -226,6 +227,8 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): with images, the
                 regions to encode in place of a grid; features do not need them.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
+            kwargs: `output_hidden_states=True` adds the hidden states of the backbone, of images of one size;
+                `return_dict=False` returns a tuple. The maps of the heads are returned in any case.
 
         Raises:
             ValueError: neither or both of images and features, images without a vision encoder, or features of a wrong
@@ -234,13 +237,21 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         if (pixel_values is None) == (visual_features is None):
             raise ValueError("Give the model pixel_values or visual_features, and not both.")
-        mask = visual_attention_mask
+        mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
             if self.vision is None:
                 raise ValueError(
                     "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
                 )
-            seen = self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=mask)
+            asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+            seen = self.vision(
+                pixel_values,
+                pixel_mask,
+                visual_boxes=visual_boxes,
+                attention_mask=mask,
+                output_hidden_states=asked,
+            )
+            hidden_states = seen.hidden_states
             features, visual_boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
         else:
             features = self.checked_features(visual_features, mask)
@@ -253,6 +264,7 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         return MHSANImageFeatures(
             last_hidden_state=states,
             pooler_output=nn.functional.normalize(projected, dim=-1),
+            hidden_states=hidden_states,
             attentions=None if weights is None else (weights,),
             visual_boxes=visual_boxes,
             attention_mask=mask,

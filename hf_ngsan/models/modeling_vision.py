@@ -43,11 +43,13 @@ class VisionOutput(ModelOutput):
         visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
             and height of the image without its padding.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone, if they are asked for.
     """
 
     visual_features: torch.Tensor | None = None
     visual_boxes: torch.Tensor | None = None
     attention_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
 
 
 class VisionCheckpointMixin(HubModelMixin):
@@ -224,6 +226,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> VisionOutput:
         r"""
@@ -236,6 +239,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
                 of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions are
                 real.
+            output_hidden_states (`bool`, *optional*): also return the hidden states of the backbone, of images of one
+                size.
 
         Raises:
             ValueError: pixels or a mask of a wrong shape, or boxes for a detection model.
@@ -246,7 +251,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         see: Any = self.see_regions if self.config.kind == "regions" else self.see_grid
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
             if pixel_mask is None:
-                output = see(pixel_values, visual_boxes)
+                output = see(pixel_values, visual_boxes, bool(output_hidden_states))
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if visual_boxes is not None and attention_mask is not None:
@@ -258,19 +263,25 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             output.visual_features = stored.to(output.visual_features.dtype)
         return output
 
-    def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None) -> VisionOutput:
-        feature_map = side_by_side(self.backbone(pixel_values).feature_maps)
+    def see_grid(
+        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, output_hidden_states: bool = False
+    ) -> VisionOutput:
+        found = self.backbone(pixel_values, **asked_for(output_hidden_states))
+        feature_map = side_by_side(found.feature_maps)
+        states = found.hidden_states if output_hidden_states else None
         if visual_boxes is not None:
-            return everything_real(region_features(feature_map, visual_boxes), visual_boxes)
+            return everything_real(region_features(feature_map, visual_boxes), visual_boxes, states)
         if self.config.grid_size is not None:
             rows, columns = self.config.grid_size
             feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
         boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
-        return everything_real(feature_map.flatten(2).mT, boxes.expand(pixel_values.shape[0], -1, -1))
+        return everything_real(feature_map.flatten(2).mT, boxes.expand(pixel_values.shape[0], -1, -1), states)
 
-    def see_regions(self, pixel_values: torch.Tensor, visual_boxes: None = None) -> VisionOutput:
+    def see_regions(
+        self, pixel_values: torch.Tensor, visual_boxes: None = None, output_hidden_states: bool = False
+    ) -> VisionOutput:
         self.check_size(*pixel_values.shape[-2:])
-        detected = self.backbone(pixel_values)
+        detected = self.backbone(pixel_values, **asked_for(output_hidden_states))
         boxes = corner_boxes(detected.pred_boxes)
         queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
         num_labels: Any = self.backbone.config.num_labels
@@ -286,7 +297,10 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         front = kept.sort(dim=-1, descending=True, stable=True).indices[:, : int(kept.sum(-1).max())]
         mask = kept.gather(1, front)
         features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
-        return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask.long())
+        states = getattr(detected, "hidden_states", None) if output_hidden_states else None
+        return VisionOutput(
+            visual_features=features, visual_boxes=boxes, attention_mask=mask.long(), hidden_states=states
+        )
 
     def check_size(self, height: int, width: int) -> None:
         """Raises a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
@@ -364,9 +378,14 @@ def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([*pooled, last], dim=1)
 
 
-def everything_real(features: torch.Tensor, boxes: torch.Tensor) -> VisionOutput:
+def asked_for(output_hidden_states: bool) -> dict[str, bool]:
+    """Returns the argument of a backbone, left out where it has its default: not every backbone takes it."""
+    return {"output_hidden_states": True} if output_hidden_states else {}
+
+
+def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any = None) -> VisionOutput:
     mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
-    return VisionOutput(visual_features=features, visual_boxes=boxes, attention_mask=mask)
+    return VisionOutput(features, boxes, mask, hidden_states)
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:
@@ -408,7 +427,8 @@ def in_groups_of_one_size(
         output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
         seen.update(zip(rows, zip(*output.values(), strict=True), strict=True))
     fields = zip(*(seen[row] for row in range(len(sizes))), strict=True)
-    return VisionOutput(*(nn.utils.rnn.pad_sequence(list(field), batch_first=True) for field in fields))
+    features, boxes, mask = (nn.utils.rnn.pad_sequence(list(field), batch_first=True) for field in fields)
+    return VisionOutput(features, boxes, mask)
 
 
 def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:

@@ -229,7 +229,7 @@ class ImageToTextPipeline(Pipeline):
             return positions, inputs
         visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
         try:
-            tokens = self.model.model.get_image_features(**visual)
+            tokens = self.model.model.get_visual_tokens(**visual)
         except FAULTS_OF_DEVICES:
             raise
         except (RuntimeError, ValueError) as error:

@@ -119,7 +119,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         if "pixel_values" not in inputs:
             return inputs
         names = ("pixel_values", "pixel_mask", "visual_boxes", "visual_attention_mask")
-        seen = self.model.model.get_image_features(**{name: inputs[name] for name in names if name in inputs})
+        seen = self.model.model.get_visual_tokens(**{name: inputs[name] for name in names if name in inputs})
         rest = {name: value for name, value in inputs.items() if name not in names}
         visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})

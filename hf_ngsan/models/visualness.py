@@ -48,7 +48,7 @@ class VisualnessMixin(Model):
         mask = has_begun(words, self.config.pad_token_id).long()
         with evaluation_mode(self), torch.inference_mode():
             if visual.get("pixel_values") is not None:
-                visual = self.model.get_image_features(**visual)
+                visual = self.model.get_visual_tokens(**visual)
             encoded = visual.get("encoder_outputs")
             encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
             found, cache = [], None

@@ -62,7 +62,7 @@ def captions_with_visualness(
         with torch.inference_mode():
             found: Any = captioner
             if "pixel_values" in inputs:
-                inputs = found.model.get_image_features(**inputs)
+                inputs = found.model.get_visual_tokens(**inputs)
             sequences = found.generate(**inputs, **generate_arguments)
         return found.word_visualness_pairs(tokenizer, inputs, sequences)
 

@@ -113,16 +113,6 @@ class CaptionerModelTest(common.ModelTesterMixin, generation.GenerationTesterMix
         self.model_tester.words_as_input_ids = True
         super().test_resize_embeddings_untied()
 
-    # These ask for hidden states and a pooled output, which CLIP's `get_image_features` has; a captioner's gives
-    # visual features with boxes and a mask (tests/models/test_modeling_vision.py).
-
-    def test_get_image_features_output_0(self):
-        self.skipTest("get_image_features() gives visual features, boxes and a mask")
-
-    test_get_image_features_output_1 = test_get_image_features_output_2 = test_get_image_features_output_0
-    test_get_image_features_hidden_states = test_get_image_features_attentions = test_get_image_features_output_0
-    test_get_image_features_pooler_output = test_get_image_features_output_0
-
 
 class CaptionerProcessorTest(processing.ProcessorTesterMixin):
     """The common tests of `processor_class`."""

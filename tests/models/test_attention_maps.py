@@ -82,7 +82,7 @@ def test_pixels_give_the_attention_of_their_visual_tokens():
     pixels = {"pixel_values": torch.rand(2, 3, 32, 40), "pixel_mask": torch.ones(2, 32, 40, dtype=torch.long)}
     pixels["pixel_mask"][1, 16:] = 0
     sequences = model.generate(**pixels, max_new_tokens=4)
-    tokens = model.model.get_image_features(**pixels)
+    tokens = model.model.get_visual_tokens(**pixels)
     for found, expected in zip(
         model.word_attention(tokenizer, pixels, sequences),
         model.word_attention(tokenizer, tokens, sequences),

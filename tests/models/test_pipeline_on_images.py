@@ -161,7 +161,7 @@ def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
     for image, answers in zip(PHOTOS, pipe(PHOTOS, batch_size=3, **options), strict=True):
         batch = pipe.processor(image)
         sequences = pipe.model.generate(**batch, num_beams=3, num_return_sequences=2, min_new_tokens=2)
-        tokens = pipe.model.model.get_image_features(**{name: batch[name] for name in ("pixel_values",)})
+        tokens = pipe.model.model.get_visual_tokens(**{name: batch[name] for name in ("pixel_values",)})
         expected = pipe.model.word_attention(pipe.processor.tokenizer, tokens, sequences)
         assert len(answers) == 2
         for answer, (words, weights) in zip(answers, expected, strict=True):
@@ -432,14 +432,14 @@ def test_half_of_a_character_is_named(pipe):
 
 
 def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
-    get_image_features = pipe.model.model.get_image_features
+    get_visual_tokens = pipe.model.model.get_visual_tokens
 
     def small_memory(**visual):
         if len(visual["pixel_values"]) > 1:
             raise error
-        return get_image_features(**visual)
+        return get_visual_tokens(**visual)
 
-    monkeypatch.setattr(pipe.model.model, "get_image_features", small_memory)
+    monkeypatch.setattr(pipe.model.model, "get_visual_tokens", small_memory)
     for error in (RuntimeError("no workspace"), torch.OutOfMemoryError("out of memory")):
         with pytest.raises(type(error), match=str(error)):
             pipe(PHOTOS, batch_size=5, on_error="skip")

@@ -79,7 +79,7 @@ class SelfCritical(Objective):
         started_at = time.perf_counter()
         frozen = self.settings.freeze_encoder
         with torch.set_grad_enabled(keeps_graph and not frozen):
-            tokens = model.base_model.get_image_features(**visual) if "pixel_values" in visual else visual
+            tokens = model.base_model.get_visual_tokens(**visual) if "pixel_values" in visual else visual
             encoded, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
         if keeps_graph or frozen:
             visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=encoded), "attention_mask": mask}

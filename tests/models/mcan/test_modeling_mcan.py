@@ -57,16 +57,6 @@ class MCANModelTest(common.ModelTesterMixin, unittest.TestCase):
             inputs["labels"] = (numbers % 7 / 6).reshape(-1, len(ANSWERS))
         return inputs
 
-    # These ask for hidden states and a pooled output; here there are visual features with boxes and a mask
-    # (tests/models/test_modeling_vision.py).
-
-    def test_get_image_features_output_0(self):
-        self.skipTest("get_image_features() gives visual features, boxes and a mask")
-
-    test_get_image_features_output_1 = test_get_image_features_output_2 = test_get_image_features_output_0
-    test_get_image_features_hidden_states = test_get_image_features_attentions = test_get_image_features_output_0
-    test_get_image_features_pooler_output = test_get_image_features_output_0
-
 
 @pytest.mark.slow
 class GeometryAwareModelTest(MCANModelTest):

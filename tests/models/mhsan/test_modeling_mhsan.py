@@ -86,9 +86,8 @@ class MHSANModelTest(common.ModelTesterMixin, unittest.TestCase):
     def test_retain_grad_hidden_states_attentions(self):
         pass
 
-    @unittest.skip("a vision backbone gives its last feature map only")
-    def test_get_image_features_hidden_states(self):
-        pass
+    def _image_features_get_expected_num_hidden_states(self, model_tester=None):
+        return len(VISION["backbone_config"]["depths"])
 
     skip_test_image_features_output_shape = True  # tests/models/mhsan/test_contracts.py has it
 
@@ -108,6 +107,10 @@ class FeaturesModelTest(MHSANModelTest):
         pass
 
     test_get_image_features_output_1 = test_get_image_features_output_2 = test_get_image_features_output_0
+
+    @unittest.skip("there is no backbone")
+    def test_get_image_features_hidden_states(self):
+        pass
 
 
 @pytest.mark.slow
