@@ -14,8 +14,10 @@ from hf_ngsan.files import write_folder_atomically
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.self_test import write_self_test
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
-from hf_ngsan.sharing.evaluations import RecordedEvaluation, caption_settings, fingerprint
+from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.tasks.attached_vision import attach_vision
+from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
 CODE = ROOT / "hf_ngsan" / "models"
@@ -99,14 +101,14 @@ def link_code(folder: Path, checkpoint: Path) -> None:
 
 def evaluation_of(model: PreTrainedModel, scores: dict[str, dict], seed: int) -> RecordedEvaluation:
     """Returns the evaluation of a seed's best model on the validation split."""
-    settings = caption_settings(model.generation_config.to_dict(), {"num_beams": 3})
     best = scores["best"]
+    generation = model.generation_config.to_dict()
     return RecordedEvaluation(
         data="flickr8k",
         split="validation",
         rows=1000,
         scores=best,
-        fingerprints={name: fingerprint(name, settings) for name in best},
+        fingerprints=fingerprints_of(CaptioningTask, Evaluation(best), generation, {"num_beams": 3}),
         weights="",
         seed=seed,
         chose_epoch=True,

@@ -19,32 +19,112 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Paper:
+    """A publication that describes an architecture.
+
+    Attributes:
+        title, authors, venue: as a card names it, such as "Guo et al." and "CVPR 2020".
+        citation: BibTeX.
+    """
+
+    title: str
+    authors: str
+    venue: str
+    citation: str = ""
+
+    def __str__(self) -> str:
+        return f"*{self.title}* ({self.authors}, {self.venue})"
+
+
+@dataclass(frozen=True)
 class ModelType:
     """An architecture.
 
     Attributes:
         configuration: module that has its configuration class.
         task: what its models are trained for, a name of `hf_ngsan.tasks`; `None` for parts of models.
+        name: what its models are called, such as "NG-SAN"; the model type itself if it is empty.
+        paper: that describes it, if any.
     """
 
     configuration: str
     task: str | None = None
+    name: str = ""
+    paper: Paper | None = None
 
 
+def cited(key: str, title: str, authors: str, venue: str, year: int, all_authors: str, book: str) -> Paper:
+    fields = {"title": f"{{{title}}}", "author": all_authors, "booktitle": book, "year": str(year)}
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return Paper(title, authors, f"{venue} {year}", f"@inproceedings{{{key},\n{lines}\n}}")
+
+
+NGSAN_PAPER = cited(
+    "guo2020normalized",
+    "Normalized and Geometry-Aware Self-Attention Network for Image Captioning",
+    "Guo et al.",
+    "CVPR",
+    2020,
+    "Guo, Longteng and Liu, Jing and Zhu, Xinxin and Yao, Peng and Lu, Shichen and Lu, Hanqing",
+    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+)
+RSTNET_PAPER = cited(
+    "zhang2021rstnet",
+    "RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words",
+    "Zhang et al.",
+    "CVPR",
+    2021,
+    "Zhang, Xuying and Sun, Xiaoshuai and Luo, Yunpeng and Ji, Jiayi and Zhou, Yiyi and Wu, Yongjian and Huang, Feiyue "
+    "and Ji, Rongrong",
+    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+)
+SPATIAL_PAPER = cited(
+    "springenberg2018image",
+    "Image-to-Text Transduction with Spatial Self-Attention",
+    "Springenberg et al.",
+    "ESANN",
+    2018,
+    "Springenberg, Sebastian and Lakomkin, Egor and Weber, Cornelius and Wermter, Stefan",
+    "European Symposium on Artificial Neural Networks (ESANN)",
+)
+MHSAN_PAPER = cited(
+    "park2020mhsan",
+    "MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding",
+    "Park et al.",
+    "WACV",
+    2020,
+    "Park, Geondo and Han, Chihye and Yoon, Wonjun and Kim, Daeshik",
+    "IEEE/CVF Winter Conference on Applications of Computer Vision (WACV)",
+)
+MCAN_PAPER = cited(
+    "yu2019deep",
+    "Deep Modular Co-Attention Networks for Visual Question Answering",
+    "Yu et al.",
+    "CVPR",
+    2019,
+    "Yu, Zhou and Yu, Jun and Cui, Yuhao and Tao, Dacheng and Tian, Qi",
+    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+)
+HERE = "hf_ngsan.models.configuration_"
 MODEL_TYPES = {
-    "ngsan": ModelType("hf_ngsan.models.configuration_ngsan", task="captioning"),
-    "spatial_captioner": ModelType("hf_ngsan.models.configuration_spatial_captioner", task="captioning"),
-    "mhsan": ModelType("hf_ngsan.models.configuration_mhsan", task="retrieval"),
-    "mhsan_text": ModelType("hf_ngsan.models.configuration_mhsan"),
-    "rstnet": ModelType("hf_ngsan.models.configuration_rstnet", task="captioning"),
-    "rstnet_language_model": ModelType("hf_ngsan.models.configuration_rstnet_language_model", task="language_modeling"),
-    "nsa_transformer": ModelType("hf_ngsan.models.configuration_nsa_transformer", task="translation"),
-    "mcan": ModelType("hf_ngsan.models.configuration_mcan", task="visual_question_answering"),
-    "ngsan_vision": ModelType("hf_ngsan.models.configuration_vision"),
-    "ngsan_vgg": ModelType("hf_ngsan.models.configuration_vgg"),
-    "ngsan_resnext": ModelType("hf_ngsan.models.configuration_resnext"),
-    "ngsan_efficientnet_lite": ModelType("hf_ngsan.models.configuration_efficientnet_lite"),
+    "ngsan": ModelType(f"{HERE}ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
+    "spatial_captioner": ModelType(f"{HERE}spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER),
+    "mhsan": ModelType(f"{HERE}mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
+    "mhsan_text": ModelType(f"{HERE}mhsan"),
+    "rstnet": ModelType(f"{HERE}rstnet", "captioning", "RSTNet", RSTNET_PAPER),
+    "rstnet_language_model": ModelType(
+        f"{HERE}rstnet_language_model", "language_modeling", "the language model of RSTNet", RSTNET_PAPER
+    ),
+    "nsa_transformer": ModelType(
+        f"{HERE}nsa_transformer", "translation", "a Transformer with normalized self-attention", NGSAN_PAPER
+    ),
+    "mcan": ModelType(f"{HERE}mcan", "visual_question_answering", "MCAN", MCAN_PAPER),
+    "ngsan_vision": ModelType(f"{HERE}vision"),
+    "ngsan_vgg": ModelType(f"{HERE}vgg"),
+    "ngsan_resnext": ModelType(f"{HERE}resnext"),
+    "ngsan_efficientnet_lite": ModelType(f"{HERE}efficientnet_lite"),
 }
+"""The one place that says what a model type is; [`register_model_type`] adds to it."""
 AUTO = "transformers.models.auto"
 
 
@@ -53,30 +133,46 @@ def model_types_of(task: str) -> tuple[str, ...]:
     return tuple(name for name, entry in MODEL_TYPES.items() if entry.task == task)
 
 
-def register_model_type(config_class: type, task: str | None = None) -> None:
+def register_model_type(
+    config_class: type, task: str | None = None, *, name: str = "", paper: Paper | None = None
+) -> None:
     """Adds an architecture of another package, for the Auto classes, pipelines, `save_for_hub` and the tasks.
 
     Args:
-        config_class: its configuration, a [`~models.configuration_hub.HubConfig`] with a `model_type` of its own. Its
-            `remote_classes` name the classes of the architecture, each as `file.Class` with the file beside that of the
-            configuration; `AutoConfig` is one of them.
+        config_class: its configuration. That of an own architecture is a [`~models.configuration_hub.HubConfig`] with a
+            `model_type` of its own, whose `remote_classes` name the classes of the architecture, each as `file.Class`
+            with the file beside that of the configuration; `AutoConfig` is one of them. That of a model of transformers
+            (BLIP, CLIP, ...) is taken as it is: the Auto classes know its model.
         task: the task that its models are trained for; `None` for parts of models.
+        name: what its models are called on their cards; the model type, if it is left out.
+        paper: that describes the architecture.
 
     Raises:
         ValueError: the class has no `remote_classes`, or its model type belongs to another architecture.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    name, model_type = config_class.__name__, getattr(config_class, "model_type", "")
-    if not model_type or "AutoConfig" not in getattr(config_class, "remote_classes", {}):
-        raise ValueError(f"{name} needs a model_type, and remote_classes with AutoConfig among them.")
+    kind, model_type = config_class.__name__, getattr(config_class, "model_type", "")
+    is_of_transformers = CONFIG_MAPPING_NAMES.get(model_type) == kind and is_in_transformers(config_class)
+    if not model_type or not (is_of_transformers or "AutoConfig" in getattr(config_class, "remote_classes", {})):
+        raise ValueError(f"{kind} needs a model_type, and remote_classes with AutoConfig among them.")
     known = MODEL_TYPES.get(model_type)
-    if model_type in CONFIG_MAPPING_NAMES or (known and known.configuration != config_class.__module__):
-        raise ValueError(f"The model_type {model_type!r} of {name} belongs to another architecture; choose another.")
-    MODEL_TYPES[model_type] = ModelType(config_class.__module__, task)
+    is_of_another = known is not None and known.configuration != config_class.__module__
+    if is_of_another or (model_type in CONFIG_MAPPING_NAMES and not is_of_transformers):
+        raise ValueError(f"The model_type {model_type!r} of {kind} belongs to another architecture; choose another.")
+    MODEL_TYPES[model_type] = ModelType(config_class.__module__, task, name, paper)
     for module, registration in REGISTRATIONS.items():
         if module in sys.modules:
             registration()
+
+
+def is_in_transformers(config_class: type) -> bool:
+    return config_class.__module__.startswith("transformers.")
+
+
+def own_model_types() -> tuple[str, ...]:
+    """Returns the model types whose classes transformers must be told of: all but its own."""
+    return tuple(name for name, entry in MODEL_TYPES.items() if not entry.configuration.startswith("transformers."))
 
 
 def config_class(model_type: str) -> type:
@@ -94,6 +190,8 @@ def model_class(model_type: str, auto_class: str) -> type:
     if model_type not in MODEL_TYPES:
         raise ValueError(f"{model_type!r} is not a model type of this package; it has {', '.join(MODEL_TYPES)}.")
     home = MODEL_TYPES[model_type].configuration
+    if model_type not in own_model_types():
+        return class_of_transformers(model_type, auto_class)
     locations = next(
         one.remote_classes
         for one in vars(importlib.import_module(home)).values()
@@ -101,6 +199,26 @@ def model_class(model_type: str, auto_class: str) -> type:
     )
     file, name = locations[auto_class].split(".")
     return getattr(importlib.import_module(".".join([*home.split(".")[:-1], file])), name)
+
+
+def class_of_transformers(model_type: str, auto_class: str) -> type:
+    """Returns the class that one of transformers' own Auto classes has for one of its own model types.
+
+    Raises:
+        KeyError: it has none.
+    """
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+
+    config = CONFIG_MAPPING[model_type]
+    if auto_class == "AutoConfig":
+        return config
+    mapping: Any = PROCESSOR_MAPPING
+    if auto_class != "AutoProcessor":
+        mapping = getattr(transformers, auto_class)._model_mapping
+    found = mapping[config]
+    return found[0] if isinstance(found, tuple) else found
 
 
 def has_class(model_type: str, auto_class: str) -> bool:
@@ -112,7 +230,7 @@ def has_class(model_type: str, auto_class: str) -> bool:
 def register_configurations() -> None:
     from transformers import AutoConfig
 
-    for model_type in MODEL_TYPES:
+    for model_type in own_model_types():
         AutoConfig.register(model_type, config_class(model_type), exist_ok=True)
 
 
@@ -133,7 +251,7 @@ class LazyClasses(dict):
 def register_models() -> None:
     from transformers.models.auto import modeling_auto
 
-    for model_type in MODEL_TYPES:
+    for model_type in own_model_types():
         config: Any = config_class(model_type)
         for auto_class in config.remote_classes:
             if auto_class.startswith(("AutoModel", "AutoBackbone")):
@@ -145,7 +263,7 @@ def register_models() -> None:
 def register_processors() -> None:
     from transformers import AutoProcessor
 
-    for model_type in MODEL_TYPES:
+    for model_type in own_model_types():
         if has_class(model_type, "AutoProcessor"):
             AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
 
@@ -153,7 +271,7 @@ def register_processors() -> None:
 def register_image_processors() -> None:
     from transformers import AutoImageProcessor
 
-    for model_type in MODEL_TYPES:
+    for model_type in own_model_types():
         if has_class(model_type, "AutoImageProcessor"):
             classes = {"pil": model_class(model_type, "AutoImageProcessor")}
             AutoImageProcessor.register(config_class(model_type), image_processor_classes=classes, exist_ok=True)

@@ -98,7 +98,7 @@ def to_save_memory(options: argparse.Namespace) -> str:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses a command line, where key=value and a query may stand behind options too, which argparse refuses."""
-    parser = build_parser()
+    parser = build_parser(next((word for word in arguments if word[:1] != "-"), None))
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -109,7 +109,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
     parser = argparse.ArgumentParser(
         prog="hf-ngsan",
         description=DESCRIPTION,
@@ -120,11 +121,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        add_command(commands, name, import_module(f"hf_ngsan.{module}"))
+        add_command(commands, name, import_module(f"hf_ngsan.{module}"), is_chosen=name == chosen)
     return parser
 
 
-def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType) -> None:
+def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType, is_chosen: bool) -> None:
     parser = commands.add_parser(
         name,
         help=module.SUMMARY,
@@ -133,7 +134,8 @@ def add_command(commands: "argparse._SubParsersAction", name: str, module: Modul
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
     )
-    module.add_arguments(parser)
+    if is_chosen:
+        module.add_arguments(parser)
     parser.set_defaults(command=module)
 
 

@@ -233,12 +233,23 @@ def load_processor(loader: Any, folder: str) -> Any:
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
     """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
-    known = getattr(type(config), "remote_classes", {})
+    known = getattr(type(config), "remote_classes", None)
+    if known is None:  # a model of transformers, which is saved with the name of its class
+        named = (config.architectures or [""])[0]
+        heads = [name for name in dir(transformers) if name.startswith("AutoModel")]
+        head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
+        return getattr(transformers, head), AutoProcessor
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
     processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
     if processor is None and getattr(type(config), "has_tokenizer", False):
         processor = AutoTokenizer
     return getattr(transformers, head), processor
+
+
+def head_class(auto_class: str, config: Any) -> str | None:
+    """Returns the name of the class that an Auto class has for a configuration, if any."""
+    found = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
+    return getattr(found[0] if isinstance(found, tuple) else found, "__name__", None)
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:

@@ -15,6 +15,12 @@ from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, tiny_sections
 
 
+def parser_of(command: str):
+    """The parser of a command, with its arguments."""
+    [commands] = [one.choices for one in build_parser(command)._actions if isinstance(one.choices, dict)]
+    return commands[command]
+
+
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help_shows_examples(capsys, command):
     with pytest.raises(SystemExit) as exit_:
@@ -141,11 +147,11 @@ def test_modules_that_cannot_be_imported(project, capsys):
 
 def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    [commands] = [action.choices for action in build_parser()._actions if isinstance(action.choices, dict)]
+    parsers = [parser_of(name) for name in COMMANDS]
     paths = re.compile(r"DIR|FILE|SOURCE|IMAGE|\.(json|npz|yaml)")
     found = {
         action.option_strings[0] if action.option_strings else action.dest: action.type
-        for parser in commands.values()
+        for parser in parsers
         for action in parser._actions
         if paths.search(str(action.metavar))
     }

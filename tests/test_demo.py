@@ -77,7 +77,8 @@ def test_variants_differ_in_their_model_alone():
 
 def test_it_begins_with_the_caption_of_a_photograph(demo):
     folder, printed = demo
-    command, caption, *_ = printed.splitlines()
+    self_test, command, caption, *_ = printed.splitlines()
+    assert self_test.startswith("ngsan-flickr8k computes what was recorded")
     assert command.split()[:3] == ["hf-ngsan", "caption", "grace_hopper.jpg"]
     assert len(caption.split()) > 3
     with Image.open(folder / "photograph.png") as figure:

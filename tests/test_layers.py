@@ -19,6 +19,7 @@ PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 GROUND = [
     "lazy",
     "bounds",
+    "argument_types",
     "messages",
     "files",
     "packaged_files",

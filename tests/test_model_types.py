@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig
+from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 
 from hf_ngsan import auto, register_model_type, save_for_hub
+from hf_ngsan.loading import auto_classes_of, load_config
+from hf_ngsan.self_test import SELF_TEST
 from hf_ngsan.tasks.new_captioners import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.models.tiny import random_images, tiny_config, tiny_processor
@@ -104,7 +106,7 @@ def test_code_of_another_package_is_saved_with_a_checkpoint(tmp_path):
     save_for_hub(model, tokenizer, tmp_path / "with")
     save_for_hub(model, None, tmp_path / "without")
     code = {"configuration_outside.py", "modeling_outside.py"}
-    weights = {"config.json", "model.safetensors"}
+    weights = {"config.json", "model.safetensors", SELF_TEST}
     names = {folder: {path.name for path in (tmp_path / folder).iterdir()} for folder in ("with", "without")}
     assert names["without"] == code | weights
     assert names["with"] == code | weights | {"tokenizer.json", "tokenizer_config.json"}
@@ -158,6 +160,18 @@ def test_what_cannot_be_registered(fields, message):
     before = dict(auto.MODEL_TYPES)
     with pytest.raises(ValueError, match=message):
         register_model_type(type("Wrong", (OutsideLanguageModelConfig,), fields))
-    with pytest.raises(ValueError, match="BertConfig"):
-        register_model_type(BertConfig)
     assert before == auto.MODEL_TYPES
+
+
+def test_a_model_of_transformers_is_registered_for_a_task_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "MODEL_TYPES", dict(auto.MODEL_TYPES))
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    parts = {"text_config": {**sizes, "vocab_size": 30}, "vision_config": {**sizes, "image_size": 16, "patch_size": 8}}
+    clip = CLIPModel(CLIPConfig(**parts, projection_dim=8))
+    clip.save_pretrained(tmp_path / "clip")
+    register_model_type(CLIPConfig, task="matching_of_clip")
+    assert auto.model_types_of("matching_of_clip") == ("clip",)
+    assert auto.config_class("clip") is CLIPConfig and auto.model_class("clip", "AutoModel") is CLIPModel
+    assert auto.processor_class("clip") is CLIPProcessor
+    assert auto_classes_of(load_config(tmp_path / "clip", "matching_of_clip"))[0].__name__.startswith("AutoModel")
+    assert type(AutoModel.from_pretrained(tmp_path / "clip")) is CLIPModel

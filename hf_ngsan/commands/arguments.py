@@ -2,75 +2,24 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 
+from ..argument_types import at_most, fraction, positive_int, user_path, whole_number
 from ..bounds import (
     LARGEST_BATCH,
     LARGEST_GRID,
     LARGEST_SIDE,
-    LONGEST_CAPTION,
-    MOST_CAPTIONS,
     MOST_REGIONS,
     MOST_WORKERS,
     most_processes,
 )
 from ..data import describe_readers
 from ..files import check_place, is_empty
+from ..tasks.generation_options import add_generation_options
 
 DATASETS = f"datasets:\n{describe_readers()}"
-MOST_DIGITS = 18
 LARGEST_PORT = 65_535
 VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
-
-
-def positive_int(text: str) -> int:
-    number = whole_number(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
-
-
-def whole_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
-    if len(text) > MOST_DIGITS:
-        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
-    return int(text)
-
-
-def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable[[str], int]:
-    """Returns the type of an argument that is no larger than a number."""
-
-    def bounded(text: str) -> int:
-        number = kind(text)
-        if number > largest:
-            raise argparse.ArgumentTypeError(f"{number} is too large; it can be {largest} at most")
-        return number
-
-    return bounded
-
-
-def user_path(text: str) -> str:
-    """Returns a path, in which `~` at the beginning is a home folder, as it is for a shell."""
-    return os.path.expanduser(text)
-
-
-def fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return value
-
-
-def share(text: str) -> float:
-    value = fraction(text)
-    if not value:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 MODEL = "folder of a model, folder of a training run (its best model is taken), or name on the Hub"
@@ -134,15 +83,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--num-beams", type=at_most(MOST_CAPTIONS), metavar="N", help="width of the beam search (the model's)"
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=at_most(LONGEST_CAPTION),
-        metavar="N",
-        help="longest caption in tokens, its end included (the model's)",
-    )
+    add_generation_options(parser)
     add_batch_size_argument(parser, 64)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..argument_types import share
 from ..bounds import MOST_COPIES
 from .arguments import (
     add_batch_size_argument,
@@ -14,7 +15,6 @@ from .arguments import (
     add_vision_arguments,
     at_most,
     fraction,
-    share,
     user_path,
     vision_fields,
     whole_number,

@@ -21,55 +21,14 @@ from transformers import PreTrainedModel
 from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
 from ..messages import one_sentence
+from ..tasks.registry import TASKS, task_class
+from ..training.task import Task
 from .evaluations import RecordedEvaluation, is_of_the_same
 
 CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
 TRAINING_CONFIG = "training_config.yaml"
 TRAINING_CURVE = "training_curve.png"
-PAPERS = {
-    "ngsan": (
-        "NG-SAN",
-        "*Normalized and Geometry-Aware Self-Attention Network for Image Captioning* (Guo et al., CVPR 2020)",
-    ),
-    "rstnet": (
-        "RSTNet",
-        "*RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words* (Zhang et al., CVPR 2021)",
-    ),
-    "rstnet_language_model": (
-        "the language model of RSTNet",
-        "*RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words* (Zhang et al., CVPR 2021)",
-    ),
-    "spatial_captioner": (
-        "the spatial captioner",
-        "*Image-to-Text Transduction with Spatial Self-Attention* (Springenberg et al., ESANN 2018)",
-    ),
-    "mhsan": (
-        "MHSAN",
-        "*MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding* (Park et al., WACV 2020)",
-    ),
-    "mcan": (
-        "MCAN",
-        "*Deep Modular Co-Attention Networks for Visual Question Answering* (Yu et al., CVPR 2019)",
-    ),
-    "nsa_transformer": (
-        "a Transformer with normalized self-attention",
-        "*Normalized and Geometry-Aware Self-Attention Network for Image Captioning* (Guo et al., CVPR 2020)",
-    ),
-}
-"""What the models of a type are called, and the paper that describes them."""
-TASKS = {
-    "captioning": ("captions images", "image-to-text", "image-captioning"),
-    "retrieval": (
-        "finds images by texts, and texts by images",
-        "zero-shot-image-classification",
-        "image-text-retrieval",
-    ),
-    "visual_question_answering": ("answers questions about images", "visual-question-answering", None),
-    "translation": ("translates sentences", "translation", None),
-    "language_modeling": ("predicts the words of captions", None, "language-modeling"),
-}
-"""What models of a task do, the task's name on the Hub if it has one, and a tag."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +100,12 @@ def write_eval_results(folder: Path, facts: CardFacts) -> None:
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
     """Returns the metadata of a card, which the Hub shows and searches."""
-    _, pipeline_tag, tag = task_of(model)
+    task = task_of(model)
+    own_tags = () if task is None else task.tags
+    pipeline_tag = None if task is None else task.pipeline_tag
     results = [
         EvalResult(
-            task_type=pipeline_tag or tag or "other",
+            task_type=pipeline_tag or next(iter(own_tags), "other"),
             dataset_type=one.data,
             dataset_name=one.data,
             dataset_split=one.split,
@@ -162,16 +123,16 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
         pipeline_tag=pipeline_tag,
         license=facts.license,
         license_name=facts.license_name,
-        tags=["hf-ngsan", *([tag] if tag else []), *tags],
+        tags=["hf-ngsan", *own_tags, *tags],
         model_name=repo_id.split("/")[-1] if results else None,
         eval_results=results or None,
     )
 
 
-def task_of(model: PreTrainedModel) -> tuple[str, str | None, str | None]:
-    """Returns what a model does, its task's name on the Hub and its tag; None where there is none."""
+def task_of(model: PreTrainedModel) -> type[Task] | None:
+    """Returns the task that a model belongs to; None for a part of models."""
     entry = MODEL_TYPES.get(model.config.model_type)
-    return TASKS.get((entry and entry.task) or "", ("is part of models of hf-ngsan", None, None))
+    return task_class(entry.task) if entry is not None and entry.task in TASKS else None
 
 
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
@@ -180,9 +141,10 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         ("Use", use(model, repo_id, revision)),
         ("Evaluation", "\n\n".join(evaluation(facts))),
         ("Examples", examples(facts)),
-        ("Training", "\n\n".join(training(facts, (folder / TRAINING_CURVE).is_file()))),
+        ("Training", "\n\n".join(training(model, facts, (folder / TRAINING_CURVE).is_file()))),
         *facts.sections.items(),
         ("Limits", limits(model, facts)),
+        ("Citation", citation(model)),
         ("Licence", licence(facts)),
     ]
     parts = [f"## {title}\n\n{text}" if title else text for title, text in sections if text]
@@ -190,12 +152,18 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
 
 
 def description(model: PreTrainedModel) -> str:
-    does, _, _ = task_of(model)
-    kind, paper = PAPERS.get(model.config.model_type, (f"a {model.config.model_type}", None))
-    text = f"This model {does}. It is {kind}"
-    if paper:
-        text += f" of {paper}"
-    return f"{text}: `{type(model).__name__}`, {model.num_parameters():,} parameters."
+    task, entry = task_of(model), MODEL_TYPES.get(model.config.model_type)
+    does = "is part of models of hf-ngsan" if task is None else task.does
+    name = entry.name if entry is not None and entry.name else f"a {model.config.model_type}"
+    of_paper = f" of {entry.paper}" if entry is not None and entry.paper else ""
+    size = f"`{type(model).__name__}`, {model.num_parameters():,} parameters"
+    return f"This model {does}. It is {name}{of_paper}: {size}."
+
+
+def citation(model: PreTrainedModel) -> str:
+    entry = MODEL_TYPES.get(model.config.model_type)
+    paper = None if entry is None else entry.paper
+    return f"```bibtex\n{paper.citation}\n```" if paper and paper.citation else ""
 
 
 def evaluation(facts: CardFacts) -> Iterator[str]:
@@ -237,7 +205,7 @@ def examples(facts: CardFacts) -> str:
     return "\n".join(["| image | caption |", "| --- | --- |", *rows]) if rows else ""
 
 
-def training(facts: CardFacts, has_curve: bool) -> Iterator[str]:
+def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Iterator[str]:
     """Yields paragraphs: data, split, seed and settings, and how the training went."""
     if facts.training_config is None:
         yield "How this model was trained is not recorded."
@@ -252,10 +220,8 @@ def training(facts: CardFacts, has_curve: bool) -> Iterator[str]:
     start = facts.training_config.get("model", {}).get("init_from")
     if start:
         yield f"It began with the weights of `{start}`."
-    critical = facts.training_config.get("self_critical") or {}
-    if settings.get("stage") in ("auto", "scst") and "end_token_in_reward" in critical:
-        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
-        yield f"In self-critical training the end token {part} in the reward and in its document frequencies."
+    task = task_of(model)
+    yield from [] if task is None else task.card_notes(facts.training_config)
     if has_curve:
         yield f"![Loss and score by epoch]({TRAINING_CURVE})"
 
@@ -263,21 +229,9 @@ def training(facts: CardFacts, has_curve: bool) -> Iterator[str]:
 def use(model: PreTrainedModel, repo_id: str, revision: str | None) -> str:
     """Returns how to load a model and run it with transformers alone."""
     place = f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")
-    if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
-        lines = [
-            "from transformers import pipeline",
-            "",
-            f'captioner = pipeline("image-to-text", model={place}, trust_remote_code=True)',
-        ]
-        if model.config.vision_config is not None:
-            lines.append('print(captioner("photo.jpg"))')
-        else:
-            size = model.config.visual_feature_size
-            lines += [
-                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
-                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
-            ]
-    else:
+    task = task_of(model)
+    lines = None if task is None else task.card_usage(model, place)
+    if lines is None:
         auto = model.config.auto_class_of(type(model)) or "AutoModel"
         classes = [auto]
         loading = [f"model = {auto}.from_pretrained({place}, trust_remote_code=True)"]

@@ -10,10 +10,9 @@ from typing import Any
 
 from ..files import sha256, write_text_atomically
 from ..models.configuration_hub import is_finite
+from ..training.task import Evaluation, Task
 
 EVALUATIONS = "evaluations.json"
-WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
-"""Metrics whose values depend on the document frequencies."""
 
 
 class EvaluationsError(ValueError):
@@ -50,30 +49,29 @@ def fingerprint(metric: str, settings: Mapping[str, Any]) -> str:
 
     Args:
         metric: its name.
-        settings: of decoding or of the protocol, such as `{"beams": 3}`; those that are `None` are left out.
+        settings: such as `{"beams": 3}`; those that are `None` are left out.
     """
-    parts = {name: value for name, value in settings.items() if value is not None}
-    if metric in WITH_DOCUMENT_FREQUENCIES:
-        parts["df"] = "references"
-        parts["end"] = "excluded"
-    return "|".join([metric, *(f"{name}:{value}" for name, value in parts.items()), f"hf-ngsan:{version('hf-ngsan')}"])
+    parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
+    return "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
 
 
-def caption_settings(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the scores of captions depend on.
+def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mapping, options: Mapping) -> dict[str, str]:
+    """Returns what each score of an evaluation depends on, signatures of libraries included.
 
     Args:
-        own: the model's settings of `generate()`.
-        given: arguments of `generate()` that were given in their place.
+        task: its class.
+        evaluation: what it found.
+        generation, options: see [`~hf_ngsan.training.task.Task.comparable_settings`].
     """
-    settings = {**own, **given}
-    beams = settings.get("num_beams") or 1
-    penalty = settings.get("length_penalty") or 1.0
     return {
-        "beams": beams,
-        "length_penalty": penalty if beams > 1 else None,
-        "max": settings.get("max_new_tokens") or settings.get("max_length"),
-        "tok": "ptb",
+        metric: fingerprint(
+            metric,
+            {
+                **task.comparable_settings(metric, generation, options),
+                "signature": evaluation.signatures.get(metric),
+            },
+        )
+        for metric in evaluation.scores
     }
 
 

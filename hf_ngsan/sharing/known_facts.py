@@ -14,8 +14,9 @@ from ..tasks.registry import load_recipe, task_class_of
 from ..training.checkpoints import PROGRESS, Checkpoints
 from ..training.output_folder import RECIPE_FILE
 from ..training.recipe import Recipe
+from ..training.task import Evaluation
 from .cards import CARD, TRAINING_CONFIG, CardFacts
-from .evaluations import RecordedEvaluation, caption_settings, fingerprint, read_evaluations, weights_checksum
+from .evaluations import RecordedEvaluation, fingerprints_of, read_evaluations, weights_checksum
 
 PLACES = ("output_dir", "num_workers", "tracker")
 """Keys of a training config that are about the machine alone."""
@@ -103,17 +104,14 @@ def of_the_run(run: Path) -> Iterator[RecordedEvaluation]:
     recipe: Any = load_recipe(run / RECIPE_FILE)
     scores = scores_of(entry)
     task = task_class_of(recipe.model)(recipe)
-    settings: dict[str, Any] = {}
-    if hasattr(recipe.evaluation, "num_beams"):
-        generation = json.loads((run / "best" / "generation_config.json").read_text(encoding="utf-8"))
-        own = {name: value for name, value in vars(recipe.evaluation).items() if value is not None}
-        settings = caption_settings(generation, own)
+    file = run / "best" / "generation_config.json"
+    generation = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     yield RecordedEvaluation(
         data=recipe.data.spec,
         split=recipe.data.validation_split,
         rows=recipe.data.limit,
         scores=scores,
-        fingerprints={name: fingerprint(name, settings) for name in scores},
+        fingerprints=fingerprints_of(type(task), Evaluation(scores), generation, vars(recipe.evaluation)),
         weights=weights_checksum(run / "best"),
         seed=recipe.training.seed,
         chose_epoch=task.metric in scores,

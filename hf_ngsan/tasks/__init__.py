@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .answer_prediction import answer_accuracies, predict_answers
     from .answered_questions import AnsweredQuestion, answer_questions
     from .attached_vision import attach_vision
-    from .caption_evaluation import Evaluation, evaluate_captioner
+    from .caption_evaluation import CaptionEvaluation, evaluate_captioner
     from .caption_generation import caption_batch, generate_captions
     from .captioned_images import CaptionedImage, caption_images
     from .captioning import CaptioningTask
@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "answer_prediction": ["answer_accuracies", "predict_answers"],
         "answered_questions": ["AnsweredQuestion", "answer_questions"],
         "attached_vision": ["attach_vision"],
-        "caption_evaluation": ["Evaluation", "evaluate_captioner"],
+        "caption_evaluation": ["CaptionEvaluation", "evaluate_captioner"],
         "captioned_images": ["CaptionedImage", "caption_images"],
         "caption_generation": ["caption_batch", "generate_captions"],
         "captioning": ["CaptioningTask"],

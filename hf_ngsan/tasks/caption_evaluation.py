@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from accelerate import Accelerator
@@ -14,30 +13,21 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data.readers import ExtraScores
 from ..files import write_text_atomically
 from ..metrics import CaptionMetrics
+from ..training.task import Evaluation
 from .caption_generation import complete_captions, generate_captions
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Captions of a split and their scores.
+class CaptionEvaluation(Evaluation):
+    """Captions of a split and their scores; CIDEr-D is `cider_d`. A result has `image_id` and `caption`."""
 
-    Attributes:
-        image_ids: in the order of the rows.
-        captions: one an image.
-        scores: metric names to values; CIDEr-D is `cider_d`.
-    """
-
-    image_ids: list[int]
-    captions: list[str]
-    scores: dict[str, float]
+    @property
+    def captions(self) -> list[str]:
+        """One an image, in the order of the rows."""
+        return [result["caption"] for result in self.results]
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the captions in the COCO result format, whole or not at all."""
-        results = [
-            {"image_id": image_id, "caption": caption}
-            for image_id, caption in zip(self.image_ids, self.captions, strict=True)
-        ]
-        write_text_atomically(path, json.dumps(results, ensure_ascii=False, indent=1) + "\n")
+        write_text_atomically(path, json.dumps(list(self.results), ensure_ascii=False, indent=1) + "\n")
 
 
 def evaluate_captioner(
@@ -50,7 +40,7 @@ def evaluate_captioner(
     extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
     **generate_arguments: Any,
-) -> Evaluation:
+) -> CaptionEvaluation:
     """Captions every row and score the captions against the row's own.
 
     Args:
@@ -73,7 +63,9 @@ def evaluate_captioner(
             return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
 
         scores |= extra_scores.compute(rows, captions, complete)
-    return Evaluation([int(image_id) for image_id in rows["image_id"]], captions, scores)
+    ids = [int(image_id) for image_id in rows["image_id"]]
+    results = [{"image_id": one, "caption": caption} for one, caption in zip(ids, captions, strict=True)]
+    return CaptionEvaluation(scores, results=results)
 
 
 def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:

@@ -1,8 +1,11 @@
 """Image captioning: teacher forcing, self-critical training, and captions scored against references."""
 
+import argparse
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import torch
 from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -17,18 +20,42 @@ from ..training.objectives.self_critical_rewards import CaptionRewards, load_doc
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.recipe import RecipeError
 from ..training.stages import Stage
-from ..training.task import Task
+from ..training.task import InputRoles, Task
 from .caption_consensus import consensus_weights
-from .caption_evaluation import caption_metric, evaluate_captioner, score_captions
+from .caption_evaluation import CaptionEvaluation, caption_metric, evaluate_captioner, score_captions
 from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
+from .captioner_ensembles import load_captioners
 from .captioning_recipe import CaptioningRecipe
+from .generation_options import add_generation_options, generation_settings
 from .image_augmentation import augmentation_of, check_augmentation
 from .new_captioners import new_captioner
 
 logger = logging.getLogger(__name__)
 
+WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
+"""Metrics whose values depend on the document frequencies."""
 MOST_UNKNOWN_WORDS = 0.05
 """Share of unknown words above which training warns."""
+
+
+def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws features and boxes of images `(rows, tokens)`; a captioner with a vision encoder reads them as well."""
+    corners = torch.rand(*shape, 2, generator=generator) * 0.6
+    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
+    features = torch.randn(*shape, config.visual_feature_size, generator=generator)
+    return {"visual_features": features, "visual_boxes": boxes}
+
+
+CAPTIONER = InputRoles(
+    words="decoder_input_ids",
+    word_mask="decoder_attention_mask",
+    source=("visual_features", "visual_boxes"),
+    source_mask="attention_mask",
+    source_name="visual tokens",
+    rows_name="images",
+    source_is_a_set=True,
+    draw_source=draw_regions,
+)
 
 
 class CaptioningTask(Task):
@@ -36,6 +63,12 @@ class CaptioningTask(Task):
 
     recipe_class = CaptioningRecipe
     unit = "images"
+    model_noun = "a captioner"
+    does = "captions images"
+    pipeline_tag = "image-to-text"
+    tags = ("image-captioning",)
+    can_ensemble = True
+    input_roles = CAPTIONER
     recipe: CaptioningRecipe
 
     def load_rows(self, split: str) -> Dataset:
@@ -129,20 +162,70 @@ class CaptioningTask(Task):
         )
 
     def evaluate(
-        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
-        settings = self.recipe.evaluation
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        accelerator: Accelerator,
+        metrics: Sequence[str] | None = None,
+        **generate_arguments: Any,
+    ) -> CaptionEvaluation:
         return evaluate_captioner(
             model,
             processor,
             rows,
             accelerator,
+            metrics=metrics,
             extra_scores=extra_scores_of(self.recipe.data.spec),
-            batch_size=settings.batch_size,
-            num_beams=settings.num_beams,
-            max_new_tokens=settings.max_new_tokens,
-            length_penalty=settings.length_penalty if settings.num_beams > 1 else None,
-        ).scores
+            batch_size=self.recipe.evaluation.batch_size,
+            **generate_arguments,
+        )
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        add_generation_options(parser)
+        parser.add_argument(
+            "--metrics",
+            nargs="+",
+            metavar="METRIC",
+            help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
+        )
+
+    @classmethod
+    def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
+        return load_captioners(names)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        settings = {**generation_settings(generation, options), "tok": "ptb"}
+        if metric in WITH_DOCUMENT_FREQUENCIES:
+            settings |= {"df": "references", "end": "excluded"}
+        return settings
+
+    @classmethod
+    def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
+        config: Any = model.config
+        if "image-to-text" not in getattr(config, "remote_pipelines", {}):
+            return None
+        if config.vision_config is not None:
+            use = ['print(captioner("photo.jpg"))']
+        else:
+            size = config.visual_feature_size
+            use = [
+                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+            ]
+        pipe = f'captioner = pipeline("image-to-text", model={place}, trust_remote_code=True)'
+        return ["from transformers import pipeline", "", pipe, *use]
+
+    @classmethod
+    def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
+        critical = training_config.get("self_critical") or {}
+        stage = training_config.get("training", {}).get("stage")
+        if stage not in ("auto", "scst") or "end_token_in_reward" not in critical:
+            return []
+        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
+        return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer, model.config.features_provenance)

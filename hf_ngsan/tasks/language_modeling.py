@@ -1,7 +1,7 @@
 """Language modeling: the next word of a caption from the words before it, without the image."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.recipe import Recipe, RecipeError
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.stages import Stage
-from ..training.task import Task
+from ..training.task import Evaluation, InputRoles, Task
 from .caption_rows import captions_identity, load_rows
 from .captioning import report_vocabulary
 from .captioning_recipe import CaptionDataSettings
@@ -82,6 +82,11 @@ class LanguageModelingTask(Task):
 
     recipe_class = LanguageModelingRecipe
     unit = "images"
+    model_noun = "a language model"
+    does = "predicts the words of captions"
+    tags = ("language-modeling",)
+    has_results = False
+    input_roles = InputRoles(words="input_ids", word_mask="attention_mask", rows_name="captions")
     recipe: LanguageModelingRecipe
 
     @property
@@ -116,9 +121,15 @@ class LanguageModelingTask(Task):
         )
 
     def evaluate(
-        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
-        return evaluate_language_model(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
+    ) -> Evaluation:
+        return Evaluation(
+            evaluate_language_model(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
+        )
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return {"captions": "all"}
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer)

@@ -9,36 +9,11 @@ from transformers import PreTrainedModel
 
 from ..auto import MODEL_TYPES
 from ..models.attention_maps import evaluation_mode
+from ..training.task import InputRoles
+from .registry import TASKS, task_class
 
 TOLERANCE = 1e-5
 ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which inputs of a model are what.
-
-    Attributes:
-        words, word_mask: the words that it continues, and their mask.
-        source, source_mask: what it writes about, a row each, and its mask; none for a language model.
-        source_name: of one token of that.
-        rows_name: of that.
-    """
-
-    words: str
-    word_mask: str
-    source: tuple[str, ...] = ()
-    source_mask: str | None = None
-    source_name: str = ""
-    rows_name: str = "captions"
-
-
-DECODER = ("decoder_input_ids", "decoder_attention_mask")
-CAPTIONER = Roles(*DECODER, ("visual_features", "visual_boxes"), "attention_mask", "visual tokens", "images")
-TRANSLATOR = Roles(*DECODER, ("input_ids",), "attention_mask", "source tokens", "sources")
-LANGUAGE_MODEL = Roles("input_ids", "attention_mask")
-ROLES = {"captioning": CAPTIONER, "translation": TRANSLATOR, "language_modeling": LANGUAGE_MODEL}
-"""Of the inputs of models that write words, by task."""
 
 
 @dataclass(frozen=True)
@@ -95,30 +70,30 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
         return [explained(finding, model.config) for finding in audit.findings()]
 
 
-def roles_of(config: Any) -> Roles:
+def roles_of(config: Any) -> InputRoles:
     task = MODEL_TYPES[config.model_type].task if config.model_type in MODEL_TYPES else None
-    if task not in ROLES:
-        raise ValueError(f"A {config.model_type} model writes no words; the audit is for {', '.join(ROLES)}.")
-    return ROLES[task]
+    roles = task_class(task).input_roles if task in TASKS else None
+    if roles is None:
+        raise ValueError(f"A {config.model_type} model writes no words, so there is nothing to audit.")
+    return roles
 
 
-def random_inputs(config: Any, roles: Roles, generator: torch.Generator) -> Inputs:
+def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> Inputs:
     """Returns words, and what they are about, of which some is padding but for the first row."""
     words = random_words(config, min(WORDS, config.max_position_embeddings), generator)
     words[:, 0] = start_token(config)
     inputs = {roles.words: words, roles.word_mask: torch.ones_like(words)}
-    if roles is LANGUAGE_MODEL:
+    if roles.draw_source is None or roles.source_mask is None:
         return inputs
     rows, columns = getattr(config, "grid_size", None) or (SIDE, SIDE)
-    number = rows * columns if roles is CAPTIONER and config.order_of_tokens_counts else REGIONS
+    number = rows * columns if is_grid(config) else REGIONS
     mask = torch.ones(ROWS, number, dtype=torch.long)
     mask[1:, -PADDED:] = 0
-    if roles is TRANSLATOR:
-        return {**inputs, "input_ids": random_words(config, number, generator), "attention_mask": mask}
-    corners = torch.rand(ROWS, number, 2, generator=generator) * 0.6
-    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(ROWS, number, 2, generator=generator)], dim=-1)
-    features = torch.randn(ROWS, number, config.visual_feature_size, generator=generator)
-    return {**inputs, "visual_features": features, "visual_boxes": boxes, "attention_mask": mask}
+    return {**inputs, **roles.draw_source(config, (ROWS, number), generator), roles.source_mask: mask}
+
+
+def is_grid(config: Any) -> bool:
+    return getattr(config, "order_of_tokens_counts", False)
 
 
 def random_words(config: Any, length: int, generator: torch.Generator) -> torch.Tensor:
@@ -146,11 +121,11 @@ class Audit:
         inputs: random ones.
     """
 
-    def __init__(self, model: PreTrainedModel, roles: Roles, inputs: Inputs) -> None:
+    def __init__(self, model: PreTrainedModel, roles: InputRoles, inputs: Inputs) -> None:
         self.model, self.roles, self.inputs = model, roles, inputs
         self.config: Any = model.config
         self.words = inputs[roles.words]
-        self.is_grid = roles is CAPTIONER and self.config.order_of_tokens_counts
+        self.is_grid = is_grid(self.config)
         self.expected = self.score()
 
     def score(self, **changed: torch.Tensor) -> torch.Tensor:
@@ -167,7 +142,7 @@ class Audit:
         yield Finding(f"other {roles.rows_name} of the batch", self.other_rows(), of_others)
         if self.is_grid:
             yield Finding("order of regions", None, "the visual tokens are a grid, whose order says where they are.")
-        elif roles is CAPTIONER:
+        elif roles.source_is_a_set:
             yield Finding("order of regions", self.reordered(), "the order of regions changes predictions")
         yield Finding("step by step", self.step_by_step(), "decoding with a cache differs from teacher forcing")
 
@@ -205,8 +180,9 @@ class Audit:
 
     def other_rows(self) -> float:
         swapped = {name: torch.cat([tensor[:1], tensor[1:].flip(0)]) for name, tensor in self.inputs.items()}
-        if self.roles is CAPTIONER:
-            swapped["visual_features"][1:] *= 2.0
+        for name in self.roles.source:
+            if swapped[name].is_floating_point():
+                swapped[name][1:] = 1 - swapped[name][1:]
         alone = self.score(**{name: tensor[:1] for name, tensor in self.inputs.items()})
         return max(largest(self.score(**swapped)[:1] - self.expected[:1]), largest(alone - self.expected[:1]))
 

@@ -1,6 +1,9 @@
 """Image-text retrieval: a dual encoder is trained to find the image of a caption, and the captions of an image."""
 
-from collections.abc import Callable, Sequence
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,18 +12,22 @@ from datasets import Dataset
 from torch import nn
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..argument_types import positive_int, user_path
 from ..data import CaptionCollator
+from ..files import write_text_atomically
 from ..metrics.retrieval import RECALL_AT
 from ..provenance import remember_features
 from ..training.objectives.contrastive import Contrastive
 from ..training.recipe import RecipeError
 from ..training.stages import Stage
-from ..training.task import Task
+from ..training.task import Evaluation, Task
 from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioning import report_vocabulary
+from .head_diversity import measure_head_diversity
 from .image_augmentation import augmentation_of, check_augmentation
 from .new_dual_encoders import new_dual_encoder
 from .retrieval_embedding import embed_pairs, with_words
+from .retrieval_positives import read_positives
 from .retrieval_recipe import RetrievalRecipe
 
 DIRECTIONS = ("image_to_text", "text_to_image")
@@ -29,11 +36,24 @@ SCORES = [
 ]
 
 
+class RetrievalEvaluation(Evaluation):
+    """How well images and captions find each other; the one result has the ranks of the right answers."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the rank of the right answer to each image and to each caption, whole or not at all."""
+        [ranks] = self.results
+        write_text_atomically(path, json.dumps(ranks) + "\n")
+
+
 class RetrievalTask(Task):
     """Trains a dual encoder by a [`RetrievalRecipe`]."""
 
     recipe_class = RetrievalRecipe
     unit = "images"
+    model_noun = "a dual encoder"
+    does = "finds images by texts, and texts by images"
+    pipeline_tag = "zero-shot-image-classification"
+    tags = ("image-text-retrieval",)
     recipe: RetrievalRecipe
 
     @property
@@ -105,11 +125,59 @@ class RetrievalTask(Task):
             augment=augmentation_of(self.recipe),
         )
 
-    def evaluate(
-        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
-        settings = self.recipe.evaluation
-        return embed_pairs(model, processor, rows, accelerator, settings.batch_size).scores(settings.folds)
+    def evaluate(  # type: ignore[override]  # its options by their names
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        accelerator: Accelerator,
+        folds: int | None = None,
+        positives: Sequence[str] | None = None,
+        head_diversity: bool = False,
+    ) -> RetrievalEvaluation:
+        """Scores how well images and captions find each other; see [`RetrievalTask.add_evaluation_options`]."""
+        if folds is not None and len(rows) % folds:
+            raise ValueError(f"--folds {folds}: {len(rows)} images cannot be divided into so many equal parts.")
+        right_answers = None
+        if positives is not None:
+            image_to_text, text_to_image, caption_file = positives
+            right_answers = read_positives(image_to_text, text_to_image, caption_file, rows)
+        batch_size = self.recipe.evaluation.batch_size
+        pairs = embed_pairs(model, processor, rows, accelerator, batch_size)
+        scores = pairs.scores(folds or self.recipe.evaluation.folds)
+        report = {"images": len(pairs.images), "captions": len(pairs.captions), "all": pairs.scores()}
+        if folds is not None:
+            report[f"mean of {folds} folds"] = scores
+        if right_answers is not None:
+            queries = {"images with positives": len(right_answers.image_to_text)}
+            queries["captions with positives"] = len(right_answers.text_to_image)
+            report["all right answers"] = {**queries, **pairs.map_at_r(right_answers)}
+        if head_diversity:
+            report["heads"] = measure_head_diversity(model, processor, rows, accelerator, batch_size)
+        ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
+        return RetrievalEvaluation(scores, results=[ranks], report=report)
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--folds",
+            type=positive_int,
+            metavar="N",
+            help="also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
+        )
+        parser.add_argument(
+            "--positives",
+            nargs=3,
+            type=user_path,
+            metavar=("I2T.json", "T2I.json", "CAPTIONS.json"),
+            help="also mAP@R by all right answers: eccv_image_to_caption.json and eccv_caption_to_image.json of ECCV "
+            "Caption, and COCO's file of captions, which has their ids",
+        )
+        parser.add_argument("--head-diversity", action="store_true", help="also how different the attention heads are")
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return {"folds": options.get("folds") or 1}
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer, model.config.features_provenance)

@@ -1,6 +1,8 @@
 """Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
 
-from collections.abc import Callable, Sequence
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..auto import config_class, model_class
 from ..data import EpochSampler, TokenSampler, build_subword_tokenizer
 from ..data.parallel_text import SIDES
+from ..files import write_text_atomically
 from ..loading import load_model
 from ..messages import one_sentence
 from ..metrics.translation import SCORES
@@ -24,11 +27,37 @@ from ..training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
 from ..training.recipe import RecipeError
 from ..training.run import short_checksum
 from ..training.stages import Stage
-from ..training.task import Task
+from ..training.task import Evaluation, InputRoles, Task
+from .generation_options import add_generation_options, generation_settings
 from .new_captioners import check_field_names
 from .translating import evaluate_translator
 from .translation_recipe import TranslationRecipe
 from .translation_rows import load_pairs, with_lengths
+
+
+def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws sources `(rows, tokens)`, none of which is padding."""
+    words = torch.randint(0, config.vocab_size, shape, generator=generator)
+    return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
+
+
+TRANSLATOR = InputRoles(
+    words="decoder_input_ids",
+    word_mask="decoder_attention_mask",
+    source=("input_ids",),
+    source_mask="attention_mask",
+    source_name="source tokens",
+    rows_name="sources",
+    draw_source=draw_sources,
+)
+
+
+class TranslationEvaluation(Evaluation):
+    """Translations and their scores."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the translations, one a line, whole or not at all."""
+        write_text_atomically(path, "".join(f"{text}\n" for text in self.results))
 
 
 class TranslationTask(Task):
@@ -36,6 +65,10 @@ class TranslationTask(Task):
 
     recipe_class = TranslationRecipe
     unit = "pairs"
+    model_noun = "a translator"
+    does = "translates sentences"
+    pipeline_tag = "translation"
+    input_roles = TRANSLATOR
     recipe: TranslationRecipe
 
     def load_rows(self, split: str) -> Dataset:
@@ -69,21 +102,22 @@ class TranslationTask(Task):
         return partial(collate_pairs, processor)
 
     def evaluate(
-        self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
-        settings = self.recipe.evaluation
-        _, scored = evaluate_translator(
-            model,
-            processor,
-            rows,
-            accelerator,
-            data=self.recipe.data.spec,
-            batch_size=settings.batch_size,
-            num_beams=settings.num_beams,
-            max_new_tokens=settings.max_new_tokens,
-            length_penalty=settings.length_penalty if settings.num_beams > 1 else None,
+        self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
+    ) -> TranslationEvaluation:
+        settings = {"data": self.recipe.data.spec, "batch_size": self.recipe.evaluation.batch_size}
+        translations, scored = evaluate_translator(
+            model, processor, rows, accelerator, **settings, **generate_arguments
         )
-        return scored.scores
+        report = {**scored.scores, "signatures": scored.signatures}
+        return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        add_generation_options(parser)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return generation_settings(generation, options)
 
     def identity(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
         return {

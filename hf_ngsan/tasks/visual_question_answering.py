@@ -14,7 +14,7 @@ from ..provenance import remember_features
 from ..training.objectives.answer_scores import AnswerScores
 from ..training.run import short_checksum
 from ..training.stages import Stage
-from ..training.task import Task
+from ..training.task import Evaluation, Task
 from .answer_prediction import answer_accuracies, predict_answers, score_name
 from .new_question_answerers import new_question_answerer
 from .question_rows import QuestionCollator, column, image_rows, load_questions, questions_for
@@ -28,6 +28,9 @@ class VisualQuestionAnsweringTask(Task):
 
     recipe_class = VisualQuestionAnsweringRecipe
     unit = "questions"
+    model_noun = "a model that answers questions"
+    does = "answers questions about images"
+    pipeline_tag = "visual-question-answering"
     recipe: VisualQuestionAnsweringRecipe
     answers: dict[str, int]
 
@@ -62,10 +65,14 @@ class VisualQuestionAnsweringTask(Task):
         return QuestionCollator(processor, self.answers)
 
     def evaluate(
-        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
+    ) -> Evaluation:
         found = predict_answers(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
-        return answer_accuracies(rows, [answer for answer, _ in found])
+        answers = [answer for answer, _ in found]
+        ids = column(rows, "question_id") if "question_id" in rows.column_names else range(len(rows))
+        results = [{"question_id": one, "answer": answer} for one, answer in zip(ids, answers, strict=True)]
+        scores = answer_accuracies(rows, answers)
+        return Evaluation(scores, results=results, report={"questions": len(rows), **scores})
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         config: Any = model.config

@@ -96,7 +96,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     stages = task.stages(model, processor, train_rows)
 
     def evaluate(model: PreTrainedModel) -> dict[str, float]:
-        return task.evaluate(model, processor, validation_rows, accelerator)
+        return dict(task.evaluate_all(model, processor, validation_rows, accelerator).scores)
 
     loop = TrainingLoop(
         accelerator,

@@ -1,26 +1,75 @@
-"""What the engine asks of a task."""
+"""A task: what models are trained and scored for. The engine and every command ask it, and know no task by name."""
 
+import argparse
+import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..loading import save_model
+from ..files import write_text_atomically
+from ..loading import load_model, save_model
 from .batches import batches_of_rows
 from .recipe import Recipe, RecipeError, suggestion
 from .stages import Stage
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        scores: numbers by the names of the metrics: those of the training log, of `--record` and of the card.
+        signatures: how a library computed some of them, by the same names.
+        results: what the model said of each row, as JSON has it; a task that says more overrides `save`.
+        report: what `hf-ngsan evaluate` prints, as JSON; the scores, unless the task has more to say.
+    """
+
+    scores: dict[str, float]
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    results: Sequence[Any] = ()
+    report: Mapping[str, Any] | None = None
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the results into a file, whole or not at all."""
+        write_text_atomically(path, json.dumps(list(self.results)) + "\n")
+
+
+@dataclass(frozen=True)
+class InputRoles:
+    """Which inputs of a model that writes words are what, for `hf-ngsan audit`.
+
+    Attributes:
+        words, word_mask: the words that it continues, and their mask.
+        source, source_mask: what it writes about, a row each, and its mask; none for a language model.
+        source_name: of one token of that.
+        rows_name: of that.
+        source_is_a_set: whether the order of its tokens means nothing.
+        draw_source: from a configuration, a shape `(rows, tokens)` and a generator to random inputs of `source`.
+    """
+
+    words: str
+    word_mask: str
+    source: tuple[str, ...] = ()
+    source_mask: str | None = None
+    source_name: str = ""
+    rows_name: str = "rows"
+    source_is_a_set: bool = False
+    draw_source: Callable[..., dict] | None = None
 
 
 class Task(ABC):
     """Turns a training config into rows, a model, batches, objectives and scores.
 
     The engine calls, in this order, `load_rows` for both splits, `build`, `training_rows`, `evaluation_rows`, `stages`,
-    `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch.
+    `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
+    `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
 
     Args:
         recipe: an instance of `recipe_class`.
@@ -28,10 +77,24 @@ class Task(ABC):
     Attributes:
         recipe_class: the task's settings: [`Recipe`] or a subclass.
         unit: what a row is called in the log, in the plural, such as "images".
+        model_noun: what a model of the task is called, such as "a translator".
+        does: what such a model does, for its card, such as "translates sentences".
+        pipeline_tag: the task's name on the Hub, if it has one there.
+        tags: further ones of its models' cards.
+        can_ensemble: whether several models may be evaluated together; then `load` takes them.
+        has_results: whether an evaluation has something to write for each row (`--output`).
+        input_roles: of models that write words, for `hf-ngsan audit`.
     """
 
     recipe_class: ClassVar[type[Recipe]] = Recipe
     unit: ClassVar[str] = "rows"
+    model_noun: ClassVar[str] = "a model of another task"
+    does: ClassVar[str] = "has a task of its own"
+    pipeline_tag: ClassVar[str | None] = None
+    tags: ClassVar[tuple[str, ...]] = ()
+    can_ensemble: ClassVar[bool] = False
+    has_results: ClassVar[bool] = True
+    input_roles: ClassVar[InputRoles | None] = None
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -95,9 +158,66 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(
-        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator
-    ) -> dict[str, float]:
-        """Returns the scores of a model in evaluation mode, not wrapped; called in every process, equal in all."""
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
+    ) -> Evaluation | dict[str, float]:
+        """Scores a model in evaluation mode, not wrapped, on rows; called in every process, equal in all.
+
+        Args:
+            model: on the accelerator's device.
+            processor: the model's.
+            rows: what `evaluation_rows` returned.
+            accelerator: to split the work among processes.
+            options: those of `add_evaluation_options` that were given; none in training.
+
+        Returns:
+            What was found; the scores alone do for a task whose rows have no results.
+        """
+
+    def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
+        """Calls `evaluate`, which may return scores alone."""
+        found = self.evaluate(*arguments, **options)
+        return found if isinstance(found, Evaluation) else Evaluation(found)
+
+    @classmethod  # noqa: B027  # a task may have none
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds the task's own options of `hf-ngsan evaluate`; their default is `None`, or `False` for a switch."""
+
+    @classmethod
+    def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
+        """Loads the model, or the models, that an evaluation names, and their processor.
+
+        Args:
+            names: what [`~hf_ngsan.loading.find_model_folder`] takes; one, unless the task `can_ensemble`.
+            task: the name that the task is registered with.
+        """
+        return load_model(names[0], task)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        """Returns what a score depends on beside model and data; scores with other settings are not comparable.
+
+        Args:
+            metric: name of the score.
+            generation: the model's settings of `generate()`, empty for a model that writes nothing.
+            options: of the evaluation: those of `add_evaluation_options`, or the section `evaluation` of a training
+                config.
+        """
+        return {}
+
+    @classmethod
+    def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
+        """Returns lines of Python that use a model with transformers alone; `None` for those that only load it.
+
+        Args:
+            model: the one that the card is of.
+            place: arguments that name its repository in Python.
+        """
+        return None
+
+    @classmethod
+    def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
+        """Returns sentences on a training that a reader of the card must know to compare its scores."""
+        return []
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         """Returns JSON values that tell the training data from any other; a run resumes with the same ones only."""

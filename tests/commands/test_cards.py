@@ -18,6 +18,7 @@ from hf_ngsan.sharing.known_facts import known_facts
 from hf_ngsan.tasks import load_recipe
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY
+from tests.models.tiny import tiny_captioner
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
@@ -126,10 +127,10 @@ def test_a_licence_that_is_none_of_yaml_is_still_yaml(value, run, tmp_path):
 @pytest.mark.parametrize(("counts", "said"), [(True, "takes part"), (False, "takes no part")])
 def test_the_card_tells_whether_the_end_token_was_rewarded(counts, said):
     sections = {"data": {}, "training": {"stage": "auto"}, "self_critical": {"end_token_in_reward": counts}}
-    told = " ".join(training(CardFacts(training_config=sections), has_curve=False))
+    told = " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
     assert f"end token {said}" in told
     sections["training"]["stage"] = "xe"
-    assert "end token" not in " ".join(training(CardFacts(training_config=sections), has_curve=False))
+    assert "end token" not in " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
 
 
 def test_examples_are_small_pictures_with_captions(tmp_path):

@@ -5,6 +5,7 @@ from huggingface_hub import ModelCard, constants
 
 from hf_ngsan import push_to_hub
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.self_test import SELF_TEST
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload_folder import files_of
 from tests.hub_stub import READER, REPOSITORY
@@ -12,6 +13,7 @@ from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.test_hub import CODE
 
 FILES = CODE | {
+    SELF_TEST,
     "README.md",
     "config.json",
     "generation_config.json",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_ngsan.data import extra_scores_of, relation_prompts, score_objects, score_relation_completions
-from hf_ngsan.tasks import Evaluation, evaluate_captioner, generate_captions, new_captioner
+from hf_ngsan.tasks import CaptionEvaluation, evaluate_captioner, generate_captions, new_captioner
 from hf_ngsan.tasks.caption_generation import caption_batch
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
 from hf_ngsan.training.batches import take
@@ -53,7 +53,8 @@ def test_a_prefix_begins_the_caption(captioner, rows):
 
 
 def test_an_evaluation_is_saved_in_the_coco_result_format(tmp_path):
-    Evaluation([7, 3], ["a cat", "ein Hündchen"], {}).save(tmp_path / "r.json")
+    results = [{"image_id": 7, "caption": "a cat"}, {"image_id": 3, "caption": "ein Hündchen"}]
+    CaptionEvaluation({}, results=results).save(tmp_path / "r.json")
     results = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert results == [{"image_id": 7, "caption": "a cat"}, {"image_id": 3, "caption": "ein Hündchen"}]
 
@@ -64,7 +65,7 @@ def test_scores_belong_to_the_captions(captioner, rows):
     extra_scores = extra_scores_of("scenes")
     evaluation = evaluate_captioner(*captioner, rows, metrics=["bleu", "rouge_l"], extra_scores=extra_scores)
     assert evaluation.captions == generate_captions(*captioner, rows)
-    assert evaluation.image_ids == list(rows["image_id"])
+    assert [result["image_id"] for result in evaluation.results] == list(rows["image_id"])
     metric = CaptionMetrics(metrics=["bleu", "rouge_l"])
     expected = metric.compute(predictions=evaluation.captions, references=list(rows["captions"]))
     assert expected.items() <= evaluation.scores.items()

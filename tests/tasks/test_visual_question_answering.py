@@ -70,7 +70,9 @@ def test_scores_are_those_of_single_questions(run, spec, capsys, tmp_path):
     assert written == [{"question_id": 10 * n, "answer": a} for n, a in zip(range(30, 36), single, strict=True)]
     task = tiny_task(run, spec)
     assert task.known_metrics(rows) == ["accuracy", "accuracy_number", "accuracy_other"]
-    assert task.evaluate(model, processor, rows, make_accelerator())["accuracy"] == pytest.approx(said["accuracy"])
+    assert task.evaluate(model, processor, rows, make_accelerator()).scores["accuracy"] == pytest.approx(
+        said["accuracy"]
+    )
 
 
 def test_targets_are_soft_and_unknown_answers_have_none(spec):

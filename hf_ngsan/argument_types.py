@@ -1,0 +1,56 @@
+"""Types of arguments on a command line: what argparse calls with the text, and what that refuses."""
+
+import argparse
+import os
+from collections.abc import Callable
+
+MOST_DIGITS = 18
+
+
+def positive_int(text: str) -> int:
+    number = whole_number(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
+    if len(text) > MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
+    return int(text)
+
+
+def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable[[str], int]:
+    """Returns the type of an argument that is no larger than a number."""
+
+    def bounded(text: str) -> int:
+        number = kind(text)
+        if number > largest:
+            raise argparse.ArgumentTypeError(f"{number} is too large; it can be {largest} at most")
+        return number
+
+    return bounded
+
+
+def user_path(text: str) -> str:
+    """Returns a path, in which `~` at the beginning is a home folder, as it is for a shell."""
+    return os.path.expanduser(text)
+
+
+def fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+def share(text: str) -> float:
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
