@@ -42,10 +42,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[0]  # which tells the address again
         raise OSError(
             f"No server can listen at {host}, port {port or 'any'}: {reason}. Choose another --host or --port."
         ) from error
+    # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_unspecified and not is_unspecified(host):
         listening.close()
         raise ValueError(f"The host {host} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")

@@ -71,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     try:
         import python_multipart  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
 
-        from ..serving import ServingLimits, create_app, server_config
+        from ..serving import BoundedServer, ServingLimits, create_app
         from ..serving.connections import most_connections
     except ImportError:
         raise ValueError(
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
     )
     with listen(options.host, options.port) as listening:
         pipeline = ImageToTextPipeline(model=model.to(make_accelerator().device), processor=processor)
-        server = uvicorn.Server(server_config(create_app(pipeline, limits, name=options.model), limits))
+        server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)
         url = url_of(options.host, listening.getsockname()[1])
         print(f"Serving {options.model} at {url}/caption", flush=True)
         server.run([listening])

@@ -10,7 +10,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .app import create_app
     from .batching import Batcher
-    from .connections import server_config
+    from .connections import BoundedServer
     from .errors import BusyError
     from .limits import ServingLimits
 
@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "app": ["create_app"],
         "batching": ["Batcher"],
-        "connections": ["server_config"],
+        "connections": ["BoundedServer"],
         "errors": ["BusyError"],
         "limits": ["ServingLimits"],
     },

@@ -1,6 +1,8 @@
 """Connections of the server: how many there are, and how long one may owe a request or the reading of an answer."""
 
 import asyncio
+import math
+import socket
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,10 @@ from .limits import ServingLimits
 
 KEPT_FILES = 64
 """Open files that the server needs besides connections."""
+MOST_ACCEPTED, QUEUE = 64, 2048
+"""Connections that are accepted at a time, and that wait to be."""
+LINGER = 1
+"""Seconds for which a connection stays after an answer to the half of a request."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -47,9 +53,10 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self.owed_since = self.loop.time()
         self.allow(self.limits.head_seconds)
-        if len(self.connections) > self.limits.connections:
-            others = [one for one in self.connections if isinstance(one, BoundedConnection) and one.owes_request]
-            longest = min(others, key=lambda one: one.owed_since)
+        bounded = [one for one in self.connections if isinstance(one, BoundedConnection)]
+        open_ones = [one for one in bounded if not one.transport.is_closing()]
+        if len(open_ones) > self.limits.connections:
+            longest = min((one for one in open_ones if one.owes_request), key=lambda one: one.owed_since)
             if longest is self:
                 transport.write(BUSY)
                 transport.close()
@@ -70,21 +77,38 @@ class BoundedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         self.owed_since = self.loop.time()
-        self.allow(self.limits.head_seconds)
+        # Of a body that is not whole, which nobody reads any more, the rest may come while the answer is on its way.
+        self.allow(LINGER if self.cycle.more_body else self.limits.head_seconds)
         super().on_response_complete()  # which may begin the next request
 
 
-def server_config(app: FastAPI, limits: ServingLimits) -> uvicorn.Config:
-    """Returns how uvicorn serves the application within limits."""
-    return uvicorn.Config(
-        app,
-        http=partial(BoundedConnection, limits=limits),  # type: ignore[arg-type]
-        ws="none",
-        # As many are accepted before the first of them is looked at.
-        backlog=max(1, limits.connections // 4),
-        log_level="warning",
-        timeout_graceful_shutdown=int(limits.seconds),
-    )
+class BoundedServer(uvicorn.Server):
+    """Serves an application within limits: `BoundedServer(app, limits).run([listening])`.
+
+    asyncio accepts up to `backlog` connections before it looks at any of them, and makes the queue of the operating
+    system as long. Here few are accepted at a time, so that files do not run out, while many may queue.
+
+    Args:
+        app: of [`create_app`].
+        limits: `seconds`, `head_seconds` and `connections`.
+    """
+
+    def __init__(self, app: FastAPI, limits: ServingLimits) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=partial(BoundedConnection, limits=limits),  # type: ignore[arg-type]
+                ws="none",
+                backlog=min(MOST_ACCEPTED, max(1, limits.connections // 4)),
+                log_level="error",  # not what is wrong with requests: anybody could fill the disk
+                timeout_graceful_shutdown=math.ceil(limits.seconds),
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(QUEUE)
 
 
 def most_connections(wanted: int) -> int:
