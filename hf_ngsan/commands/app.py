@@ -1,8 +1,6 @@
 """The command `hf-ngsan app`: a web page that captions, searches, and shows what geometry does."""
 
 import argparse
-import os
-import tempfile
 import threading
 from contextlib import suppress
 
@@ -10,8 +8,6 @@ from ..listening import check_host
 from ..packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments, user_path
 
-UPLOADS = "GRADIO_TEMP_DIR"
-"""Environment variable: where Gradio keeps uploads."""
 SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."
 EPILOG = f"""examples:
   hf-ngsan app
@@ -41,14 +37,11 @@ def run(options: argparse.Namespace) -> None:
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; pip install "hf-ngsan[demo]" brings it.') from None
     check_host(options.host)
-    # Gradio's own folder is one for all pages of the machine, which hands out whatever is in it.
-    with tempfile.TemporaryDirectory(prefix="hf-ngsan-", dir=os.environ.get(UPLOADS)) as uploads:
-        os.environ[UPLOADS] = uploads
-        page = make_page(load_parts(options.model, options.data, options.split, options.index))
-        try:
-            url = launch(page, options.host, options.port, options.open)
-            print(f"{options.model} is at {url}", flush=True)
-            with suppress(KeyboardInterrupt):
-                threading.Event().wait()
-        finally:
-            page.close(verbose=False)
+    page = make_page(load_parts(options.model, options.data, options.split, options.index))
+    try:
+        url = launch(page, options.host, options.port, options.open)
+        print(f"{options.model} is at {url}", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        page.close(verbose=False)

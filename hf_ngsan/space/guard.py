@@ -19,16 +19,22 @@ LONGEST_MESSAGE = 300
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(assets|static|svelte)/.*"
     r"|/gradio_api/((info|app_id|user|token|login_check|startup-events|theme\.css|cancel|reset)/?"
-    r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*|file=(?![A-Za-z][A-Za-z0-9+.-]+:).*)"
+    r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*)"
 )
 """Paths of Gradio that the page and its clients ask for; not among them are those that fetch from other servers."""
+FILE = "/gradio_api/file="
 
 
 class Page(gradio.Blocks):
     """A page that reads no file but those that were uploaded to it, whatever a request names.
 
-    Gradio looks only at files that a request itself marks as such, and fetches those that are URLs.
+    Gradio looks only at files that a request itself marks as such, takes all files of a folder that the pages of a
+    machine share, and fetches those that are URLs.
     """
+
+    def has_file(self, path: str) -> bool:
+        """Returns whether a file was uploaded to this page, or made for it to show."""
+        return any(path in files for files in self.temp_file_sets)
 
     async def preprocess_data(self, block_fn: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
         if block_fn.fn is None:
@@ -51,15 +57,15 @@ class Page(gradio.Blocks):
             return value
         path = value.get("path") if isinstance(value, dict) else None
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise refusal("This is no photograph that was uploaded here; upload it first.")
+            raise refusal("This is no photograph that was uploaded here; upload one first.")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
 class Gate:
     """Lets requests to the page through that it needs; any that Gradio fails at gets a sentence and no traceback."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, page: Page) -> None:
+        self.app, self.page = app, page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,7 +77,9 @@ class Gate:
             has_begun = True
             await send(message)
 
-        if not NEEDED.fullmatch(scope["path"]):
+        path = scope["path"]
+        is_known = self.page.has_file(path[len(FILE) :]) if path.startswith(FILE) else NEEDED.fullmatch(path)
+        if not is_known:
             return await JSONResponse({"detail": "Not Found"}, 404)(scope, receive, send)
         try:
             await self.app(scope, receive, noting)

@@ -25,7 +25,7 @@ KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
 
 
-def make_page(parts: Parts) -> gradio.Blocks:
+def make_page(parts: Parts) -> Page:
     """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, as there are parts.
 
     Args:
@@ -42,7 +42,8 @@ def make_page(parts: Parts) -> gradio.Blocks:
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
                 add_search(parts.search)
-    return page.queue(max_size=MOST_WAITING, api_open=False)
+    page.queue(max_size=MOST_WAITING, api_open=False)
+    return page
 
 
 def beams_slider() -> gradio.Slider:
@@ -60,13 +61,13 @@ def add_photograph(parts: Parts) -> None:
             shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, elem_id="captions")
 
     @in_words
-    def caption(upload: dict | None, num_beams: Any) -> str:
-        if upload is None:
+    def caption(image: dict | None, num_beams: Any) -> str:
+        if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
-        image = load_image(Path(upload["path"]).read_bytes(), "the photograph")
         beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
-        answers = parts.captions(image, beams, attention_side=captions.MAP_SIDE)
-        return captions.photograph_with_captions(image, answers)
+        photograph = load_image(Path(image["path"]).read_bytes(), "the photograph")
+        answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
+        return captions.photograph_with_captions(photograph, answers)
 
     # The browser sends what was uploaded; Gradio would decode it, in any format.
     button.click(caption, [image, num_beams], shown, api_name="caption", preprocess=False)
@@ -74,7 +75,7 @@ def add_photograph(parts: Parts) -> None:
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
 
 
-def add_regions(parts: Parts, page: gradio.Blocks) -> None:
+def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
@@ -150,7 +151,7 @@ def add_search(search: Search) -> None:
         event(find, text, [found, names], api_visibility="private", preprocess=False)
 
 
-def launch(page: gradio.Blocks, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
+def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:
@@ -178,7 +179,7 @@ def launch(page: gradio.Blocks, host: str = "127.0.0.1", port: int | None = None
         enable_monitoring=False,
         max_file_size=LARGEST_UPLOAD,
         run_history=False,
-        app_kwargs={"middleware": [Middleware(Gate)]},
+        app_kwargs={"middleware": [Middleware(Gate, page=page)]},
         theme=make_theme(),
         css=STYLE,
     )
