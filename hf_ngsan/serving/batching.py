@@ -2,6 +2,7 @@
 
 import asyncio
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,18 +16,23 @@ LONGEST_DELAY = 0.25
 """Of the seconds that a request may take: for so long others may overtake the last image of the costliest request."""
 
 
+MOST_SHARES = 4
+"""Of a batch: a request of many images has at least one of them, however many others wait."""
+
+
 class AbandonedError(RuntimeError):
     """Nobody waits for the answers of a batch any more."""
 
 
 @dataclass
 class Job:
-    """An image that waits for its caption; images of one batch have the same options, and the earliest `due` is first.
+    """An image of a request that waits for its caption.
 
-    Its cost is beams x tokens.
+    Images of one batch have the same options, the earliest `due` is first. The cost is beams x tokens.
     """
 
     image: Any
+    request: object
     options: Hashable
     cost: int
     due: float
@@ -37,7 +43,8 @@ class Batcher:
     """Gives images that come within a few milliseconds of each other to a model together.
 
     While the model works on a batch, the next one gathers, so that a busy server has full batches. Images are captioned
-    in the order in which they come, except that the later ones of a costly request let others go first for a while.
+    in the order in which they come, except that the later ones of a costly request let others go first for a while, and
+    that no request takes more than its share of a batch while others wait.
 
     Args:
         work: captions a list of images with the same options, and returns an answer for each; called in one thread.
@@ -84,10 +91,10 @@ class Batcher:
             BusyError: too many images wait already.
         """
         self.check_room(len(images))
-        loop = asyncio.get_running_loop()
+        loop, request = asyncio.get_running_loop(), object()
         now, delay = loop.time(), LONGEST_DELAY * self.limits.seconds * cost / self.limits.cost
         jobs = [
-            Job(image, options, cost, now + delay * number, loop.create_future())
+            Job(image, request, options, cost, now + delay * number, loop.create_future())
             for number, image in enumerate(images, start=1)
         ]
         self.waiting += len(jobs)
@@ -131,10 +138,10 @@ class Batcher:
             if not self.gathered:
                 self.take_up(await self.jobs.get())
                 continue
-            first, size = self.gathered[0], self.limits.batch_size
-            if first.cost:
-                size = max(1, min(size, self.limits.cost // first.cost))
-            batch = [job for job in self.gathered if job.options == first.options][:size]
+            size = self.limits.batch_size
+            if cost := self.gathered[0].cost:
+                size = max(1, min(size, self.limits.cost // cost))
+            batch = self.first_batch(size)
             if len(batch) == size or len(self.gathered) >= self.limits.batch_size:
                 break
             try:
@@ -143,6 +150,17 @@ class Batcher:
                 break
         taken = {id(job) for job in batch}
         self.gathered = [job for job in self.gathered if id(job) not in taken]
+        return batch
+
+    def first_batch(self, size: int) -> list[Job]:
+        """Returns the first jobs that can be one batch."""
+        share = max(1, size // MOST_SHARES, size // len({id(job.request) for job in self.gathered}))
+        batch: list[Job] = []
+        taken: Counter[int] = Counter()
+        for job in self.gathered:
+            if len(batch) < size and job.options == self.gathered[0].options and taken[id(job.request)] < share:
+                batch.append(job)
+                taken[id(job.request)] += 1
         return batch
 
     def take_up(self, job: Job) -> None:

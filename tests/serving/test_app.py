@@ -385,7 +385,8 @@ def test_later_images_of_a_costly_request_let_others_go_first():
     assert batches == [
         (["first"], "a"),
         (["x", "y", "z", "c"], "a"),
-        (["d", "e", "f", "g"], "a"),
+        (["d", "e"], "a"),
+        (["f", "g"], "a"),
         (["h"], "a"),
         (["dear"], "b"),
     ]
