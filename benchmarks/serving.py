@@ -10,7 +10,6 @@ a request is lost or the ratio of their throughput is too low.
 
 import argparse
 import asyncio
-import socket
 import statistics
 import sys
 import tempfile
@@ -22,12 +21,12 @@ from pathlib import Path
 
 import httpx
 import torch
-import uvicorn
 from pipeline_batches import make_pipeline, seconds, write_photos
 from transformers.utils import logging
 
+from hf_ngsan.listening import listen
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from hf_ngsan.serving import ServingLimits, create_app
+from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 
 WANTED = 0.9
 
@@ -36,8 +35,8 @@ WANTED = 0.9
 def running_server(pipe: ImageToTextPipeline, batch_size: int, clients: int) -> Iterator[str]:
     """Serves on a free port of this machine, in a thread; yields the URL."""
     limits = ServingLimits(batch_size=batch_size, waiting=2 * clients, seconds=3600)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(pipe, limits), log_level="error"))
+    with listen("127.0.0.1", 0) as listening:
+        server = BoundedServer(create_app(pipe, limits), limits)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:

@@ -29,6 +29,7 @@ GROUND = [
     "coco_files",
     "freed_memory",
     "launching",
+    "listening",
     "progress_display",
     "user_modules",
 ]

@@ -4,6 +4,7 @@ import argparse
 import threading
 from contextlib import suppress
 
+from ..listening import check_host
 from ..packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments, user_path
 
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> None:
         from ..space.parts import load_parts
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; pip install "hf-ngsan[demo]" brings it.') from None
+    check_host(options.host)
     page = make_page(load_parts(options.model, options.data, options.split, options.index))
     try:
         url = launch(page, options.host, options.port, options.open)

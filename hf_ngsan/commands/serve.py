@@ -1,7 +1,6 @@
 """The command `hf-ngsan serve`: captions over HTTP."""
 
 import argparse
-import socket
 
 from ..packaged_models import CAPTIONER
 from .arguments import (
@@ -39,7 +38,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-bytes", type=positive_int, default=32_000_000, metavar="N", help="of a request (%(default)s)"
     )
     parser.add_argument(
+        "--max-pixels",
+        type=positive_int,
+        default=100_000_000,
+        metavar="N",
+        help="of all images of a request together, and of those that are decoded at once (%(default)s)",
+    )
+    parser.add_argument(
+        "--max-cost",
+        type=positive_int,
+        default=8_192,
+        metavar="N",
+        help="images x beams x tokens of a request (%(default)s)",
+    )
+    parser.add_argument(
         "--max-seconds", type=positive_int, default=60, metavar="S", help="until the answer of a request (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-connections",
+        type=positive_int,
+        default=512,
+        metavar="N",
+        help="at the same time (%(default)s, or fewer where the process may open few files)",
     )
     parser.add_argument(
         "--allow-urls",
@@ -51,17 +71,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     try:
         import python_multipart  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
 
-        from ..serving import ServingLimits, create_app
+        from ..serving import BoundedServer, ServingLimits, create_app
+        from ..serving.connections import most_connections
     except ImportError:
         raise ValueError(
             'hf-ngsan serve needs FastAPI and uvicorn; pip install "hf-ngsan[serve]" brings them.'
         ) from None
     from ..launching import make_accelerator
+    from ..listening import check_host, listen, url_of
     from ..loading import load_captioner
     from ..models.pipeline_image_to_text import ImageToTextPipeline
 
+    check_host(options.host)
     model, processor = load_captioner(options.model)
     if model.config.vision_config is None:
         raise ValueError(
@@ -70,18 +93,18 @@ def run(options: argparse.Namespace) -> None:
     limits = ServingLimits(
         request_bytes=options.max_bytes,
         images=options.max_images,
+        pixels=options.max_pixels,
+        cost=options.max_cost,
         seconds=options.max_seconds,
+        head_seconds=min(ServingLimits.head_seconds, options.max_seconds),
+        connections=most_connections(options.max_connections),
         batch_size=options.batch_size,
         wait_ms=options.wait_ms,
         allow_urls=options.allow_urls,
     )
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with socket.create_server((options.host, options.port), family=family) as listening:
+    with listen(options.host, options.port) as listening:
         pipeline = ImageToTextPipeline(model=model.to(make_accelerator().device), processor=processor)
-        config = uvicorn.Config(
-            create_app(pipeline, limits, name=options.model),
-            log_level="warning",
-            timeout_graceful_shutdown=options.max_seconds,
-        )
-        print(f"Serving {options.model} at http://{options.host}:{listening.getsockname()[1]}/caption", flush=True)
-        uvicorn.Server(config).run([listening])
+        server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)
+        url = url_of(options.host, listening.getsockname()[1])
+        print(f"Serving {options.model} at {url}/caption", flush=True)
+        server.run([listening])

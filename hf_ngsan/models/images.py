@@ -27,6 +27,14 @@ MIN_SIDE = 8
 MAX_ASPECT_RATIO = 100
 """How many times longer than the short side the long side may be."""
 
+MAX_READS = 8
+"""How often a file's bytes may be read over: all entries of a TIFF file can point at the same megabytes."""
+MAX_EXIF_BYTES = 2**16
+"""Of EXIF data that are looked at, as much as JPEG holds; their entries can point at the same bytes, too."""
+MAX_SCANS = 100
+"""Of a JPEG file. Progressive ones have about ten; each passes over all pixels, however few bytes it has."""
+START_OF_SCAN = b"\xff\xda"
+
 RANGE_TOLERANCE = 1e-3
 ALPHA_MODES = {"P", "PA", "LA", "La", "RGBA", "RGBa"}  # a palette may hold transparent colours
 WHITE = (255, 255, 255, 255)
@@ -41,7 +49,8 @@ TRANSPOSITIONS = {
 }
 """How to turn images upright, by their EXIF orientation."""
 
-EXIF_ENTRIES = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
+EXIF_ENTRIES = ("exif", "Raw profile type exif")
+XMP_ENTRIES = ("xmp", "XML:com.adobe.xmp")
 """Of an image's `info`: where Pillow finds the orientation."""
 
 
@@ -217,27 +226,59 @@ def reason(error: Exception) -> str:
     return text.splitlines()[0].split(". ")[0].rstrip(".") + "."
 
 
+class FileBytes(io.BytesIO):
+    """The bytes of a file, which nobody reads over more than `MAX_READS` times."""
+
+    def __init__(self, data: bytes):
+        super().__init__(data)
+        self.left = MAX_READS * len(data) + 2**20
+
+    def read(self, size: int | None = -1) -> bytes:
+        part = super().read(size)
+        self.left -= len(part)
+        if self.left < 0:
+            raise ImageError("its parts overlap")
+        return part
+
+
 def image_from_bytes(data: bytes, name: str) -> Image.Image:
+    with open_image(data, name) as image:
+        return decoded(image, name)
+
+
+def open_image(data: bytes, name: str) -> Image.Image:
+    """Opens a file of an image, whose size is then known; nothing is decoded yet.
+
+    Args:
+        data: bytes of the file.
+        name: what to call the image in errors.
+
+    Raises:
+        ImageError: no image, one of another format, or one that would cost too much to decode.
+    """
     if not data:
         raise ImageError(f"{titled(name)} is empty: it has 0 bytes.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error, below
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+            image = Image.open(FileBytes(data), formats=FORMATS)
     except UnidentifiedImageError:
         raise ImageError(f"{titled(name)} is not an image of a format that is read ({', '.join(FORMATS)}).") from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"{titled(name)} is too large to be decoded safely: {reason(error)}") from None
     except Exception as error:  # headers of damaged files make Pillow's plugins raise anything
         raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
-    with image:
-        limit = Image.MAX_IMAGE_PIXELS
-        if limit is not None and image.width * image.height > limit:
-            raise ImageError(
-                f"{titled(name)} is too large to be decoded safely: {image.width} x {image.height} pixels are more "
-                f"than PIL.Image.MAX_IMAGE_PIXELS = {limit}."
-            )
-        return decoded(image, name)
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise ImageError(
+            f"{titled(name)} is too large to be decoded safely: {image.width} x {image.height} pixels are more "
+            f"than PIL.Image.MAX_IMAGE_PIXELS = {limit}."
+        )
+    if image.format in ("JPEG", "MPO") and data.count(START_OF_SCAN) > MAX_SCANS:
+        raise ImageError(
+            f"{titled(name)} is a JPEG file with more than {MAX_SCANS} scans; save it again as a usual one."
+        )
+    return image
 
 
 def decoded(image: Image.Image, name: str) -> Image.Image:
@@ -255,10 +296,11 @@ def upright(image: Image.Image) -> Image.Image:
     """Returns a copy that is turned as the EXIF data say, and without them; damaged ones say nothing."""
     orientation: object = None
     with contextlib.suppress(Exception):  # Pillow's parser raises anything
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        if all(len(image.info.get(entry, b"")) <= MAX_EXIF_BYTES for entry in EXIF_ENTRIES):
+            orientation = image.getexif().get(ExifTags.Base.Orientation)
     method = TRANSPOSITIONS.get(orientation) if isinstance(orientation, int) else None
     turned = image.copy() if method is None else image.transpose(method)
-    for entry in EXIF_ENTRIES:
+    for entry in (*EXIF_ENTRIES, *XMP_ENTRIES):
         turned.info.pop(entry, None)
     return turned
 

@@ -24,6 +24,11 @@ from .visual_inputs import (
     pad_visual_boxes,
 )
 
+LONGEST_WORD = 100
+"""Characters of a word at most, on average of a text."""
+MOST_SHOWN = 5
+"""Unknown words that an error names."""
+
 
 class StreamError(ImageError):
     """An iterator that failed: it has no next input, so that nothing can continue after this one."""
@@ -100,6 +105,8 @@ class ItemReader:
             source = get()
         except Exception as error:
             return Item(name, error=unreadable(name, error))
+        if isinstance(source, Item):  # read before, by a caller who wants to hold no images
+            return source
         try:
             return self.read(source, name, index or 0)
         except ValueError as error:
@@ -144,12 +151,27 @@ class ItemReader:
                 raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
             text = self.text[index]
         text = self.text if text is None else text
-        check_text(text, f"The text of {name}")
-        if unknown := self.processor.unknown_words(text):
-            raise ValueError(
-                f"The text of {name} has words that this captioner does not know: {', '.join(map(repr, unknown))}."
-            )
+        self.check_prefix(text, f"The text of {name}")
         return text
+
+    def check_prefix(self, text: str, name: str) -> None:
+        """Raises a ValueError for what no caption can begin with: unknown words, or more than the captioner continues.
+
+        Args:
+            text: what a caption shall begin with.
+            name: what to call it in errors.
+        """
+        check_text(text, name)
+        longest = getattr(self.config, "max_position_embeddings", None)
+        too_long = f"{name} is longer than what this captioner continues: {longest and longest - 1} words."
+        if longest is not None and len(text) > longest * LONGEST_WORD:  # not worth its reading
+            raise ValueError(too_long)
+        words, unknown = self.processor.words_of(text)
+        if longest is not None and len(words) >= longest:  # the start token is one more
+            raise ValueError(too_long)
+        if unknown:
+            shown = [f"{word!r:.40}" for word in unknown[:MOST_SHOWN]] + ["…"] * (len(unknown) > MOST_SHOWN)
+            raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
 
     def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")

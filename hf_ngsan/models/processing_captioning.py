@@ -183,14 +183,19 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         ]
 
     def unknown_words(self, text: str) -> list[str]:
-        """Returns the words of a text that the tokenizer has no token for."""
-        unknown = self.tokenizer.unk_token_id
-        if not text or unknown is None:
-            return []
+        """Returns the words of a text that the tokenizer has no token for, and special tokens, which are no words."""
+        return self.words_of(text)[1]
+
+    def words_of(self, text: str) -> tuple[list[int], list[str]]:
+        """Returns the ids of a text's tokens, and its words that are unknown or special tokens."""
+        if not text:
+            return [], []
         with TOKENIZING:
-            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        return [text[start:end] for token, (start, end) in pairs if token == unknown]
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            no_words = set(self.tokenizer.all_special_ids)  # that for unknown words is one
+        ids = encoded["input_ids"]
+        pairs = zip(ids, encoded["offset_mapping"], strict=True)
+        return ids, [text[start:end] for token, (start, end) in pairs if token in no_words]
 
     def prefixes(self, text: str | Sequence[str]) -> list[str]:
         """Puts the start token in front of prefixes."""

@@ -9,10 +9,18 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .app import create_app
-    from .batching import Batcher, BusyError
+    from .batching import Batcher
+    from .connections import BoundedServer
+    from .errors import BusyError
     from .limits import ServingLimits
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    {"app": ["create_app"], "batching": ["Batcher", "BusyError"], "limits": ["ServingLimits"]},
+    {
+        "app": ["create_app"],
+        "batching": ["Batcher"],
+        "connections": ["BoundedServer"],
+        "errors": ["BusyError"],
+        "limits": ["ServingLimits"],
+    },
 )

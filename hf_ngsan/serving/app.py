@@ -7,17 +7,35 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import torch
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from transformers import StoppingCriteria, StoppingCriteriaList
 
 from ..messages import one_sentence
 from ..models.pipeline_image_to_text import ImageToTextPipeline
-from .batching import Batcher, BusyError
+from .batching import AbandonedError, Batcher
+from .errors import BusyError, RequestError
 from .limits import ServingLimits
-from .requests import RequestError, read_request
+from .requests import RequestReader
 
 CLIENT_GONE = 499
+LONGEST_MESSAGE = 500
+"""Characters of an error, which may quote a request."""
+
+
+class StopIfAbandoned(StoppingCriteria):
+    """Ends `generate()` at the next step once nobody waits for any caption of the batch."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self.batcher = batcher
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> Any:
+        if self.batcher.is_abandoned():
+            raise AbandonedError
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
 
 
 def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
@@ -25,8 +43,8 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
     `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for what
-    cannot be read, 413 for too much, 503 when too many images wait, 504 when it took too long. `GET /health` tells
-    whether the server works, `GET /metrics` its counts in the text format of Prometheus.
+    cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health` tells whether
+    the server works, `GET /metrics` its counts in the text format of Prometheus.
 
     Args:
         pipeline: of a captioner that reads images.
@@ -34,9 +52,14 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
         name: of the model.
     """
     limits = limits or ServingLimits()
+    reader = RequestReader(pipeline, limits)
 
     def work(images: list, options: tuple) -> list:
-        answers = pipeline(images, batch_size=len(images), on_error="skip", **dict(options))
+        given = dict(options)
+        if reader.pipeline is not None:
+            given.pop("text", None)  # which images have that were read for it
+        stop = StoppingCriteriaList([StopIfAbandoned(batcher)])
+        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
         return [
             RequestError(400, answer["error"]) if answer.get("error") else answer["generated_text"]
             for [answer, *_] in answers
@@ -51,8 +74,14 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
         await batcher.start()
         yield
         await batcher.stop()
+        reader.images.close()
 
-    app = FastAPI(title="hf-ngsan", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="hf-ngsan", openapi_url=None, lifespan=lifespan)
+
+    @app.exception_handler(HTTPException)
+    async def no_such_page(request: Request, error: HTTPException) -> Response:
+        message = "There are POST /caption, GET /health and GET /metrics."
+        return JSONResponse({"error": message}, error.status_code, error.headers)
 
     @app.post("/caption")
     async def caption(request: Request) -> Response:
@@ -65,16 +94,17 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     async def answer(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
-                asked = await read_request(request, limits)
-                captions = await unless_gone(request, batcher.submit(asked.images, asked.options))
+                batcher.check_room(1)
+                asked = await reader.read(request)
+                captions = await unless_gone(request, batcher.submit(asked.images, asked.options, asked.cost))
         except RequestError as error:
-            return JSONResponse({"error": str(error)}, error.status)
+            return refusal(error.status, str(error))
         except TimeoutError:
-            return JSONResponse({"error": f"The answer takes longer than {limits.seconds:g} seconds."}, 504)
+            return refusal(504, f"The answer takes longer than {limits.seconds:g} seconds.")
         except BusyError as error:
-            return JSONResponse({"error": f"The server is busy: {error}."}, 503, {"Retry-After": "1"})
-        except ValueError as error:  # of the pipeline: words that the captioner does not know, and so on
-            return JSONResponse({"error": f"{one_sentence(error)}."}, 400)
+            return refusal(503, f"The server is busy: {error}.", {"Retry-After": "1"})
+        except ValueError as error:  # of the pipeline
+            return refusal(400, f"{one_sentence(error)}.")
         except ClientDisconnect:
             captions = None
         if captions is None:
@@ -98,6 +128,12 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
 
     return app
+
+
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """Returns the answer to a request that gets no captions; a long message is cut, half characters are replaced."""
+    shown = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} …."
+    return JSONResponse({"error": shown.encode(errors="replace").decode()}, status, headers)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list | None:

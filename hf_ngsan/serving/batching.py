@@ -1,37 +1,54 @@
 """Gathers the images of many requests into batches, which one thread captions."""
 
 import asyncio
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from .errors import BusyError
 from .limits import ServingLimits
 
 Work = Callable[[list, Any], Sequence]
+LONGEST_DELAY = 0.25
+"""Of the seconds that a request may take: for so long others may overtake the last image of the costliest request."""
 
 
-class BusyError(RuntimeError):
-    """More images wait than are allowed to."""
+MOST_SHARES = 4
+"""Of a batch: a request of many images has at least one of them, however many others wait."""
+
+
+class AbandonedError(RuntimeError):
+    """Nobody waits for the answers of a batch any more."""
 
 
 @dataclass
 class Job:
-    """An image that waits for its caption; images of one batch have the same options."""
+    """An image of a request that waits for its caption.
+
+    Images of one batch have the same options, the earliest `due` is first. The cost is beams x tokens.
+    """
 
     image: Any
+    request: object
     options: Hashable
+    cost: int
+    due: float
     answer: asyncio.Future
 
 
 class Batcher:
     """Gives images that come within a few milliseconds of each other to a model together.
 
-    While the model works on a batch, the next one gathers, so that a busy server has full batches.
+    While the model works on a batch, the next one gathers, so that a busy server has full batches. Images are captioned
+    in the order in which they come, except that the later ones of a costly request let others go first for a while, and
+    that no request takes more than its share of a batch while others wait.
 
     Args:
         work: captions a list of images with the same options, and returns an answer for each; called in one thread.
-        limits: `batch_size`, `wait_ms` and `waiting`.
+        limits: `batch_size`, `wait_ms`, `waiting`, `cost` and `seconds`.
 
     Attributes:
         batches, images: number of them so far.
@@ -42,6 +59,8 @@ class Batcher:
         self.limits = limits
         self.batches = self.images = self.waiting = 0
         self.jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self.gathered: list[Job] = []
+        self.running: list[Job] = []
         self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
         self.task: asyncio.Task | None = None
 
@@ -55,16 +74,29 @@ class Batcher:
             self.task.cancel()
         self.thread.shutdown()
 
-    async def submit(self, images: Sequence, options: Hashable) -> list:
+    def check_room(self, number: int) -> None:
+        """Raises a BusyError if so many more images could not wait."""
+        if self.waiting + number > self.limits.waiting:
+            raise BusyError(f"{self.waiting} images wait already")
+
+    async def submit(self, images: Sequence, options: Hashable, cost: int = 0) -> list:
         """Returns an answer for each image.
+
+        Args:
+            images: what the work takes.
+            options: of all of them.
+            cost: of each of them, beams x tokens.
 
         Raises:
             BusyError: too many images wait already.
         """
-        if self.waiting + len(images) > self.limits.waiting:
-            raise BusyError(f"{self.waiting} images wait already")
-        loop = asyncio.get_running_loop()
-        jobs = [Job(image, options, loop.create_future()) for image in images]
+        self.check_room(len(images))
+        loop, request = asyncio.get_running_loop(), object()
+        now, delay = loop.time(), LONGEST_DELAY * self.limits.seconds * cost / self.limits.cost
+        jobs = [
+            Job(image, request, options, cost, now + delay * number, loop.create_future())
+            for number, image in enumerate(images, start=1)
+        ]
         self.waiting += len(jobs)
         for job in jobs:
             job.answer.add_done_callback(self.count_done)
@@ -78,46 +110,84 @@ class Batcher:
     def count_done(self, answer: asyncio.Future) -> None:
         self.waiting -= 1
 
+    def is_abandoned(self) -> bool:
+        """Returns whether nobody waits for any answer of the batch at work; other threads may ask."""
+        return all(job.answer.done() for job in self.running)
+
     async def run(self) -> None:
         while True:
-            batch = await self.gather()
+            self.running = await self.gather()
             try:
-                await self.answer([job for job in batch if not job.answer.done()])
+                await self.answer(self.running)
             finally:
-                for _ in batch:
+                for _ in self.running:
                     self.jobs.task_done()
 
     async def gather(self) -> list[Job]:
         """Returns the jobs that come until a batch is full, or no more has come for the time to wait.
 
         The time begins anew with each job: when a batch is answered, its clients come back one after the other, and a
-        batch of the first few of them would leave the others to a second one.
+        batch of the first few of them would leave the others to a second one. Jobs with other options than the first
+        one's stay for the batches after it, so that those that come in the meantime are not behind them.
         """
-        batch, seconds = [await self.jobs.get()], self.limits.wait_ms / 1000
-        while len(batch) < self.limits.batch_size:
+        seconds = self.limits.wait_ms / 1000
+        while True:
+            while not self.jobs.empty():
+                self.take_up(self.jobs.get_nowait())
+            self.leave_out_abandoned()
+            if not self.gathered:
+                self.take_up(await self.jobs.get())
+                continue
+            size = self.limits.batch_size
+            if cost := self.gathered[0].cost:
+                size = max(1, min(size, self.limits.cost // cost))
+            batch = self.first_batch(size)
+            if len(batch) == size or len(self.gathered) >= self.limits.batch_size:
+                break
             try:
-                batch.append(self.jobs.get_nowait())
-            except asyncio.QueueEmpty:
-                try:
-                    batch.append(await asyncio.wait_for(self.jobs.get(), seconds))
-                except TimeoutError:
-                    break
+                self.take_up(await asyncio.wait_for(self.jobs.get(), seconds))
+            except TimeoutError:
+                break
+        taken = {id(job) for job in batch}
+        self.gathered = [job for job in self.gathered if id(job) not in taken]
         return batch
 
-    async def answer(self, jobs: Sequence[Job]) -> None:
+    def first_batch(self, size: int) -> list[Job]:
+        """Returns the first jobs that can be one batch."""
+        share = max(1, size // MOST_SHARES, size // len({id(job.request) for job in self.gathered}))
+        batch: list[Job] = []
+        taken: Counter[int] = Counter()
+        for job in self.gathered:
+            if len(batch) < size and job.options == self.gathered[0].options and taken[id(job.request)] < share:
+                batch.append(job)
+                taken[id(job.request)] += 1
+        return batch
+
+    def take_up(self, job: Job) -> None:
+        insort(self.gathered, job, key=lambda one: one.due)
+
+    def leave_out_abandoned(self) -> None:
+        waited_for = [job for job in self.gathered if not job.answer.done()]
+        for _ in range(len(self.gathered) - len(waited_for)):
+            self.jobs.task_done()
+        self.gathered = waited_for
+
+    async def answer(self, batch: Sequence[Job]) -> None:
+        jobs = [job for job in batch if not job.answer.done()]
+        if not jobs:
+            return
+        self.batches += 1
+        self.images += len(jobs)
         loop = asyncio.get_running_loop()
-        for options in dict.fromkeys(job.options for job in jobs):
-            group = [job for job in jobs if job.options == options]
-            self.batches += 1
-            self.images += len(group)
-            try:
-                answers = await loop.run_in_executor(self.thread, self.work, [job.image for job in group], options)
-            except Exception as error:
-                answers = [error] * len(group)
-            for job, answer in zip(group, answers, strict=True):
-                if job.answer.done():
-                    continue
-                if isinstance(answer, Exception):
-                    job.answer.set_exception(answer)
-                else:
-                    job.answer.set_result(answer)
+        try:
+            images, options = [job.image for job in jobs], jobs[0].options
+            answers = await loop.run_in_executor(self.thread, self.work, images, options)
+        except Exception as error:
+            answers = [error] * len(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                job.answer.set_exception(answer)
+            else:
+                job.answer.set_result(answer)

@@ -8,9 +8,13 @@ class ServingLimits:
     """What a request may cost, and how requests are gathered.
 
     Attributes:
-        request_bytes: of the body of a request.
+        request_bytes: of the body of a request, and of what its URLs lead to.
         images: of a request.
+        pixels: of all images of a request once decoded; no more are decoded at once, of all requests together.
+        cost: images x beams x tokens of a request, those of its text included; of a batch too.
         seconds: from the first byte of a request to its answer.
+        head_seconds: for which a connection may wait before the head of a request is there.
+        connections: open at the same time.
         waiting: images that may wait in all; requests beyond are told to come again.
         batch_size: images captioned together.
         wait_ms: for which a batch that is not full waits for the next image, in milliseconds.
@@ -19,8 +23,12 @@ class ServingLimits:
 
     request_bytes: int = 32_000_000
     images: int = 64
+    pixels: int = 100_000_000
+    cost: int = 8_192
     seconds: float = 60
-    waiting: int = 1024
+    head_seconds: float = 10
+    connections: int = 512
+    waiting: int = 512
     batch_size: int = 32
     wait_ms: float = 5
     allow_urls: bool = False

@@ -1,165 +1,203 @@
 """Requests for captions: JSON with images in base64 or URLs, or files of a form, read within limits."""
 
-import base64
-import binascii
 import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from starlette.concurrency import run_in_threadpool
+from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..bounds import LONGEST_CAPTION, MOST_CAPTIONS
-from ..models.downloads import DownloadError, download
-from ..models.images import ImageError, load_image
+from ..bounds import LONGEST_CAPTION
+from ..messages import one_sentence
+from ..models.images import load_image
+from ..models.pipeline_image_to_text import ImageToTextPipeline
+from .errors import BusyError, RequestError
+from .images import ImageReader
 from .limits import ServingLimits
 
-OPTIONS = {"num_beams": MOST_CAPTIONS, "max_new_tokens": LONGEST_CAPTION}
-"""Arguments of `generate()` that a request may give, and their largest values."""
 MOST_BEAMS = 16
-
-
-class RequestError(ValueError):
-    """A request that is refused.
-
-    Args:
-        status: of HTTP.
-        message: what is wrong.
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": LONGEST_CAPTION}
+"""Arguments of `generate()` that a request may give, and their largest values."""
+FREE_BYTES = 2**20
+"""Of a body, which are always read: requests of usual photos do not wait for those that send much, slowly."""
+LARGE_BODIES = 8
+"""Of the largest size, that may be in memory at the same time."""
+MOST_MARKS = 100_000
+"""Brackets and commas of JSON: a body of nothing else would take thirty times its bytes once it is parsed."""
+NEW_TOKENS = 20
+"""That transformers writes at most if neither request nor model says so."""
 
 
 @dataclass(frozen=True)
 class CaptionRequest:
-    """Images, and pairs of options and values."""
+    """Images, pairs of options and values, and beams x tokens of each image."""
 
     images: list
     options: tuple[tuple[str, Any], ...]
+    cost: int
 
 
-async def read_request(request: Request, limits: ServingLimits) -> CaptionRequest:
-    """Returns the images and options of a request.
+class Body:
+    """The body of a request, which counts what it holds of the memory for bodies until it is closed."""
 
-    Raises:
-        RequestError: too many bytes or images, no image, one that cannot be read, or unknown options.
+    def __init__(self, request: Request, reader: "RequestReader") -> None:
+        self.request, self.reader = request, reader
+        self.size = self.held = 0
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        limits = self.reader.limits
+        async for chunk in self.request.stream():
+            self.size += len(chunk)
+            if self.size > limits.request_bytes:
+                raise too_large(limits)
+            self.reader.bytes_held -= self.held
+            self.held = max(0, self.size - FREE_BYTES)
+            self.reader.bytes_held += self.held
+            if self.reader.bytes_held > LARGE_BODIES * limits.request_bytes:
+                raise BusyError("it reads too many large requests already")
+            yield chunk
+
+    def close(self) -> None:
+        self.reader.bytes_held -= self.held
+        self.held = 0
+
+
+class RequestReader:
+    """Reads requests.
+
+    Args:
+        pipeline: that captions what they hold; images for an [`ImageToTextPipeline`] are made into its inputs as soon
+            as they are decoded, since these are smaller.
+        limits: of requests.
     """
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > limits.request_bytes:
-        raise too_large(limits)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        sources, options = await read_form(request, limits)
-    elif kind == "application/json":
-        sources, options = await read_json(request, limits)
-    else:
-        raise RequestError(415, "Send files as multipart/form-data, or images in base64 as application/json.")
-    if not sources:
-        raise RequestError(400, "The request has no images; send them as files or, in JSON, under 'images'.")
-    if len(sources) > limits.images:
-        raise RequestError(413, f"The request has {len(sources)} images; {limits.images} are allowed.")
-    images = [await run_in_threadpool(read_image, source, place, limits) for place, source in enumerate(sources)]
-    return CaptionRequest(images, checked_options(options))
 
+    def __init__(self, pipeline: Any, limits: ServingLimits) -> None:
+        self.pipeline = pipeline if isinstance(pipeline, ImageToTextPipeline) else None
+        self.limits = limits
+        self.images = ImageReader(limits)
+        self.bytes_held = 0
 
-async def within_limits(request: Request, limits: ServingLimits) -> AsyncGenerator[bytes, None]:
-    number = 0
-    async for chunk in request.stream():
-        number += len(chunk)
-        if number > limits.request_bytes:
-            raise too_large(limits)
-        yield chunk
+    async def read(self, request: Request) -> CaptionRequest:
+        """Returns the images and options of a request.
+
+        Raises:
+            RequestError: too many bytes, images or pixels, no image, one that cannot be read, or unknown options.
+            BusyError: there is no memory for its body at the moment.
+        """
+        length = request.headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self.limits.request_bytes):
+            raise too_large(self.limits)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        body = Body(request, self)
+        try:
+            if kind == "multipart/form-data":
+                sources, options = await self.read_form(body)
+            elif kind == "application/json":
+                sources, options = await self.read_json(body)
+            else:
+                raise RequestError(415, "Send files as multipart/form-data, or images in base64 as application/json.")
+            if not sources:
+                raise RequestError(400, "The request has no images; send them as files or, in JSON, under 'images'.")
+            if len(sources) > self.limits.images:
+                raise RequestError(413, f"The request has {len(sources)} images; {self.limits.images} are allowed.")
+            checked = checked_options(options)
+            cost = await self.images.in_thread(lambda: self.cost_of_image(options))
+            if len(sources) * cost > self.limits.cost:
+                raise RequestError(
+                    413,
+                    f"The request asks for {len(sources)} x {cost} images x beams x tokens; {self.limits.cost} are "
+                    "allowed: send fewer images, or ask for fewer beams or tokens.",
+                )
+            text = options.get("text", "")
+            images = await self.images.read(sources, lambda image, place: self.prepared(image, place, text))
+            return CaptionRequest(images, checked, cost)
+        finally:
+            body.close()
+
+    async def read_form(self, body: Body) -> tuple[list, dict]:
+        parser = MultiPartParser(
+            body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 1
+        )
+        parser.spool_max_size = self.limits.request_bytes  # files in memory: there may be fewer files than images
+        try:
+            form = await parser.parse()
+        except MultiPartException as error:
+            status = 413 if "Too many files" in error.message else 400
+            raise RequestError(status, f"The form cannot be read: {error.message.rstrip('.')}.") from error
+        sources: list[Any] = []
+        options: dict[str, Any] = {}
+        for name, value in form.multi_items():
+            if isinstance(value, str):
+                is_number = name in OPTIONS and value.isascii() and value.isdigit() and len(value) < 10
+                options[name] = int(value) if is_number else value
+            else:
+                sources.append(await value.read())
+                await value.close()
+        return sources, options
+
+    async def read_json(self, body: Body) -> tuple[list, dict]:
+        content = b"".join([chunk async for chunk in body.chunks()])
+        sent = await self.images.in_thread(lambda: parsed(content))
+        if not isinstance(sent, dict) or not isinstance(sent.get("images"), list):
+            raise RequestError(400, "Send a JSON object with a list 'images'.")
+        return sent.pop("images"), sent
+
+    def cost_of_image(self, options: Mapping[str, Any]) -> int:
+        """Returns beams x tokens, those of the text included.
+
+        Raises:
+            RequestError: a text that no caption can begin with, or more tokens than the captioner can write after it.
+        """
+        beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
+        if self.pipeline is not None:
+            reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
+            try:
+                reader.check_prefix(text, "The text")
+            except ValueError as error:
+                raise RequestError(400, str(error)) from error
+            words = len(self.pipeline.processor.words_of(text)[0])
+            beams = beams or usual.num_beams
+            room = getattr(self.pipeline.model.config, "max_position_embeddings", LONGEST_CAPTION) - 1 - words
+            asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS
+            if tokens > room and (asked or words):
+                raise RequestError(
+                    400,
+                    f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
+                )
+        return (beams or 1) * (words + (tokens or NEW_TOKENS))
+
+    def prepared(self, image: Image.Image, place: int, text: str) -> Any:
+        """Returns what the pipeline takes for an image."""
+        if self.pipeline is None:
+            return load_image(image, f"image {place}")
+        item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)
+        if item.error is not None:
+            raise RequestError(400, f"{one_sentence(item.error)}.") from item.error
+        return item
 
 
 def too_large(limits: ServingLimits) -> RequestError:
     return RequestError(413, f"The request has more than {limits.request_bytes} bytes.")
 
 
-async def read_form(request: Request, limits: ServingLimits) -> tuple[list, dict]:
-    parser = MultiPartParser(
-        request.headers, within_limits(request, limits), max_files=limits.images, max_fields=len(OPTIONS) + 1
-    )
+def parsed(content: bytes) -> Any:
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MOST_MARKS:
+        raise RequestError(413, f"The body has more than {MOST_MARKS} values.")
     try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        status = 413 if "Too many files" in error.message else 400
-        raise RequestError(status, f"The form cannot be read: {error.message}") from error
-    sources: list[Any] = []
-    options: dict[str, Any] = {}
-    for name, value in form.multi_items():
-        if isinstance(value, str):
-            options[name] = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else value
-        else:
-            sources.append(await value.read())
-            await value.close()
-    return sources, options
-
-
-async def read_json(request: Request, limits: ServingLimits) -> tuple[list, dict]:
-    body = b"".join([chunk async for chunk in within_limits(request, limits)])
-    try:
-        sent = json.loads(body)
+        return json.loads(content)
     except (ValueError, RecursionError):
         raise RequestError(400, "The body is no JSON.") from None
-    if not isinstance(sent, dict) or not isinstance(sent.get("images"), list):
-        raise RequestError(400, "Send a JSON object with a list 'images'.")
-    return sent.pop("images"), sent
 
 
 def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     for name, value in options.items():
-        if name == "text" and isinstance(value, str):
-            continue
-        if name not in OPTIONS:
+        if name == "text":
+            if not isinstance(value, str):
+                raise RequestError(400, f"text is {value!r:.60}; it must be a string.")
+        elif name not in OPTIONS:
             raise RequestError(400, f"{name!r:.60} is no option; there are {', '.join(OPTIONS)} and text.")
-        largest = MOST_BEAMS if name == "num_beams" else OPTIONS[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-            raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {largest}.")
+        elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
+            raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
     return tuple(sorted(options.items()))
-
-
-def read_image(source: Any, place: int, limits: ServingLimits) -> Any:
-    """Returns an image of Pillow.
-
-    Args:
-        source: bytes of a file, base64, or a URL.
-        place: of the image in its request, for messages.
-        limits: of the request.
-
-    Raises:
-        RequestError: it is no image, or a URL that is not allowed.
-    """
-    name = f"image {place}"
-    if isinstance(source, str):
-        source = downloaded(source, name, limits) if "://" in source[:10] else decoded(source, name)
-    if not isinstance(source, bytes):
-        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.")
-    if not source:
-        raise RequestError(400, f"{name.capitalize()} has 0 bytes.")
-    try:
-        return load_image(source, name)
-    except ImageError as error:
-        raise RequestError(400, str(error)) from error
-
-
-def decoded(text: str, name: str) -> bytes:
-    try:
-        return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None
-
-
-def downloaded(url: str, name: str, limits: ServingLimits) -> bytes:
-    if not limits.allow_urls:
-        raise RequestError(400, f"{name.capitalize()} is a URL, which this server does not read; send its bytes.")
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise RequestError(400, f"{name.capitalize()}: only http and https URLs are read.")
-    try:
-        return download(url, public_only=True)
-    except DownloadError as error:
-        raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {error}.") from error

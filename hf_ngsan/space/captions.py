@@ -96,7 +96,7 @@ def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any
         image: upright.
         answers: of `ImageToTextPipeline` with `return_attention`.
     """
-    notes = ["Point at a word, or press Tab, to see where the captioner looked for it."]
+    notes = ["Tap a word, point at it, or press Tab, to see where the captioner looked for it."]
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
     return viewer(photograph(image), captions_of(answers, partial(map_over, image)), *notes)

@@ -1,44 +1,37 @@
 """The web page, made with Gradio."""
 
 import io
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import gradio
 from PIL import Image
+from starlette.middleware import Middleware
 
-from ..messages import one_sentence
+from ..listening import listen
+from ..models.images import load_image
 from . import captions, drawing, regions
+from .guard import Gate, Page, in_words, whole_number
 from .parts import Parts, Search
+from .theme import STYLE, make_theme
 
 MOST_BEAMS, BEAMS = 8, 3
+LONGEST_QUERY = 1000
+"""In characters."""
+MOST_WAITING = 100
+"""Events that wait for their turn; there is one at a time of each kind."""
 LARGEST_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
 
 
-def in_words(work: Callable) -> Callable:
-    """Shows errors of the input as a sentence on the page."""
-
-    @wraps(work)
-    def guarded(*arguments: Any) -> Any:
-        try:
-            return work(*arguments)
-        except (ValueError, OSError) as error:
-            raise gradio.Error(f"{one_sentence(error)}.", print_exception=False) from None
-
-    return guarded
-
-
-def make_page(parts: Parts) -> gradio.Blocks:
+def make_page(parts: Parts) -> Page:
     """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, as there are parts.
 
     Args:
         parts: see [`~hf_ngsan.space.load_parts`].
     """
-    with gradio.Blocks(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
+    with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
         if parts.reads_images:
             with gradio.Tab("Photograph", id="photograph"):
@@ -49,6 +42,7 @@ def make_page(parts: Parts) -> gradio.Blocks:
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
                 add_search(parts.search)
+    page.queue(max_size=MOST_WAITING, api_open=False)
     return page
 
 
@@ -59,23 +53,29 @@ def beams_slider() -> gradio.Slider:
 def add_photograph(parts: Parts) -> None:
     with gradio.Row():
         with gradio.Column():
-            image = gradio.Image(type="pil", sources=["upload", "clipboard"], label="Photograph", buttons=[])
+            image = gradio.Image(sources=["upload", "clipboard"], label="Photograph", buttons=[], elem_id="photo")
+            another = gradio.Button("Another photograph", elem_id="another")
             num_beams = beams_slider()
             button = gradio.Button("Caption", variant="primary", elem_id="caption")
         with gradio.Column():
             shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, elem_id="captions")
 
     @in_words
-    def caption(image: Image.Image | None, num_beams: int) -> str:
-        if image is None:
-            raise ValueError("There is no photograph; drop one into the box first")
-        answers = parts.captions(image, num_beams, attention_side=captions.MAP_SIDE)
-        return captions.photograph_with_captions(image, answers)
+    def caption(image: dict | None, num_beams: Any) -> str:
+        if not isinstance(image, dict):
+            raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
+        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        photograph = load_image(Path(image["path"]).read_bytes(), "the photograph")
+        answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
+        return captions.photograph_with_captions(photograph, answers)
 
-    button.click(caption, [image, num_beams], shown, api_name="caption")
+    # The browser sends what was uploaded; Gradio would decode it, in any format.
+    button.click(caption, [image, num_beams], shown, api_name="caption", preprocess=False)
+    image.change(None, None, shown, js="() => ''", api_visibility="private")
+    another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
 
 
-def add_regions(parts: Parts, page: gradio.Blocks) -> None:
+def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
@@ -87,30 +87,46 @@ def add_regions(parts: Parts, page: gradio.Blocks) -> None:
     )
 
     @in_words
-    def begin(number: int, num_beams: int) -> tuple[str, dict]:
-        if number is None or not 0 <= number < len(rows):
-            raise ValueError(f"There is no example {number}; give a number from 0 to {len(rows) - 1}")
-        example, chosen = regions.Regions(parts, rows[int(number)]), 0
-        state = {"number": int(number), "boxes": example.boxes, "chosen": chosen}
+    def begin(number: Any, num_beams: Any) -> tuple[str, dict]:
+        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        place, chosen = whole_number(number, "Example", 0, len(rows) - 1), 0
+        example = regions.Regions(parts, rows[place])
+        state = {"number": place, "boxes": example.boxes, "chosen": chosen}
         state |= {"before": example.attention, "weights": example.attention}
-        return example.html(chosen, example.attention, num_beams), state
+        return example.html(chosen, example.attention, beams), state
 
     @in_words
-    def move(state: dict, num_beams: int, event: gradio.EventData) -> tuple[str, dict]:
-        boxes, chosen, before = regions.moved(state["boxes"], event._data), event._data["index"], state["weights"]
-        example = regions.Regions(parts, rows[state["number"]], boxes)
+    def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
+        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        state = shown_before(state)
+        change: Any = getattr(event, "_data", None)
+        boxes, before = regions.moved(state["boxes"], change), state["weights"]
+        example, chosen = regions.Regions(parts, rows[state["number"]], boxes), change["index"]
         state = {**state, "boxes": boxes, "chosen": chosen, "before": before, "weights": example.attention}
-        return example.html(chosen, before, num_beams), state
+        return example.html(chosen, before, beams), state
 
     @in_words
-    def show_again(state: dict, num_beams: int) -> str:
+    def show_again(state: dict | None, num_beams: Any) -> str:
+        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        state = shown_before(state)
         example = regions.Regions(parts, rows[state["number"]], state["boxes"])
-        return example.html(state["chosen"], state["before"], num_beams)
+        return example.html(state["chosen"], state["before"], beams)
 
     for event in (page.load, number.submit, button.click):
-        event(begin, [number, num_beams], [shown, state], api_visibility="private")
-    num_beams.release(show_again, [state, num_beams], shown, api_visibility="private")
-    shown.release(move, [state, num_beams], [shown, state], api_visibility="private")
+        event(begin, [number, num_beams], [shown, state], api_visibility="private", preprocess=False)
+    num_beams.release(show_again, [state, num_beams], shown, api_visibility="private", preprocess=False)
+    shown.release(move, [state, num_beams], [shown, state], api_visibility="private", preprocess=False)
+
+
+def shown_before(state: dict | None) -> dict:
+    """Returns what a session was shown.
+
+    Raises:
+        ValueError: it was shown nothing.
+    """
+    if state is None:
+        raise ValueError("There is no example yet whose regions could be moved; show one first")
+    return state
 
 
 def add_search(search: Search) -> None:
@@ -121,19 +137,21 @@ def add_search(search: Search) -> None:
     names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False)
 
     @in_words
-    def find(text: str) -> tuple[list, list]:
-        if not text.strip():
+    def find(text: Any) -> tuple[list, list]:
+        if not isinstance(text, str) or not text.strip():
             raise ValueError("There are no words to look for; write some first")
+        if len(text) > LONGEST_QUERY:
+            raise ValueError(f"There are {len(text)} characters to look for; {LONGEST_QUERY} are allowed")
         hits = search.find(text)
         stored = [(search.index.thumbnail_at(hit.place), f"{hit.score:.3f}  {Path(hit.name).name}") for hit in hits]
         images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in stored if thumbnail is not None]
         return images, [[round(hit.score, 4), hit.name] for hit in hits]
 
     for event in (text.submit, button.click):
-        event(find, text, [found, names], api_visibility="private")
+        event(find, text, [found, names], api_visibility="private", preprocess=False)
 
 
-def launch(page: gradio.Blocks, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
+def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:
@@ -145,10 +163,12 @@ def launch(page: gradio.Blocks, host: str = "127.0.0.1", port: int | None = None
         Its URL. `page.close()` ends it.
 
     Raises:
-        OSError: the port is taken.
+        OSError: one cannot listen there; the port may be taken.
+        ValueError: the host is none.
     """
+    listen(host, port or 0).close()
     _, url, _ = page.launch(
-        server_name=host,
+        server_name=f"[{host}]" if ":" in host else host,
         server_port=port,
         inbrowser=open_browser,
         share=False,
@@ -158,6 +178,9 @@ def launch(page: gradio.Blocks, host: str = "127.0.0.1", port: int | None = None
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=LARGEST_UPLOAD,
-        theme=gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        run_history=False,
+        app_kwargs={"middleware": [Middleware(Gate, page=page)]},
+        theme=make_theme(),
+        css=STYLE,
     )
     return url

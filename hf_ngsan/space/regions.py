@@ -14,9 +14,9 @@ from .parts import Parts
 
 SMALLEST = 0.03
 NOTE = (
-    "Drag a region or its lower right corner, or move it with the arrow keys (the corner with Shift). Lines and table "
-    "tell how much the region that was moved last attends to the others in the encoder (mean over layers and heads). "
-    "Point at a word to see where the captioner looked for it."
+    "Drag a region or its lower right corner with mouse or finger, or move it with the arrow keys (the corner with "
+    "Shift). Lines and table tell how much the region that was moved last attends to the others in the encoder (mean "
+    "over layers and heads). Tap a word, or point at it, to see where the captioner looked for it."
 )
 
 
@@ -31,13 +31,16 @@ def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     Raises:
         ValueError: no such box, or no finite numbers.
     """
-    index, step = change.get("index"), (change.get("dx"), change.get("dy"))
-    if not isinstance(index, int) or not 0 <= index < len(boxes):
-        raise ValueError(f"There is no region {index}; there are {len(boxes)}.")
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in step):
-        raise ValueError(f"A region cannot be moved by {step}; give two finite numbers.")
+    if not isinstance(change, Mapping):
+        raise ValueError("Nothing says which region is moved, and by how much.")
+    index: Any = change.get("index")
+    step: list[Any] = [change.get("dx"), change.get("dy")]
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(boxes):
+        raise ValueError(f"There is no region {index!r:.40}; there are {len(boxes)}.")
+    if not all(isinstance(value, int | float) and abs(value) < math.inf for value in step):
+        raise ValueError(f"A region cannot be moved by {step!r:.80}; give two finite numbers.")
     boxes = np.array(boxes, dtype=np.float32)
-    box, by = boxes[index], np.array(step, dtype=np.float64).clip(-2, 2)
+    box, by = boxes[index], np.array([max(-2, min(2, value)) for value in step], dtype=np.float64)
     if change.get("corner"):
         box[2:] = np.clip(box[2:] + by, np.minimum(box[:2] + SMALLEST, 1), 1)
         box[:2] = np.minimum(box[:2], box[2:] - SMALLEST)

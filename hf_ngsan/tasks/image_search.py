@@ -59,7 +59,7 @@ def check_query(processor: Any, text: str) -> None:
     """Raises a ValueError for a query without any word, too long, or of unknown words alone."""
     ids = processor(text=text)["input_ids"][0].tolist()
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
-        raise ValueError(f"The model knows no word of {text!r}; use other words.")
+        raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
 
 
 def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | Path) -> None:

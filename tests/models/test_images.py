@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import threading
+import tracemalloc
 import warnings
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from hf_ngsan.models.images import MAX_ASPECT_RATIO, MIN_SIDE, ImageError, load_image, load_images
+from hf_ngsan.models.images import MAX_ASPECT_RATIO, MIN_SIDE, ImageError, load_image, load_images, open_image
 
 HEIGHT, WIDTH = 12, 20
 
@@ -404,6 +405,67 @@ def test_damaged_exif_data_do_not_hide_the_photo(kind):
         assert image.size in ((WIDTH, HEIGHT), lying.size)
         np.testing.assert_array_equal(pixels_of(load_image(image)), np.asarray(image))
     assert 0 < num_turned < 150
+
+
+def tagged(num_entries: int, num_bytes: int) -> bytes:
+    """Tags of TIFF, as many entries of which as wanted point at the same bytes."""
+    entries = [struct.pack("<HHII", 40000 + number, 7, num_bytes, 8) for number in range(num_entries)]
+    return b"".join(entries)
+
+
+def tiff_with_entries(num_entries: int, num_bytes: int) -> bytes:
+    sizes = {256: 32, 257: 32, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 32, 279: 1024}
+    usual = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sizes.items())
+    count = struct.pack("<H", num_entries + len(sizes))
+    start = struct.pack("<I", 8 + num_bytes)
+    return b"II*\0" + start + bytes(num_bytes) + count + usual + tagged(num_entries, num_bytes) + bytes(4)
+
+
+def exif_with_entries(num_entries: int, num_bytes: int) -> bytes:
+    count = struct.pack("<H", num_entries)
+    return b"Exif\0\0II*\0" + struct.pack("<I", 8) + count + tagged(num_entries, num_bytes) + bytes(4 + num_bytes)
+
+
+def peak_of(work) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_entries_that_point_at_the_same_bytes_do_not_multiply_them():
+    """Files of 200 kB, whose 2,000 entries would be 400 MB."""
+    assert load_image(tiff_with_entries(2, 2000)).size == (32, 32)
+    data = tiff_with_entries(2000, 200_000)
+
+    def load_tiff():
+        with pytest.raises(ImageError, match="overlap"):
+            load_image(data)
+
+    assert peak_of(load_tiff) < 20e6
+    for kind in ("PNG", "WEBP"):
+        data = encoded(photo(), kind, exif=exif_with_entries(2000, 200_000))
+        assert peak_of(lambda data=data: load_image(data)) < 20e6, kind
+
+
+def test_a_jpeg_file_has_a_bounded_number_of_scans():
+    """Each costs as much as all pixels, and as little as a hundred bytes of the file."""
+    data = encoded(photo(), "JPEG", progressive=True)
+    last = data[data.rindex(b"\xff\xda") : -2]
+    assert load_image(data[:-2] + 20 * last + data[-2:]).size == (WIDTH, HEIGHT)
+    with pytest.raises(ImageError, match="scans"):
+        load_image(data[:-2] + 200 * last + data[-2:])
+
+
+def test_an_image_that_is_open_knows_its_size_and_is_not_decoded(monkeypatch):
+    data = encoded(photo(), "PNG")
+    with monkeypatch.context() as patch:
+        patch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))
+        image = open_image(data, "the image")
+        assert image.size == (WIDTH, HEIGHT)
+    np.testing.assert_array_equal(np.asarray(load_image(image)), np.asarray(load_image(data)))
 
 
 def test_formats_that_start_programs_or_are_not_named_are_refused(tmp_path, monkeypatch):

@@ -461,6 +461,31 @@ def test_errors_of_workers_are_one_sentence_too(pipe, paths):
         pipe("gone.jpg")
 
 
+def test_a_text_has_no_more_words_than_are_continued(pipe):
+    longest = pipe.model.config.max_position_embeddings - 1
+    assert pipe(PHOTOS[0], text="the " * longest, max_new_tokens=1)[0]["generated_text"].startswith("the the")
+    for text in ("the " * (longest + 1), "the " * 60_000, "z" * 10**6):
+        with pytest.raises(ValueError, match=f"longer than what this captioner continues: {longest}") as raised:
+            pipe(PHOTOS[0], text=text)
+        assert len(str(raised.value)) < 200
+
+
+def test_unknown_words_are_named_in_short_and_special_tokens_are_none(pipe):
+    for text in ("zebra " * 200, "z" * 5000, "\u0301" * 5000):
+        with pytest.raises(ValueError, match="does not know") as raised:
+            pipe(PHOTOS[0], text=text)
+        assert len(str(raised.value)) < 400
+    for token in pipe.processor.tokenizer.all_special_tokens:
+        with pytest.raises(ValueError, match="does not know"):
+            pipe(PHOTOS[0], text=f"the {token}")
+
+
+def test_an_input_that_was_read_before_is_taken_as_it_is(pipe, captions):
+    reader = pipe.reader()
+    items = [reader.try_to_read(lambda photo=photo: photo, place) for place, photo in enumerate(PHOTOS)]
+    assert pipe(items, batch_size=2) == captions
+
+
 def test_settings_that_are_wrong_are_named(pipe):
     with pytest.raises(ValueError, match="on_error is 'ignore'; it must be one of 'raise', 'skip'"):
         pipe(PHOTOS[0], on_error="ignore")

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 import socket
 import threading
 import time
@@ -14,11 +15,15 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("python_multipart", reason="the extra serve is not installed")
 
 from fastapi.testclient import TestClient
+from PIL import Image
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from hf_ngsan.models import downloads
 from hf_ngsan.models.downloads import DownloadError, DownloadLimits, download, is_public
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
+from hf_ngsan.serving.app import StopIfAbandoned
+from hf_ngsan.serving.images import Budget, ImageReader
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
@@ -43,7 +48,7 @@ def captions(pipeline) -> list[str]:
 
 @pytest.fixture(scope="module")
 def client(pipeline):
-    limits = ServingLimits(request_bytes=200_000, images=8, seconds=60, wait_ms=1)
+    limits = ServingLimits(request_bytes=200_000, images=8, pixels=1_000_000, seconds=60, wait_ms=1)
     with TestClient(create_app(pipeline, limits, name="tiny")) as client:
         yield client
 
@@ -94,6 +99,31 @@ BAD = {
     "too many beams": ({"json": {"images": [in_base64(FILES[0])], "num_beams": 500}}, 400),
     "no number": ({"json": {"images": [in_base64(FILES[0])], "num_beams": True}}, 400),
     "unknown words": ({"json": {"images": [in_base64(FILES[0])], "text": "zebra"}}, 400),
+    "a special token": ({"json": {"images": [in_base64(FILES[0])], "text": "a </s>"}}, 400),
+    "a number as text": ({"json": {"images": [in_base64(FILES[0])], "text": 7}}, 400),
+    "no text at all": ({"json": {"images": [in_base64(FILES[0])], "text": None}}, 400),
+    "half a character": (
+        {
+            "content": json.dumps({"images": [in_base64(FILES[0])], "text": "\ud800"}),
+            "headers": {"content-type": "application/json"},
+        },
+        400,
+    ),
+    "a number as text in a form": ({"files": {"files": FILES[0]}, "data": {"text": "12"}}, 400),
+    "unknown words by the thousand": ({"json": {"images": [in_base64(FILES[0])], "text": "zebra " * 400}}, 400),
+    "a long unknown word": ({"json": {"images": [in_base64(FILES[0])], "text": "z" * 40_000}}, 400),
+    "a long name": ({"json": {"images": [in_base64(FILES[0])], "z" * 40_000: 1}}, 400),
+    "more words than are continued": ({"json": {"images": [in_base64(FILES[0])], "text": "the " * 512}}, 400),
+    "60,000 words": ({"files": {"files": FILES[0]}, "data": {"text": "a " * 60_000}}, 400),
+    "no words left to write": (
+        {"json": {"images": [in_base64(FILES[0])], "text": "the " * 500, "max_new_tokens": 12}},
+        400,
+    ),
+    "more tokens than positions": ({"json": {"images": [in_base64(FILES[0])], "max_new_tokens": 512}}, 400),
+    "half a beam": ({"json": {"images": [in_base64(FILES[0])], "num_beams": 1.5}}, 400),
+    "too costly": ({"json": {"images": [in_base64(FILES[0])] * 8, "num_beams": 16, "max_new_tokens": 65}}, 413),
+    "many values": ({"content": b"[" * 150_000, "headers": {"content-type": "application/json"}}, 413),
+    "too many pixels": ({"files": [("files", png(Image.new("1", (2000, 400))))] * 2}, 413),
 }
 
 
@@ -103,7 +133,7 @@ def test_a_bad_request_gets_one_sentence(client, case):
     answer = client.post("/caption", **request)
     assert answer.status_code == status
     message = answer.json()["error"]
-    assert len(message.splitlines()) == 1 and message.endswith(".")
+    assert len(message.splitlines()) == 1 and message.endswith(".") and len(message) < 600
 
 
 def test_a_body_of_unknown_length_is_cut_at_the_limit(client):
@@ -126,7 +156,74 @@ def test_health_and_metrics(client, captions):
     client.post("/caption", files=[("files", FILES[0]), ("files", FILES[1])])
     client.post("/caption", content=b"x")
     assert [count(name) - start for name, start in zip(names, before, strict=True)] == [2, 1, 1]
-    assert client.get("/other").status_code == 404 and client.get("/caption").status_code == 405
+    assert client.get("/caption").status_code == 405
+    for path in ("/other", "/openapi.json", "/docs", "/redoc"):
+        answer = client.get(path)
+        assert answer.status_code == 404 and answer.json()["error"].endswith(".")
+
+
+def test_text_of_digits_is_text_in_a_form(client):
+    answer = client.post("/caption", files={"files": FILES[0]}, data={"text": "12"})
+    assert answer.status_code == 400 and "'12'" in answer.json()["error"] and "option" not in answer.json()["error"]
+
+
+def test_a_text_is_continued_up_to_the_last_position(client):
+    words = {"text": "the " * 500, "max_new_tokens": 11}
+    assert client.post("/caption", json={"images": [in_base64(FILES[0])], **words}).status_code == 200
+
+
+def test_pixels_are_counted_before_any_is_decoded(client, monkeypatch):
+    loaded, large = [], png(Image.new("1", (9400, 9400)))
+    monkeypatch.setattr(Image.Image, "load", lambda image: loaded.append(image.size))
+    answer = client.post("/caption", files=[("files", FILES[0]), ("files", large)])
+    assert answer.status_code == 413 and not loaded
+
+
+def test_images_of_all_requests_together_are_decoded_within_the_bound():
+    """A request for more than is free waits, and the ones after it too, until threads are through."""
+
+    async def scenario():
+        budget, order = Budget(10), []
+
+        async def take(number):
+            await budget.take(number)
+            order.append(number)
+
+        tasks = [asyncio.create_task(take(number)) for number in (6, 7, 3)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert order == [6] and budget.free == 4
+        await budget.take(0)  # what needs none waits for nothing
+        budget.give_back(6)
+        await asyncio.gather(*tasks)
+        assert order == [6, 7, 3] and budget.free == 0
+
+        reader = ImageReader(ServingLimits(pixels=10))
+        started, free = threading.Event(), threading.Event()
+
+        def work():
+            started.set()
+            free.wait(30)
+
+        task = asyncio.create_task(reader.in_thread(work, 10))
+        await asyncio.to_thread(started.wait, 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert reader.pixels.free == 0  # the thread still works on them
+        free.set()
+        await reader.in_thread(lambda: None, 10)
+        reader.close()
+
+    asyncio.run(scenario())
+
+
+def test_large_bodies_share_memory_and_small_ones_need_none(pipeline, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.serving.requests.LARGE_BODIES", 0)
+    with TestClient(create_app(pipeline, ServingLimits(wait_ms=1))) as client:
+        assert client.post("/caption", files={"files": FILES[0]}).status_code == 200
+        for _ in range(2):
+            answer = client.post("/caption", files={"files": b"0" * 2_000_000})
+            assert answer.status_code == 503 and answer.json()["error"].endswith(".")
 
 
 def test_requests_that_come_together_are_one_batch():
@@ -221,6 +318,95 @@ def test_what_takes_too_long_and_what_waits_too_much(pipeline):
             answer = client.post("/caption", files={"files": FILES[0]})
             assert answer.status_code == status and answer.json()["error"].endswith(".")
             assert client.get("/health").json()["waiting"] == 0
+
+
+def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(pipeline):
+    begun, abandoned, steps, raised = threading.Event(), threading.Event(), [], []
+
+    class Count(LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            steps.append(len(input_ids))
+            begun.set()
+            assert abandoned.wait(30)
+            return scores
+
+    def work(images, options):
+        counted, stop = LogitsProcessorList([Count()]), StoppingCriteriaList([StopIfAbandoned(batcher)])
+        try:
+            return pipeline(images, logits_processor=counted, stopping_criteria=stop, min_new_tokens=9, **dict(options))
+        except Exception as error:
+            raised.append(type(error).__name__)
+            raise
+
+    async def scenario(options):
+        nonlocal batcher
+        batcher = Batcher(work, ServingLimits(wait_ms=0))
+        await batcher.start()
+        task = asyncio.create_task(batcher.submit([PHOTOS[0]], options))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        abandoned.set()
+        await batcher.stop()
+
+    batcher = None
+    for beams in (1, 3):
+        begun.clear(), abandoned.clear(), steps.clear()
+        asyncio.run(scenario((("num_beams", beams),)))
+        assert len(steps) == 1
+    assert raised == ["AbandonedError"] * 2
+
+
+def test_later_images_of_a_costly_request_let_others_go_first():
+    batches, free = [], threading.Event()
+
+    def work(images, options):
+        batches.append((images, options))
+        free.wait(30)
+        return images
+
+    async def scenario():
+        batcher = Batcher(work, ServingLimits(batch_size=4, wait_ms=0, cost=100, seconds=40_000))
+        await batcher.start()
+        tasks = [asyncio.create_task(batcher.submit(["first"], "a", 1))]
+        while not batches:
+            await asyncio.sleep(0)
+        tasks += [asyncio.create_task(batcher.submit(list("cdefgh"), "a", 10))]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(batcher.submit([name], "a", 1)) for name in "xyz"]
+        tasks += [asyncio.create_task(batcher.submit(["dear"], "b", 60))]
+        while batcher.waiting < 11:
+            await asyncio.sleep(0)
+        free.set()
+        await asyncio.gather(*tasks)
+        await batcher.stop()
+
+    asyncio.run(scenario())
+    assert batches == [
+        (["first"], "a"),
+        (["x", "y", "z", "c"], "a"),
+        (["d", "e"], "a"),
+        (["f", "g"], "a"),
+        (["h"], "a"),
+        (["dear"], "b"),
+    ]
+
+
+def test_a_batch_costs_no_more_than_a_request():
+    sizes = []
+
+    def work(images, options):
+        sizes.append(len(images))
+        return images
+
+    async def scenario():
+        batcher = Batcher(work, ServingLimits(batch_size=8, wait_ms=1000, cost=100))
+        await batcher.start()
+        await asyncio.gather(*(batcher.submit([0], "a", 50) for _ in range(4)))
+        await batcher.stop()
+
+    asyncio.run(scenario())
+    assert sizes == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,9 @@ def test_there_is_a_tab_for_each_part(folders, index):
         (["--model", "regions", "--data", "nothing"], "nothing"),
         (["--model", "dual"], "dual"),
         (["--model", "pixels", "--index", "photos"], "photos"),
+        (["--model", "pixels", "--host", ""], "127.0.0.1"),
+        (["--model", "pixels", "--host", "0"], "127.0.0.1"),
+        (["--model", "pixels", "--host", "192.0.2.1"], "192.0.2.1"),
     ],
 )
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):
@@ -170,6 +173,14 @@ def test_a_photograph_is_uploaded_captioned_and_searched_for(browser, serve, fol
     said = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
     assert text_of(browser, ".caption.best").split() == said.strip().split("\t")[1].split()
     assert len(found(browser, ".caption")) == 3
+    assert [image.is_displayed() for image in found(browser, "#photo img")] == [False]  # it is shown once
+    found(browser, "#another")[0].click()
+    wait_for(browser, lambda _: not found(browser, ".caption") and found(browser, "#photo")[0].is_displayed())
+    wait_for(browser, lambda _: not found(browser, "#photo img"))
+    found(browser, "input[type=file]")[0].send_keys(str(photo))
+    wait_for(browser, lambda _: found(browser, "#photo img"))
+    found(browser, "#caption")[0].click()
+    wait_for(browser, lambda _: found(browser, ".caption.best"))
 
     words = found(browser, ".caption.best .word")
     overlays = found(browser, ".caption.best .overlay")

@@ -1,0 +1,135 @@
+"""Images of requests: counted before they are decoded, and decoded in a few threads within a bound on their pixels."""
+
+import asyncio
+import base64
+import binascii
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from PIL import Image
+
+from ..models.downloads import DownloadError, DownloadLimits, download
+from ..models.images import ImageError, open_image
+from .errors import RequestError
+from .limits import ServingLimits
+
+T = TypeVar("T")
+MOST_READERS = 4
+
+
+class Budget:
+    """A number of something, of which tasks take some in the order in which they ask."""
+
+    def __init__(self, total: int) -> None:
+        self.total = self.free = total
+        self.turn, self.returned = asyncio.Lock(), asyncio.Event()
+
+    async def take(self, number: int) -> None:
+        """Waits until so much is free; `number` is at most `total`."""
+        if not number:
+            return
+        async with self.turn:
+            while self.free < number:
+                self.returned.clear()
+                await self.returned.wait()
+            self.free -= number
+
+    def give_back(self, number: int) -> None:
+        self.free += number
+        self.returned.set()
+
+
+class ImageReader:
+    """Reads images in threads of its own, so that neither a slow download nor a captioner at work is in their way.
+
+    Args:
+        limits: `pixels`, `request_bytes`, `seconds` and `allow_urls`.
+    """
+
+    def __init__(self, limits: ServingLimits) -> None:
+        self.limits = limits
+        self.pixels = Budget(limits.pixels)
+        self.threads = ThreadPoolExecutor(min(MOST_READERS, os.cpu_count() or 1), "hf_ngsan reader")
+
+    async def in_thread(self, work: Callable[[], T], pixels: int = 0) -> T:
+        """Returns the result of work in a thread, which holds a number of pixels until it is through.
+
+        A thread cannot be stopped, so the pixels of a request whose time is over are free when its thread is.
+        """
+        await self.pixels.take(pixels)
+        loop = asyncio.get_running_loop()
+        job = self.threads.submit(work)
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.pixels.give_back, pixels))
+        return await asyncio.wrap_future(job)
+
+    async def read(self, sources: Sequence[Any], prepare: Callable[[Image.Image, int], T]) -> list[T]:
+        """Returns what is made of the images of a request.
+
+        Args:
+            sources: bytes of files, base64, or URLs.
+            prepare: makes something of an image that is not decoded yet, and of its place in the request.
+
+        Raises:
+            RequestError: no image, one that cannot be read, a URL that is not allowed, or too many pixels or bytes.
+        """
+        images, pixels, num_bytes = [], 0, 0
+        for place, source in enumerate(sources):
+            name = f"image {place}"
+            if isinstance(source, str) and "://" in source[:10]:
+                source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
+                num_bytes += len(source)
+            image = await self.in_thread(lambda source=source, name=name: opened(source, name))  # type: ignore[misc]
+            images.append(image)
+            pixels += image.width * image.height
+            if pixels > self.limits.pixels:
+                raise RequestError(
+                    413,
+                    f"The images have more than {self.limits.pixels} pixels together, up to image {place} of "
+                    f"{image.width} x {image.height}; send fewer or smaller ones.",
+                )
+        found: list[T] = []
+        images.reverse()
+        while images:  # each goes before the next is decoded, as decoded pixels stay with it
+            image = images.pop()
+            size, place = image.width * image.height, len(found)
+            found.append(await self.in_thread(lambda image=image, place=place: prepare(image, place), size))  # type: ignore[misc]
+        return found
+
+    async def downloaded(self, url: str, name: str, max_bytes: int) -> bytes:
+        if not self.limits.allow_urls:
+            raise RequestError(400, f"{name.capitalize()} is a URL, which this server does not read; send its bytes.")
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise RequestError(400, f"{name.capitalize()}: only http and https URLs are read.")
+        try:
+            usual = DownloadLimits.of_environment()
+            bounds = DownloadLimits(
+                min(usual.max_bytes, max_bytes), min(usual.seconds, self.limits.seconds), usual.max_redirects
+            )
+            return await asyncio.to_thread(download, url, bounds, public_only=True)
+        except DownloadError as error:
+            raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {error}.") from error
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+
+def opened(source: Any, name: str) -> Image.Image:
+    """Returns an image that is not decoded yet, of the bytes of a file or their base64."""
+    if isinstance(source, str):
+        source = from_base64(source, name)
+    if not isinstance(source, bytes):
+        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.")
+    try:
+        return open_image(source, name)
+    except ImageError as error:
+        raise RequestError(400, str(error)) from error
+
+
+def from_base64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
+    except (binascii.Error, ValueError):
+        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None

@@ -1,0 +1,148 @@
+"""Connections of the server: those that owe a request end, and do not hold off others."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+
+from fastapi import FastAPI, Request
+
+from hf_ngsan.listening import listen
+from hf_ngsan.serving import BoundedServer, ServingLimits
+from hf_ngsan.serving.connections import BoundedConnection, most_connections
+
+HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
+GET = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
+LONG = 1000.0
+
+
+def make_app(release: asyncio.Event, arrived: list) -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/now")
+    async def now() -> str:
+        return "now"
+
+    @app.post("/never")
+    async def never() -> str:
+        return "now"
+
+    @app.post("/wait")
+    async def wait(request: Request) -> str:
+        arrived.append(request)
+        await release.wait()
+        return "late"
+
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(**limits: float):
+    """Yields the port of a server, what lets its answers to /wait go, and the requests for these."""
+    release, arrived = asyncio.Event(), []
+    with listen("127.0.0.1", 0) as listening:
+        server = BoundedServer(make_app(release, arrived), ServingLimits(**limits))
+        task = asyncio.create_task(server.serve([listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield listening.getsockname()[1], release, arrived
+        release.set()
+        server.should_exit = True
+        await task
+
+
+async def ended(port: int, *sent: bytes) -> bytes:
+    """Returns what comes until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in sent:
+        writer.write(part)
+        await writer.drain()
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := await reader.read(1000):
+            received += part
+    writer.close()
+    return received
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (),
+        (b"POST",),
+        (HEAD,),
+        (b"\r\n",),
+        (GET,),  # and no other request after it
+        (b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",),
+        (HEAD + b"\r\n{",),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n",),
+        (HEAD + b"Expect: 100-continue\r\n\r\n",),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",),
+    ],
+)
+def test_what_owes_a_request_or_the_rest_of_one_is_closed(sent):
+    async def scenario():
+        async with serving(seconds=0.05, head_seconds=0.05) as (port, *_):
+            await asyncio.wait_for(ended(port, *sent), 30)
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_comes_byte_by_byte_is_closed_too():
+    async def drip(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD)
+        with contextlib.suppress(OSError):
+            while not reader.at_eof():
+                writer.write(b"x: y\r\n")
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.01)
+
+    async def scenario():
+        async with serving(seconds=LONG, head_seconds=0.2) as (port, *_):
+            await asyncio.wait_for(drip(port), 30)
+
+    asyncio.run(scenario())
+
+
+def test_connections_that_owe_requests_make_room_and_those_at_work_do_not():
+    async def scenario():
+        async with serving(seconds=LONG, head_seconds=LONG, connections=4) as (port, release, arrived):
+            work = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            at_work = [asyncio.create_task(ended(port, work)) for _ in range(2)]
+            held = [asyncio.create_task(ended(port, part)) for part in (b"", HEAD, HEAD + b"\r\n{") * 20]
+            close = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            for _ in range(5):
+                assert (await asyncio.wait_for(ended(port, close), 30)).endswith(b'"now"')
+            while len([task for task in held if task.done()]) < len(held) - 2:
+                await asyncio.sleep(0.01)
+            arrived.clear()
+            at_work += [asyncio.create_task(ended(port, work)) for _ in range(2)]
+            while len(arrived) < 2 or not all(task.done() for task in held):
+                await asyncio.sleep(0.01)
+            assert b" 503 " in await asyncio.wait_for(ended(port, close), 30)  # all are at work
+            release.set()
+            answers = await asyncio.wait_for(asyncio.gather(*at_work), 30)
+            assert all(answer.endswith(b'"late"') for answer in answers)
+
+    asyncio.run(scenario())
+
+
+def test_the_files_of_a_process_bound_its_connections(monkeypatch):
+    resource = pytest.importorskip("resource")
+    for files, expected in ((128, 32), (70, 3), (10, 1), (1024, 480), (10**6, 512), (resource.RLIM_INFINITY, 512)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
+        assert most_connections(512) == expected
+
+
+def test_answers_in_parts_do_not_wait_for_each_other():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert issubclass(BoundedConnection, asyncio.Protocol)

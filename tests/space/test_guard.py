@@ -1,0 +1,213 @@
+"""Forged requests to the page: no file is read that was not uploaded to it, and each gets a sentence."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio", reason="the extra demo is not installed")
+
+import httpx
+from PIL import Image
+
+from hf_ngsan.listening import listen
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.space import Parts, launch, make_page
+from hf_ngsan.space.parts import regions_of
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+META = {"_type": "gradio.FileData"}
+PICTURE = "data:image/jpeg"
+
+
+def saved(image: Image.Image, file_format: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, file_format)
+    return file.getvalue()
+
+
+def served(parts: Parts):
+    with listen("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+    page = make_page(parts)
+    url = launch(page, port=port)
+    with httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+    page.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
+        pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+        yield from served(Parts("tiny", pipeline))
+
+
+@pytest.fixture(scope="module")
+def regions():
+    model, processor = tiny_captioner(visual_feature_size=10, geometric_bias=["query"]), tiny_processor()
+    rows = regions_of(model, processor, "scenes:size=10,seed=1", "test")
+    yield from served(Parts("tiny", ImageToTextPipeline(model=model, processor=processor), rows))
+
+
+@pytest.fixture(autouse=True)
+def no_traceback(capfd):
+    yield
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
+def uploaded(client: httpx.Client, content: bytes, name: str = "photo.png") -> str:
+    return client.post("/gradio_api/upload", files={"files": (name, content)}).json()[0]
+
+
+def outcome(client: httpx.Client, data: list, **more: object) -> dict:
+    """Returns the last message of an event, as a browser gets it."""
+    sent = json.dumps({"data": data, "session_hash": "s", **more})
+    joined = client.post("/gradio_api/queue/join", content=sent, headers={"content-type": "application/json"})
+    assert joined.status_code == 200, joined.text
+    lines = client.get("/gradio_api/queue/data", params={"session_hash": "s"}).text.splitlines()
+    messages = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    return next(message for message in messages if message["msg"] == "process_completed")
+
+
+def is_refused(message: dict) -> bool:
+    error = message["output"].get("error")
+    return not message["success"] and isinstance(error, str) and 0 < len(error) < 400 and PICTURE not in str(message)
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("private") / "private.png"
+    PHOTOS[0].save(path)
+    return path
+
+
+FORGED = {
+    "no meta": lambda path: {"path": path},
+    "empty meta": lambda path: {"path": path, "meta": {}},
+    "other meta": lambda path: {"path": path, "meta": {"_type": "x"}},
+    "null meta": lambda path: {"path": path, "meta": None},
+    "meta": lambda path: {"path": path, "meta": META},
+    "a stream": lambda path: {"path": path, "is_stream": True},
+    "a URL of data beside it": lambda path: {"path": path, "url": "data:image/png;base64,AAAA"},
+    "a file URL": lambda path: {"path": f"file://{path}", "meta": META},
+    "a URL": lambda path: {"path": "http://127.0.0.1:9/x.png", "meta": META},
+    "data alone": lambda path: {"url": "data:image/png;base64,AAAA"},
+    "nested": lambda path: {"path": {"path": path, "meta": META}},
+    "a list": lambda path: [{"path": path}],
+    "a path": lambda path: path,
+    "an update": lambda path: {"__type__": "update", "value": path},
+    "a zero byte": lambda path: {"path": f"{path}\0"},
+    "half a character": lambda path: {"path": "\ud800"},
+    "a number": lambda path: 7,
+    "nothing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_file_that_was_not_uploaded_is_not_read(photographs, private, case):
+    assert is_refused(outcome(photographs, [FORGED[case](str(private)), 1], fn_index=0))
+
+
+def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
+    upload = uploaded(photographs, saved(PHOTOS[1], "PNG"))
+    neighbour = Path(upload).parent / "neighbour.png"  # as another page of the machine would leave it
+    PHOTOS[2].save(neighbour)
+    for path in (f"{Path(upload).parent}/../../../../..{private}", f"{upload}/../neighbour.png", str(neighbour)):
+        for meta in ({}, {"meta": META}):
+            assert is_refused(outcome(photographs, [{"path": path, **meta}, 1], fn_index=0)), path
+        assert photographs.get(f"/gradio_api/file={path}").status_code == 404
+    message = outcome(photographs, [{"path": upload, "meta": META}, 1], fn_index=0)
+    assert message["success"] and PICTURE in message["output"]["data"][0]
+    assert photographs.get(f"/gradio_api/file={upload}").status_code == 200
+
+
+def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called(photographs):
+    whole = saved(PHOTOS[0], "PNG")
+    bad = {
+        "a.eps": saved(PHOTOS[0], "EPS"),
+        "b.png": saved(PHOTOS[0], "EPS"),
+        "c.ico": saved(PHOTOS[0], "ICO"),
+        "half.png": whole[: len(whole) // 2],
+        "empty.png": b"",
+        "text.png": b"no image",
+        "small.png": saved(Image.new("RGB", (1, 1)), "PNG"),
+        "large.png": saved(Image.new("1", (12_000, 12_000)), "PNG"),
+        "svg.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    }
+    for name, content in bad.items():
+        upload = {"path": uploaded(photographs, content, name), "meta": META, "orig_name": name}
+        assert is_refused(outcome(photographs, [upload, 1], fn_index=0)), name
+    upload = {"path": uploaded(photographs, saved(PHOTOS[0], "GIF"), "photo.svg"), "meta": META}
+    assert outcome(photographs, [upload, 1], fn_index=0)["success"]
+
+
+@pytest.mark.parametrize("beams", [1.5, 0, -1, 9, 1e308, float("nan"), "3", None, True, [], {}, 10**30])
+def test_beams_are_a_whole_number(photographs, beams):
+    upload = {"path": uploaded(photographs, saved(PHOTOS[0], "PNG")), "meta": META}
+    assert is_refused(outcome(photographs, [upload, beams], fn_index=0))
+    assert is_refused(outcome(photographs, [upload], fn_index=0))
+
+
+def test_other_endpoints_are_closed_and_nothing_that_gradio_fails_at_is_told_at_length(photographs):
+    for path in (
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=http://127.0.0.1:9/x",
+        "/gradio_api/proxy=http://127.0.0.1:9/x",
+        "/gradio_api/openapi.json",
+        "/openapi.json",
+        "/docs",
+        "/monitoring",
+        "/gradio_api/runs",
+        "/gradio_api/deep_link?session_hash=s",
+        "/gradio_api/dev/reload",
+    ):
+        assert photographs.get(path).status_code == 404, path
+    for path in ("component_server", "vibe-edit", "process_recording", "run/caption", "api/caption", "stream/x"):
+        assert photographs.post(f"/gradio_api/{path}", json={"data": [None, 1]}).status_code == 404, path
+    for path in ("call/nothing", "call/v2/nothing", "call/v2/caption"):
+        assert photographs.post(f"/gradio_api/{path}", json={"data": []}).status_code == 400, path
+    for number in (99, -1):
+        sent = {"data": [], "fn_index": number, "session_hash": "t"}
+        assert photographs.post("/gradio_api/queue/join", json=sent).status_code == 400
+    for number in (1, 2):  # what the browser does alone
+        assert is_refused(outcome(photographs, [None], fn_index=number))
+    assert photographs.get("/").status_code == photographs.get("/config").status_code == 200
+
+
+EVENTS = [
+    None,
+    {},
+    [],
+    "x",
+    {"index": 0, "dx": "x", "dy": None},
+    {"index": 99, "dx": 0, "dy": 0},
+    {"index": True, "dx": 0, "dy": 0},
+    {"index": 0, "dx": float("nan"), "dy": 0},
+]
+
+
+def test_regions_are_moved_only_after_they_were_shown(regions):
+    names = {fn["api_name"]: fn["id"] for fn in regions.get("/config").json()["dependencies"]}
+    for forged in (None, 7, "x"):
+        assert is_refused(outcome(regions, [forged, 1], fn_index=names["show_again"]))
+        for event in EVENTS:
+            assert is_refused(outcome(regions, [forged, 1], fn_index=names["move"], event_data=event))
+    for number in (None, -1, 2, 0.5, "0", float("inf"), [], {}):
+        assert is_refused(outcome(regions, [number, 1], fn_index=names["begin"]))
+    assert outcome(regions, [0, 1], fn_index=names["begin"])["success"]
+    for event in EVENTS:
+        assert is_refused(outcome(regions, [None, 1], fn_index=names["move"], event_data=event)), event
+    change = {"index": 0, "dx": 10**400, "dy": 0.1, "corner": False}
+    assert outcome(regions, [None, 1.0], fn_index=names["move"], event_data=change)["success"]
+
+
+def test_true_faults_are_in_the_log_for_who_asks_for_it(photographs, caplog):
+    with caplog.at_level(logging.DEBUG, "hf_ngsan.space.guard"):
+        photographs.post("/gradio_api/call/nothing", json={"data": []})
+    assert any(record.exc_info for record in caplog.records)
