@@ -129,8 +129,9 @@ def code_of_processor(folder: str) -> dict:
     """Returns the `auto_map` of the tokenizer and the other parts of a processor, by file."""
     found = {}
     for file in sorted(Path(folder).glob("*_config.json")):
-        with suppress(ValueError, OSError, AttributeError):
-            found[file.name] = json.loads(file.read_text(encoding="utf-8")).get("auto_map")
+        with suppress(ValueError, OSError, AttributeError, LookupError, TypeError):
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            found[file.name] = settings.get("auto_map") or settings["image_processor"].get("auto_map")
     return {"auto_map": {file: f"{code} in {file}" for file, code in found.items() if code}}
 
 
