@@ -119,7 +119,7 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
         found = [RecordedEvaluation(**entry) for entry in entries]
-        if not all(map(is_sound, found)):
+        if not (isinstance(entries, list) and all(map(is_sound, found))):
             raise ValueError
     except (ValueError, TypeError, OverflowError, RecursionError, OSError) as error:
         raise EvaluationsError(f"{file} is damaged; delete it and evaluate again.") from error
