@@ -103,9 +103,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
     if described.get("model_type") not in known:
         wanted = "one of this package" if task is None else f"one for {task}"
+        code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {described.get('model_type')} model{needed_code(described)}; this needs {wanted} "
-            f"({', '.join(known)})."
+            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)})."
         )
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code

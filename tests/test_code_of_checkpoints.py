@@ -60,6 +60,16 @@ def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_model_of_another_task_is_refused_for_that_whatever_code_it_has(known, capsys):
+    for command in (
+        ["explain", "--model", str(known), "photo.jpg", "text"],
+        ["translate", "--model", str(known), "text"],
+    ):
+        assert main(command) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "ngsan" in line and "trust_remote_code" not in line
+
+
 def test_training_from_an_unknown_model_type_with_code(stranger, tmp_path, capsys):
     config = tmp_path / "config.yaml"
     config.write_text(f"model:\n  init_from: {stranger}\n")

@@ -75,14 +75,31 @@ def own_folder(model: str | os.PathLike) -> Path:
         if folder.parent == given:
             refuse_files_elsewhere(given, [folder.name])
         refuse_files_elsewhere(folder)
+    refuse_run_elsewhere(folder, [RECIPE_FILE, HISTORY, "checkpoints", folder.name])
+    return folder
+
+
+def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
+    """Refuses a model whose training run, if any, has these files elsewhere, or settings from another file."""
     run = run_of(folder)
     if run is not None:
-        refuse_files_elsewhere(run, [RECIPE_FILE, HISTORY, "checkpoints", folder.name])
+        refuse_files_elsewhere(run, names)
         if "base" in mapping_of(run / RECIPE_FILE):
             raise ModelFolderError(
                 f"{run / RECIPE_FILE} has a base, which no training run writes; leave the model in a folder of its own."
             )
-    return folder
+
+
+def recorded_config(model: str | os.PathLike) -> dict | None:
+    """Returns the training config of a model, for another that is made of it; None if it has none.
+
+    Raises:
+        ModelFolderError: it is damaged, or lies elsewhere.
+    """
+    folder = Path(find_model_folder(model))
+    refuse_files_elsewhere(folder, [TRAINING_CONFIG])
+    refuse_run_elsewhere(folder, [RECIPE_FILE])
+    return config_of(folder)
 
 
 def config_of(folder: Path) -> dict | None:
