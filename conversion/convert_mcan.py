@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, check_is_new, check_texts, convert, load_state_dict
 
 from hf_ngsan.data.formats.vqa_v2 import Questions
 from hf_ngsan.data.questions import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
@@ -30,6 +29,7 @@ from hf_ngsan.messages import sentence
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from hf_ngsan.models.processing_mcan import MCANProcessor
+from hf_ngsan.training.plain_yaml import PlainYAMLError, read_yaml
 
 NUM_HEADS, LONGEST_QUESTION = 8, 14
 """`MULTI_HEAD` and `MAX_TOKEN` of the release."""
@@ -130,13 +130,13 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         ConversionError: it is no table of settings, or `MULTI_HEAD` or `MAX_TOKEN` is no number.
     """
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConversionError(f"{path} is no file of settings in YAML or JSON.") from error
+        settings = read_yaml(Path(path))
+    except PlainYAMLError as error:
+        raise ConversionError(f"{path} is no file of settings in YAML or JSON ({error}).") from error
     if not isinstance(settings, dict):
         raise ConversionError(f"{path} is no table of settings, such as MULTI_HEAD: 8.")
     for name in ("MULTI_HEAD", "MAX_TOKEN"):
-        if not isinstance(settings.get(name, 1), int) or settings.get(name, 1) < 1:
+        if type(settings.get(name, 1)) is not int or settings.get(name, 1) < 1:
             raise ConversionError(f"{path}: {name} is {settings[name]!r}; it must be a whole number above 0.")
     return settings
 
@@ -164,6 +164,7 @@ def read_numbered(path: str | Path, key: str) -> list[str]:
     is_numbered = isinstance(content, dict) and all(type(number) is int for number in content.values())
     if not is_numbered or sorted(content.values()) != list(range(len(content))):
         raise ConversionError(f"{path} must map texts to the numbers 0, 1, 2, ..., each once.")
+    check_texts(content, path)
     return sorted(content, key=content.__getitem__)
 
 

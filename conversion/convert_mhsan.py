@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from convert_torchvision_backbone import resnet_source_name
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, check_is_new, check_numbers, convert, load_state_dict
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -61,9 +61,9 @@ def convert_weights(weights: dict[str, torch.Tensor], vectors: torch.Tensor, bid
         ConversionError: the state dict is not of this model, or damaged, or the vectors do not fit.
     """
     weights = {name.replace(".module.", "."): value for name, value in weights.items()}
-    for name in (f"{TEXTS}rnn.rnn_lst.0.weight_c", *(f"{module}.weight" for module in MODULES.values())):
-        if name not in weights:
-            raise ConversionError(f"The checkpoint lacks {name}; it is not one of MHSAN.")
+    need(weights, f"{TEXTS}rnn.rnn_lst.0.weight_c", 1)
+    for module in MODULES.values():
+        need(weights, f"{module}.weight", 4 if module.endswith("spaConv") else 2)
     weights, text = recurrent_weights(weights, bidirectional)
     if vectors.ndim != 2 or vectors.shape[1] != text["word_embedding_size"]:
         raise ConversionError(
@@ -86,6 +86,15 @@ def convert_weights(weights: dict[str, torch.Tensor], vectors: torch.Tensor, bid
     return model
 
 
+def need(weights: dict[str, torch.Tensor], name: str, ndim: int) -> None:
+    """Raises a ConversionError unless a checkpoint has a weight of so many dimensions."""
+    if name not in weights:
+        raise ConversionError(f"The checkpoint lacks {name}; is it one of MHSAN, whose images a ResNet sees?")
+    check_numbers(weights[name], name)
+    if weights[name].ndim != ndim:
+        raise ConversionError(f"{name} has the shape {tuple(weights[name].shape)}; it must have {ndim} dimensions.")
+
+
 def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> tuple[dict[str, torch.Tensor], dict]:
     """Returns weights with the matrices of recurrent units in our order, and the `text_config` that follows from them.
 
@@ -94,17 +103,21 @@ def recurrent_weights(weights: dict[str, torch.Tensor], bidirectional: bool) -> 
     weights, layers, scales, matrices = dict(weights), 0, set(), []
     while (name := f"{TEXTS}rnn.rnn_lst.{layers}.weight_c") in weights:
         prefix = name.removesuffix("weight_c")
-        for one in ("weight", "bias"):
-            if prefix + one not in weights:
-                raise ConversionError(f"The checkpoint lacks {prefix}{one}.")
+        for one, ndim in (("weight", 2), ("bias", 1), ("weight_c", 1)):
+            need(weights, prefix + one, ndim)
         size = len(weights[name]) // 2
         matrix = weights[f"{prefix}weight"]
-        if matrix.ndim != 2 or not size or matrix.shape[1] % size or len(weights[f"{prefix}bias"]) != 2 * size:
+        halves = {len(weights[name]), len(weights[f"{prefix}bias"])}
+        if not size or matrix.shape[1] % size or halves != {2 * size}:
             raise ConversionError(f"{prefix}weight has the shape {tuple(matrix.shape)}, which does not fit {name}.")
         weights[f"{prefix}weight"] = matrix.unflatten(1, (size, -1)).permute(2, 1, 0).flatten(0, 1)
         for one in ("weight_c", "bias"):
             weights[prefix + one] = weights[prefix + one].unflatten(0, (2, size))
-        scales.add(float(weights.pop(f"{prefix}scale_x", torch.ones(1))))
+        scale = weights.pop(f"{prefix}scale_x", torch.ones(1))
+        check_numbers(scale, f"{prefix}scale_x")
+        if scale.numel() != 1 or not scale.isfinite().all():
+            raise ConversionError(f"{prefix}scale_x must be one finite number.")
+        scales.add(float(scale))
         matrices.append((*matrix.shape, size))
         layers += 1
     if len(scales) > 1:
@@ -124,11 +137,10 @@ def resnet_config(weights: dict[str, torch.Tensor]) -> dict:
     """Returns the `backbone_config` of a ResNet of bottleneck blocks, by its weights."""
     blocks = [re.match(rf"{re.escape(IMAGES)}base_layer\.([4-7])\.(\d+)\.conv3\.weight$", name) for name in weights]
     depths = [sum(1 for match in blocks if match and match[1] == str(stage)) for stage in range(4, 8)]
-    try:
-        stem = len(weights[f"{IMAGES}base_layer.0.weight"])
-        sizes = [len(weights[f"{IMAGES}base_layer.{stage}.0.conv3.weight"]) for stage in range(4, 8)]
-    except KeyError as error:
-        raise ConversionError(f"The checkpoint lacks {error.args[0]}; its images are not seen by a ResNet.") from None
+    sized = [f"{IMAGES}base_layer.0.weight", *(f"{IMAGES}base_layer.{stage}.0.conv3.weight" for stage in range(4, 8))]
+    for name in sized:
+        need(weights, name, 4)
+    stem, *sizes = (len(weights[name]) for name in sized)
     return {
         "model_type": "resnet",
         "embedding_size": stem,
@@ -161,12 +173,19 @@ def read_word_vectors(path: str | Path) -> torch.Tensor:
         ConversionError: it holds something else than an array of finite numbers.
     """
     try:
-        array = np.load(path, allow_pickle=False)
-    except ValueError as error:
+        with np.errstate(all="ignore"):
+            array = np.lib.format.open_memmap(path, mode="r")  # of the bytes that are there, whatever it claims
+    except OSError:
+        raise
+    except Exception as error:  # on bytes of another format numpy raises errors of all kinds
         raise ConversionError(f"{path} is no array of numbers that can be read without running code.") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ConversionError(f"{path} must hold one array of finite numbers, (words, size).")
-    return torch.from_numpy(array.astype(np.float32))
+    if array.ndim != 2 or array.dtype.kind != "f":
+        raise ConversionError(f"{path} must hold one array of floating point numbers, (words, size).")
+    with np.errstate(over="ignore"):
+        vectors = array.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise ConversionError(f"{path} has numbers that are not finite.")
+    return torch.from_numpy(np.array(vectors))
 
 
 def make_tokenizer(lines: list[str]) -> PreTrainedTokenizerFast:

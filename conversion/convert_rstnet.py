@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from state_dicts import ConversionError, check_is_new, convert, load_state_dict
+from state_dicts import ConversionError, check_is_new, check_texts, convert, load_state_dict
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
@@ -129,6 +129,7 @@ def load_words(path: str | Path) -> list[str]:
     words = vocabulary.get("itos") if isinstance(vocabulary, dict) else getattr(vocabulary, "itos", None)
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise ConversionError(f"{path} is no pickled vocabulary of RSTNet: it has no list of words (itos).")
+    check_texts(words, path)
     if len(set(words)) < len(words):
         twice = next(word for word, count in collections.Counter(words).items() if count > 1)
         raise ConversionError(f"{path} has the word {twice!r} twice.")
@@ -264,6 +265,8 @@ def joined_heads(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         missing = [number for number in range(len(heads["weight"])) if number not in found]
         if missing:
             raise ConversionError(f"The checkpoint lacks encoder.WGs.{missing[0]}.{field}.")
+        if any(weight.ndim != (2 if field == "weight" else 1) or len(weight) != 1 for weight in found.values()):
+            raise ConversionError(f"encoder.WGs.*.{field} must have one row of numbers for each head.")
         others[f"encoder.WGs.{field}"] = torch.cat([found[number] for number in sorted(found)])
     return others
 

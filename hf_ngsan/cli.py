@@ -57,7 +57,7 @@ EXAMPLES = """examples:
 
 @plain_warnings()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code: 0, 2 after an error of the user's, 130 after Ctrl-C."""
+    """Runs a command; returns the exit code: 0, 2 after an error (1 of a training that diverged), 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tell_error(sentence(error))
         elif not has_lost_another(error):
             raise
-        return 2
+        return getattr(error, "exit_code", 2)
 
 
 def to_save_memory(options: argparse.Namespace) -> str:

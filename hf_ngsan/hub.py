@@ -1,12 +1,20 @@
 """Checkpoints that carry their own code, for readers who have only transformers."""
 
+import json
+import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from .models.configuration_hub import registered_for_auto_classes
+from .files import write_text_atomically
+from .models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from .self_test import write_self_test
+
+MODELS = Path(__file__).parent / "models"
+SETTINGS = "*config.json"
+"""Files of a checkpoint that can refer to code."""
 
 
 def save_for_hub(
@@ -21,6 +29,7 @@ def save_for_hub(
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
     `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
+    References to other code, which the checkpoints that model and processor were loaded from may have, are left out.
 
     Args:
         model: a model of this package, or of a model type that was registered with it.
@@ -49,12 +58,57 @@ def save_for_hub(
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
+    for name in ("", *getattr(processor, "get_attributes", list)()):
+        part = getattr(processor, name) if name else processor
+        for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
+            settings.pop("auto_map", None)
     with registered_for_auto_classes(auto_classes):
         model.save_pretrained(directory, max_shard_size=max_shard_size)
         if processor is not None:
             processor.save_pretrained(directory)
+    code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
+    for file in directory.glob(SETTINGS):
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        if foreign := list(foreign_references(settings, code)):
+            for mapping, key in foreign:
+                del mapping[key]
+            write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     return directory
+
+
+def own_code(folder: Path) -> set[str]:
+    """Returns the names of the code files in a folder that are this package's, or those of another imported one."""
+    names = {file.name for file in folder.glob("*.py")}
+    imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
+    homes = {MODELS, *(file.parent for file in imported if file.name in names)} - {folder, folder.resolve()}
+    return {
+        name
+        for name in names
+        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
+    }
+
+
+def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
+    """Yields mapping and key of what refers, in the settings of a JSON file, to other code than that of some files."""
+    if isinstance(settings, list):
+        for value in settings:
+            yield from foreign_references(value, code)
+    elif isinstance(settings, dict):
+        for name, value in settings.items():
+            if name not in REFERENCES_TO_CODE:
+                yield from foreign_references(value, code)
+            elif isinstance(value, dict):
+                yield from ((value, kind) for kind, entry in value.items() if not is_of(code, entry))
+            else:
+                yield settings, name
+
+
+def is_of(code: Collection[str], entry: Any) -> bool:
+    """Returns whether an entry of `auto_map` or `custom_pipelines` refers to classes of some files, and to no other."""
+    references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
+    files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
+    return bool(files) and files <= {*code}
 
 
 def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:

@@ -103,9 +103,9 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
     if described.get("model_type") not in known:
         wanted = "one of this package" if task is None else f"one for {task}"
+        code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {described.get('model_type')} model{needed_code(described)}; this needs {wanted} "
-            f"({', '.join(known)})."
+            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)})."
         )
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
@@ -129,8 +129,9 @@ def code_of_processor(folder: str) -> dict:
     """Returns the `auto_map` of the tokenizer and the other parts of a processor, by file."""
     found = {}
     for file in sorted(Path(folder).glob("*_config.json")):
-        with suppress(ValueError, OSError, AttributeError):
-            found[file.name] = json.loads(file.read_text(encoding="utf-8")).get("auto_map")
+        with suppress(ValueError, OSError, AttributeError, LookupError, TypeError):
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            found[file.name] = settings.get("auto_map") or settings["image_processor"].get("auto_map")
     return {"auto_map": {file: f"{code} in {file}" for file, code in found.items() if code}}
 
 

@@ -1,16 +1,23 @@
-"""Code that a checkpoint brings along is never run or asked about by a command; the message says how to run it."""
+"""Code that a checkpoint brings along is never run or asked about by a command, nor referred to in what is shared."""
 
 import builtins
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.loading import load_captioner
+from hf_ngsan.loading import ModelFolderError, load_captioner, load_model
+from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 
-from .models.tiny import tiny_captioner, tiny_processor
+from .hub_stub import REPOSITORY
+from .models.nsa_transformer.tiny import tiny_translator
+from .models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
+from .models.tiny_photos import pixel_captioner, pixel_processor
 
 CODE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nraise SystemExit('stolen')\n"
 
@@ -53,6 +60,16 @@ def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_model_of_another_task_is_refused_for_that_whatever_code_it_has(known, capsys):
+    for command in (
+        ["explain", "--model", str(known), "photo.jpg", "text"],
+        ["translate", "--model", str(known), "text"],
+    ):
+        assert main(command) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "ngsan" in line and "trust_remote_code" not in line
+
+
 def test_training_from_an_unknown_model_type_with_code(stranger, tmp_path, capsys):
     config = tmp_path / "config.yaml"
     config.write_text(f"model:\n  init_from: {stranger}\n")
@@ -87,3 +104,155 @@ def test_a_tokenizer_with_code(known, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert "code_of_stranger" in line and "tokenizer_config.json" in line and "trust_remote_code=True" in line
     assert not (known / "ran").exists()
+
+
+FOREIGN = {
+    "in the folder": "code_of_stranger.Thing",
+    "elsewhere": "PLACE--code_of_stranger.Thing",
+    "on the Hub": "user/stranger--code_of_stranger.Thing",
+    "above": "../code_of_stranger.Thing",
+    "a list": [None, "code_of_stranger.Thing"],
+    "no list of references": [[]],
+}
+MODELS = {
+    "translator": lambda: (tiny_translator(), tiny_tokenizer()),
+    "captioner": lambda: (tiny_captioner(), tiny_processor()),
+    "captioner of pixels": lambda: (pixel_captioner(), pixel_processor()),
+}
+
+
+def change(file, **settings):
+    file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **settings}))
+
+
+def foreign_settings(reference, place):
+    text = json.dumps(reference).replace("PLACE", str(place))
+    kinds = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoImageProcessor", "AutoFeatureExtractor")
+    return dict.fromkeys(kinds, json.loads(text))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(kind):
+        folder = tmp_path / "model"
+        for part in MODELS[kind]():
+            part.save_pretrained(folder)
+        (folder / "code_of_stranger.py").write_text(CODE)
+        return folder
+
+    return save
+
+
+@pytest.mark.parametrize("reference", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("kind", MODELS)
+def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, reference, saved, tmp_path):
+    folder, auto_map = saved(kind), foreign_settings(reference, tmp_path / "model")
+    for file in ("config.json", "tokenizer_config.json", "processor_config.json", "generation_config.json"):
+        change(folder / file, auto_map=auto_map, custom_pipelines={"translation": {"impl": "code_of_stranger.Thing"}})
+    described = json.loads((folder / "config.json").read_text())
+    if described.get("vision_config"):
+        described["vision_config"] |= {"auto_map": auto_map}
+        described["vision_config"]["backbone_config"] |= {"auto_map": auto_map}
+        change(folder / "config.json", **described)
+        image_processor = json.loads((folder / "processor_config.json").read_text())["image_processor"]
+        change(folder / "processor_config.json", image_processor={**image_processor, "auto_map": auto_map})
+    model, processor = load_model(folder)
+    write_checkpoint(model, processor, tmp_path / "shared", REPOSITORY)
+    for file in (tmp_path / "shared").iterdir():
+        assert b"code_of_stranger" not in file.read_bytes(), file.name
+    assert not list(tmp_path.rglob("ran"))
+
+
+@pytest.mark.parametrize(
+    "auto_map", ["code_of_stranger.Thing", ["code_of_stranger.Thing", None], [], {}, {"AutoModel": {}}]
+)
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_auto_map_that_is_no_mapping_of_references(kind, auto_map, saved, tmp_path):
+    folder = saved(kind)
+    change(folder / "config.json", auto_map=auto_map)
+    if kind == "captioner of pixels":
+        image_processor = json.loads((folder / "processor_config.json").read_text())["image_processor"]
+        change(folder / "processor_config.json", image_processor={**image_processor, "auto_map": auto_map})
+    model, processor = load_model(folder)
+    write_checkpoint(model, processor, tmp_path / "shared", REPOSITORY)
+    assert json.loads((tmp_path / "shared" / "config.json").read_text())["auto_map"] == model.config.remote_classes
+
+
+def test_a_backbone_of_transformers_asks_for_no_code(tmp_path):
+    """Its type is known to transformers, but not as a backbone, so that the reference would be asked about."""
+    backbone = {"model_type": "bert", "auto_map": {"AutoBackbone": "code_of_stranger.Thing"}}
+    pixel_captioner().save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    described["vision_config"]["backbone_config"] = backbone
+    change(tmp_path / "config.json", **described)
+    with pytest.raises(ModelFolderError):
+        load_captioner(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shared") / "model"
+    write_checkpoint(tiny_translator(), tiny_tokenizer(), folder, REPOSITORY)
+    return folder
+
+
+CHANGES = {
+    "another reference": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "geometry.Thing"}),
+    "the tokenizer": lambda folder: change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "a.B"]}),
+    "text": lambda folder: change(folder / "tokenizer_config.json", auto_map="code_of_stranger.Thing"),
+    "a list": lambda folder: change(folder / "config.json", auto_map=["code_of_stranger.Thing"]),
+    "no JSON": lambda folder: (folder / "generation_config.json").write_text("{"),
+    "a part of it": lambda folder: change(folder / "generation_config.json", deep=[{"auto_map": {"AutoModel": "a.B"}}]),
+    "a pipeline": lambda folder: change(folder / "config.json", custom_pipelines={"x": {"impl": "a.B"}}),
+    "changed code": lambda folder: (folder / "attention.py").write_text(CODE),
+    "more code": lambda folder: (folder / "code_of_stranger.py").write_text(CODE),
+    "code of another name": lambda folder: (folder / "attention.py").rename(folder / "attentive.py"),
+    "a way of generation": lambda folder: (
+        (folder / "custom_generate").mkdir(),
+        (folder / "custom_generate" / "generate.py").write_text(CODE),
+    ),
+    "a handler": lambda folder: (folder / "handler.py").write_text(CODE),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_folder_with_code_of_others_is_not_loaded(name, shared, tmp_path, monkeypatch):
+    def started(*arguments, **options):
+        pytest.fail("it was loaded")
+
+    monkeypatch.setattr("hf_ngsan.sharing.upload_folder.subprocess.run", started)
+    shutil.copytree(shared, tmp_path / "model")
+    if name == "another reference":
+        (tmp_path / "model" / "geometry.py").unlink()
+    CHANGES[name](tmp_path / "model")
+    with pytest.raises(ModelFolderError):
+        check_checkpoint(tmp_path / "model")
+
+
+def test_the_check_loads_a_copy_of_what_is_loaded_alone(shared, tmp_path, monkeypatch):
+    found = []
+
+    def started(command, env, **options):
+        found.append((sorted(path.name for path in Path(command[-1]).iterdir()), "HF_TOKEN" in env))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setattr("hf_ngsan.sharing.upload_folder.subprocess.run", started)
+    shutil.copytree(shared, tmp_path / "model")
+    for extra in ("photo.png", "weights.bin", "module.so"):
+        (tmp_path / "model" / extra).write_bytes(b"")
+    check_checkpoint(tmp_path / "model")
+    [(names, has_token)] = found
+    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_nsa_transformer.py"} <= set(names)
+    assert not {"photo.png", "weights.bin", "module.so", "README.md"} & set(names) and not has_token
+
+
+@pytest.mark.slow
+def test_a_push_runs_no_code_of_a_tokenizer(saved, tmp_path):
+    folder = saved("translator")
+    for reference in (f"{folder}--code_of_stranger.Thing", "code_of_stranger.Thing"):
+        change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, reference]})
+        target = tmp_path / f"shared-{len(reference)}"
+        assert main(["push", str(folder), REPOSITORY, "--dry-run", str(target)]) == 0
+        assert "auto_map" not in json.loads((target / "tokenizer_config.json").read_text())
+    assert not list(tmp_path.rglob("ran"))

@@ -32,11 +32,20 @@ def run(options: argparse.Namespace) -> None:
 
     from ..files import write_folder_atomically
     from ..loading import save_model
+    from ..sharing.cards import CardFacts
+    from ..sharing.known_facts import recorded_config
+    from ..sharing.upload_folder import write_facts
     from ..tasks.attached_vision import attach_vision
 
     check_new_folder(options.output)
     model, processor = attach_vision(
         options.model, options.backbone, leave_out_backbone=options.leave_out_backbone, **vision_fields(options)
     )
-    write_folder_atomically(Path(options.output), lambda folder: save_model(model, processor, folder), manifest=False)
+    facts = CardFacts(training_config=recorded_config(options.model))
+
+    def write(folder: Path) -> None:
+        save_model(model, processor, folder)
+        write_facts(folder, facts)
+
+    write_folder_atomically(Path(options.output), write, manifest=False)
     print(f"{options.output} captions images: hf-ngsan caption --model {options.output} IMAGE")

@@ -14,7 +14,8 @@ Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, the che
 not have this package. A push that failed is continued by the same command.
 
 The card tells what is known: the training config and curve of a run, the scores that chose its best epoch, and those
-of hf-ngsan evaluate --record. A README.md in DIR is taken in its place."""
+of hf-ngsan evaluate --record. A README.md in DIR is taken in its place, without --license, --runs and --examples.
+Nothing outside DIR is read: links that lead out of it are refused."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +67,14 @@ def run(options: argparse.Namespace) -> None:
     if target is not None:
         check_new_folder(str(target), "--dry-run")
     repo_id = options.repo_id if target is not None else full_name(options.repo_id)
+    facts = known_facts(options.model, options.runs, license=options.license)  # first: it refuses files elsewhere
+    told = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
+    if facts.own_card is not None and told:
+        raise ValueError(
+            f"{options.model} has a card of its own, README.md, which is taken as it is, so {' and '.join(told)} would "
+            "change nothing; write that into README.md, or leave it out."
+        )
     model, processor = load_model(options.model)
-    facts = known_facts(options.model, options.runs, license=options.license)
 
     def write(folder: Path) -> None:
         examples = {}

@@ -72,6 +72,8 @@ warn_of_untested_version(__name__)
 # Other versions may not have these, so they are imported, here and by the other configurations, after the check.
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # noqa: E402, F401
 
+REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
+"""Fields with which a checkpoint says which code is to be run."""
 MOST_LAYERS = 512
 LARGEST_NUMBER = 2**20
 """Above any number of channels, words, labels or pixels that a model is made of."""
@@ -125,6 +127,8 @@ class HubConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)
+        if kwargs.get("auto_map") is not None:  # of a checkpoint with code, and perhaps to that of others
+            kwargs["auto_map"] = dict(self.remote_classes)
         refuse_unsupported_versions(kwargs.pop("requirements", {}))
         super().__post_init__(**kwargs)
         if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
@@ -132,10 +136,9 @@ class HubConfig(PreTrainedConfig):
             self.custom_pipelines = copy.deepcopy(self.remote_pipelines)
 
     def to_dict(self) -> dict:
-        output = super().to_dict()
-        auto_map = output.pop("auto_map", None)  # of a checkpoint with code
+        output = without_references(super().to_dict())
         if self._auto_class is not None:
-            output["auto_map"] = {**(auto_map or {}), **self.remote_classes}
+            output["auto_map"] = dict(self.remote_classes)
             output["requirements"] = dict(REQUIREMENTS)
             if self.remote_pipelines:
                 output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
@@ -144,6 +147,13 @@ class HubConfig(PreTrainedConfig):
     def auto_class_of(self, cls: type) -> str | None:
         """Returns the auto class that stands for a class of this architecture; `None` for any other class."""
         return next((auto for auto, at in self.remote_classes.items() if at.split(".")[-1] == cls.__name__), None)
+
+
+def without_references(fields: Any) -> Any:
+    """Returns fields of a configuration, and of those within it, without what checkpoints say of code."""
+    if isinstance(fields, Mapping):
+        return {name: without_references(value) for name, value in fields.items() if name not in REFERENCES_TO_CODE}
+    return [without_references(value) for value in fields] if isinstance(fields, list) else fields
 
 
 @contextmanager
@@ -281,7 +291,10 @@ def check_rate(**fields: float) -> None:
 
 def is_finite(value: Any) -> bool:
     """Returns whether a value is a number, and neither infinite nor NaN."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def check_finite(**fields: float) -> None:

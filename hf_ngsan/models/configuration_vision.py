@@ -273,8 +273,9 @@ def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any
     """
     from transformers.models.auto import modeling_auto  # takes a second to import
 
-    try:  # in the default dtype, whatever the checkpoint has
-        return getattr(modeling_auto, auto_class).from_config(config, dtype=torch.get_default_dtype())
+    try:  # in the default dtype, whatever the checkpoint has, and without code that it names
+        dtype = torch.get_default_dtype()
+        return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
     except (ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -235,11 +235,13 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         if saved is None:
             output.pop("image_processor", None)
         else:
-            # Saving with code leaves the processor's own entry here; the image processor needs one of its own.
-            auto_map = {auto: name for auto, name in saved.pop("auto_map", {}).items() if auto != "AutoProcessor"}
+            # Saving with code leaves the processor's own entry here; the image processor needs one of its own, and
+            # whatever else is there came with a checkpoint.
+            auto_map, own = saved.pop("auto_map", None), getattr(self.image_processor, "_auto_class", None)
             if isinstance(self.image_processor, CaptioningImageProcessor) and self._auto_class is not None:
-                auto_map = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
-            saved |= {"auto_map": auto_map} if auto_map else {}
+                saved["auto_map"] = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
+            elif isinstance(auto_map, Mapping) and own in auto_map:
+                saved["auto_map"] = {own: auto_map[own]}
         return output
 
     @classmethod

@@ -68,7 +68,7 @@ def make_text_encoder(config: PreTrainedConfig, field: str = "text_config") -> "
 
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "vocab_size", None) is None:
         raise ValueError(f"{field} is of type {config.model_type!r}, which is no encoder of text.")
-    encoder: Any = AutoModel.from_config(config, dtype=torch.get_default_dtype())
+    encoder: Any = AutoModel.from_config(config, dtype=torch.get_default_dtype(), trust_remote_code=False)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder

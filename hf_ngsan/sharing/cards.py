@@ -29,6 +29,13 @@ CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
 TRAINING_CONFIG = "training_config.yaml"
 TRAINING_CURVE = "training_curve.png"
+PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
+MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
+"""Characters that Markdown could read as markup, a table's border or a link."""
+LONGEST_NAME = 60
+"""Characters of the name of a file, each of up to four bytes."""
+LONGEST_VALUE = 1_000
+"""Characters of a value that a card shows."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def write_eval_results(folder: Path, facts: CardFacts) -> None:
             EvalResultEntry(dataset_id=one.data, task_id=metric, value=value, notes=one.fingerprints.get(metric))
             for metric, value in one.scores.items()
         ]
-        name = re.sub(r"[^\w.-]+", "-", f"{one.data}-{one.split}").strip("-")
+        name = re.sub(r"[^\w.-]+", "-", f"{one.data}-{one.split}").strip("-")[:LONGEST_NAME]
         target = folder / EVAL_RESULTS / f"{name}.yaml"
         earlier = yaml.safe_load(target.read_text(encoding="utf-8")) if target.is_file() else []
         entries_of_all = [*earlier, *eval_result_entries_to_yaml(entries)]
@@ -106,13 +113,13 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
     results = [
         EvalResult(
             task_type=pipeline_tag or next(iter(own_tags), "other"),
-            dataset_type=one.data,
-            dataset_name=one.data,
-            dataset_split=one.split,
-            metric_type=metric,
+            dataset_type=metadata(one.data),
+            dataset_name=metadata(one.data),
+            dataset_split=metadata(one.split),
+            metric_type=metadata(metric),
             metric_value=round(value, 4),
-            metric_name=metric,
-            metric_args={"fingerprint": one.fingerprints[metric]} if metric in one.fingerprints else None,
+            metric_name=metadata(metric),
+            metric_args={"fingerprint": metadata(one.fingerprints[metric])} if metric in one.fingerprints else None,
         )
         for one in facts.evaluations
         for metric, value in one.scores.items()
@@ -175,15 +182,15 @@ def evaluation(facts: CardFacts) -> Iterator[str]:
         others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(one, other)]
         number = f" ({one.rows:,} rows)" if one.rows else ""
         note = " Its scores chose the epoch of this model." if one.chose_epoch else ""
-        yield f"On `{one.data}`, split {one.split}{number}.{note}"
+        yield f"On {code(one.data)}, split {plain(one.split)}{number}.{note}"
         if others:
             yield "\n".join(table_over_seeds(one, others))
         else:
-            rows = [
-                f"| {name} | {value:.4f} | `{one.fingerprints.get(name, name)}` |" for name, value in one.scores.items()
-            ]
+            rows = [f"| {plain(name)} | {value:.4f} |" for name, value in one.scores.items()]
             seed = "value" if one.seed is None else f"seed {one.seed}"
-            yield "\n".join([f"| metric | {seed} | fingerprint |", "| --- | --- | --- |", *rows])
+            yield "\n".join([f"| metric | {seed} |", "| --- | --- |", *rows])
+        fingerprints = [f"- {code(one.fingerprints.get(name, name))}" for name in one.scores]
+        yield "\n".join(["Fingerprints:", "", *fingerprints])
     if not any(facts.other_seeds):
         yield "These are scores of one model; how much they differ from seed to seed is not known."
     yield "A fingerprint is what a value depends on beside model and data; compare only values with the same one."
@@ -192,16 +199,41 @@ def evaluation(facts: CardFacts) -> Iterator[str]:
 def table_over_seeds(one: RecordedEvaluation, others: Sequence[RecordedEvaluation]) -> Iterator[str]:
     """Yields the lines of a table: values of a model, and mean and standard deviation with those of other seeds."""
     seeds = ", ".join(str(other.seed) for other in (one, *others))
-    yield f"| metric | this model (seed {one.seed}) | mean ± std of seeds {seeds} | fingerprint |"
-    yield "| --- | --- | --- | --- |"
+    yield f"| metric | this model (seed {one.seed}) | mean ± std of seeds {seeds} |"
+    yield "| --- | --- | --- |"
     for name, value in one.scores.items():
         values = [value, *(other.scores[name] for other in others if name in other.scores)]
         spread = f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-        yield f"| {name} | {value:.4f} | {spread} | `{one.fingerprints.get(name, name)}` |"
+        yield f"| {plain(name)} | {value:.4f} | {spread} |"
+
+
+def code(value: Any) -> str:
+    """Returns a value as code of Markdown, whatever its characters are."""
+    text = one_line(value)
+    return f"`{text}`" if PLAIN_CODE.fullmatch(text) else f"<code>{plain(text)}</code>"
+
+
+def plain(value: Any) -> str:
+    """Returns a value as text of Markdown, none of which is markup."""
+    return MARKUP.sub(as_entity, one_line(value))
+
+
+def metadata(value: Any) -> str:
+    """Returns a value as text of a card's metadata, which programs may show as Markdown or HTML."""
+    return re.sub(r"[<>`\]]", as_entity, one_line(value))
+
+
+def as_entity(found: re.Match) -> str:
+    return f"&#{ord(found[0])};"
+
+
+def one_line(value: Any) -> str:
+    text = " ".join("".join(one if one.isprintable() else " " for one in str(value)).split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} …"
 
 
 def examples(facts: CardFacts) -> str:
-    rows = [f"| ![]({file}) | {caption} |" for file, caption in facts.examples.items()]
+    rows = [f"| ![]({file}) | {plain(caption)} |" for file, caption in facts.examples.items()]
     return "\n".join(["| image | caption |", "| --- | --- |", *rows]) if rows else ""
 
 
@@ -211,15 +243,17 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
         yield "How this model was trained is not recorded."
         return
     data, settings = facts.training_config.get("data", {}), facts.training_config.get("training", {})
-    chosen = f", its epoch chosen by the split {data['validation_split']}" if data.get("validation_split") else ""
+    chosen = (
+        f", its epoch chosen by the split {plain(data['validation_split'])}" if data.get("validation_split") else ""
+    )
     yield (
-        f"It was trained on `{data.get('spec')}`, split {data.get('train_split')}{chosen}, with seed "
-        f"{settings.get('seed')}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
+        f"It was trained on {code(data.get('spec'))}, split {plain(data.get('train_split'))}{chosen}, with seed "
+        f"{plain(settings.get('seed'))}. [`{TRAINING_CONFIG}`]({TRAINING_CONFIG}) has every setting: "
         f"`hf-ngsan train --config {TRAINING_CONFIG}` repeats the training."
     )
     start = facts.training_config.get("model", {}).get("init_from")
     if start:
-        yield f"It began with the weights of `{start}`."
+        yield f"It began with the weights of {code(start)}."
     task = task_of(model)
     yield from [] if task is None else task.card_notes(facts.training_config)
     if has_curve:
@@ -241,12 +275,12 @@ def use(model: PreTrainedModel, repo_id: str, revision: str | None) -> str:
                 loading.append(f"processor = {processor}.from_pretrained({place}, trust_remote_code=True)")
                 break
         lines = [f"from transformers import {', '.join(classes)}", "", *loading]
-    code = "\n".join(lines)
+    example = "\n".join(lines)
     if "/" not in repo_id:
-        code = f"# {repo_id} is the path of this folder\n{code}"
+        example = f"# {repo_id} is the path of this folder\n{example}"
     trust = "Its code comes with it, so that transformers alone runs it; with `import hf_ngsan` no trust is needed."
     pinned = f" The revision names this very checkpoint, code included: `{revision}`." if revision else ""
-    return f"```python\n{code}\n```\n\n{trust}{pinned}"
+    return f"```python\n{example}\n```\n\n{trust}{pinned}"
 
 
 def limits(model: PreTrainedModel, facts: CardFacts) -> str:
@@ -259,7 +293,7 @@ def limits(model: PreTrainedModel, facts: CardFacts) -> str:
 
 def licence(facts: CardFacts) -> str:
     name = facts.license_name or facts.license
-    weights = f"The weights are under `{name}`." if name else "No licence of the weights is stated."
+    weights = f"The weights are under {code(name)}." if name else "No licence of the weights is stated."
     return f"{weights} The code is under Apache-2.0."
 
 

@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..bounds import LARGEST_INTEGER
 from ..files import sha256, write_text_atomically
 from ..models.configuration_hub import is_finite
 from ..training.task import Evaluation, Task
@@ -116,13 +117,23 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
         found = [RecordedEvaluation(**entry) for entry in entries]
-    except (ValueError, TypeError, RecursionError, OSError) as error:
+        if not (isinstance(entries, list) and all(map(is_sound, found))):
+            raise ValueError
+    except (ValueError, TypeError, OverflowError, RecursionError, OSError) as error:
         raise EvaluationsError(f"{file} is damaged; delete it and evaluate again.") from error
-    for one in found:
-        values = {field.name: getattr(one, field.name) for field in fields(one)}
-        texts = all(isinstance(values[name], str) for name in ("data", "split", "weights"))
-        mappings = all(isinstance(values[name], Mapping) for name in ("scores", "fingerprints"))
-        if not (texts and mappings and all(is_finite(value) for value in one.scores.values())):
-            raise EvaluationsError(f"{file} is damaged; delete it and evaluate again.")
     weights = weights_checksum(folder)
     return [one for one in found if one.weights == weights]
+
+
+def is_sound(one: RecordedEvaluation) -> bool:
+    """Returns whether the fields of an evaluation that was read have their types, and its texts can be written."""
+    if not (isinstance(one.scores, dict) and isinstance(one.fingerprints, dict)):
+        return False
+    texts = [one.data, one.split, one.weights, *one.scores, *one.fingerprints, *one.fingerprints.values()]
+    numbers = [number for number in (one.rows, one.seed) if number is not None]
+    return (
+        all(isinstance(text, str) and text.encode() is not None for text in texts)
+        and all(type(number) is int and 0 <= number <= LARGEST_INTEGER for number in numbers)
+        and all(map(is_finite, one.scores.values()))
+        and isinstance(one.chose_epoch, bool)
+    )

@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ..loading import ModelFolderError, find_model_folder
-from ..tasks.registry import load_recipe, task_class_of
+from ..auto import MODEL_TYPES
+from ..loading import ModelFolderError, find_model_folder, load_config
+from ..messages import one_sentence
+from ..models.configuration_hub import is_finite
+from ..tasks.registry import load_recipe, task_class
 from ..training.checkpoints import PROGRESS, Checkpoints
 from ..training.output_folder import RECIPE_FILE
+from ..training.plain_yaml import read_yaml
 from ..training.recipe import Recipe
+from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.task import Evaluation
 from .cards import CARD, TRAINING_CONFIG, CardFacts
 from .evaluations import RecordedEvaluation, fingerprints_of, read_evaluations, weights_checksum
+from .own_files import refuse_files_elsewhere
 
+HISTORY = "history.jsonl"
 PLACES = ("output_dir", "num_workers", "tracker")
 """Keys of a training config that are about the machine alone."""
 
@@ -31,29 +36,26 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
         given: other attributes of [`CardFacts`].
 
     Raises:
-        ModelFolderError: another run has another training config, or is none.
+        ModelFolderError: another run has another training config, or is none; files that are damaged, or that lie
+            elsewhere ([`refuse_files_elsewhere`]), of the model or a run.
         EvaluationsError: evaluations that are damaged.
     """
-    folder = Path(find_model_folder(model))
+    folder = own_folder(model)
     run = run_of(folder)
-    recipe = None if run is None else load_recipe(run / RECIPE_FILE)
-    config = None if recipe is None else config_anywhere(recipe)
-    if config is None and (folder / TRAINING_CONFIG).is_file():
-        config = yaml.safe_load((folder / TRAINING_CONFIG).read_text(encoding="utf-8"))
+    config = config_of(folder)
     others = []
     for other in other_runs:
-        place = Path(find_model_folder(other))
-        its_run = run_of(place)
-        theirs = None if its_run is None else config_anywhere(load_recipe(its_run / RECIPE_FILE))
+        place = own_folder(other)
+        recipe = recipe_of(place)
+        theirs = None if recipe is None else config_anywhere(recipe)
         if config is None or theirs is None or without_seed(theirs) != without_seed(config):
             raise ModelFolderError(
                 f"{other} is no training run with the training config of {model} and another seed; name runs that "
                 "differ in training.seed alone."
             )
         others.append(tuple(evaluations_of(place)))
-    card = folder / CARD
     return CardFacts(
-        own_card=card.read_text(encoding="utf-8") if card.is_file() else None,
+        own_card=own_card(folder),
         evaluations=tuple(evaluations_of(folder)),
         other_seeds=tuple(others),
         training_config=config,
@@ -62,67 +64,167 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     )
 
 
+def own_folder(model: str | os.PathLike) -> Path:
+    """Returns the folder that a name of a model stands for; all its files, and those of its run, lie there.
+
+    Raises:
+        ModelFolderError: see [`refuse_files_elsewhere`].
+    """
+    folder = Path(find_model_folder(model))
+    if folder.is_dir():  # and not a model on the Hub
+        given = Path(os.path.expanduser(model))
+        if folder.parent == given:
+            refuse_files_elsewhere(given, [folder.name])
+        refuse_files_elsewhere(folder)
+    refuse_run_elsewhere(folder, [RECIPE_FILE, HISTORY, "checkpoints", folder.name])
+    return folder
+
+
+def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
+    """Refuses a model whose training run, if any, has these files elsewhere, or settings from another file."""
+    run = run_of(folder)
+    if run is not None:
+        refuse_files_elsewhere(run, names)
+        if "base" in mapping_of(run / RECIPE_FILE):
+            raise ModelFolderError(
+                f"{run / RECIPE_FILE} has a base, which no training run writes; leave the model in a folder of its own."
+            )
+
+
+def recorded_config(model: str | os.PathLike) -> dict | None:
+    """Returns the training config of a model, for another that is made of it; None if it has none.
+
+    Raises:
+        ModelFolderError: it is damaged, or lies elsewhere.
+    """
+    folder = Path(find_model_folder(model))
+    refuse_files_elsewhere(folder, [TRAINING_CONFIG])
+    refuse_run_elsewhere(folder, [RECIPE_FILE])
+    return config_of(folder)
+
+
+def config_of(folder: Path) -> dict | None:
+    """Returns the training config of a model, of its run or in its folder, as YAML has it; None if it has none."""
+    recipe = recipe_of(folder)
+    if recipe is not None:
+        return config_anywhere(recipe)
+    file = folder / TRAINING_CONFIG
+    if not file.is_file():
+        return None
+    sections = mapping_of(file)
+    for name, section in sections.items():
+        if not isinstance(section, Mapping):
+            raise ModelFolderError(
+                f"{file}: section {name} must be a mapping of keys to values, not {section!r:.100}; correct it, or "
+                "delete the file."
+            )
+    return sections
+
+
+def mapping_of(file: Path) -> dict:
+    """Returns the mapping that a file of JSON or YAML holds.
+
+    Raises:
+        ModelFolderError: it holds anything else.
+    """
+    try:
+        found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
+    except (ValueError, RecursionError) as error:
+        raise ModelFolderError(f"{file} cannot be read ({one_sentence(error)}); correct it, or delete it.") from None
+    if not isinstance(found, dict):
+        raise ModelFolderError(f"{file} must hold a mapping, not {type(found).__name__}; correct it, or delete it.")
+    return found
+
+
+def own_card(folder: Path) -> str | None:
+    """Returns the card that somebody has put into the folder of a model, or None."""
+    try:
+        return (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None
+    except UnicodeDecodeError:
+        raise ModelFolderError(f"{folder / CARD} is no UTF-8 text; correct it, or delete it.") from None
+
+
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run that a model's folder is part of."""
     run = folder.absolute().parent
     return run if (run / RECIPE_FILE).is_file() else None
 
 
+def is_shown(value: Any) -> bool:
+    """Returns whether a value of a run's history is one that a curve can show: text, or a number that is a float."""
+    return isinstance(value, str | float) or is_finite(value)
+
+
+def recipe_of(folder: Path) -> Recipe | None:
+    """Returns the training config of the run that a model's folder is part of; the model tells the task."""
+    run = run_of(folder)
+    if run is None:
+        return None
+    task = MODEL_TYPES[load_config(folder).model_type].task
+    if task is None:
+        return load_recipe(run / RECIPE_FILE)
+    return load_recipe_of_class(run / RECIPE_FILE, (), lambda model: task_class(task).recipe_class)
+
+
 def history_of(run: Path) -> list[dict]:
     """Returns an entry for each epoch of a run."""
     try:
-        lines = (run / "history.jsonl").read_text(encoding="utf-8").splitlines()
-        return [dict(json.loads(line)) for line in lines]
+        lines = (run / HISTORY).read_text(encoding="utf-8").splitlines()
+        entries = [dict(json.loads(line)) for line in lines]
+        if not all(type(entry.get("epoch")) is int and all(map(is_shown, entry.values())) for entry in entries):
+            raise ValueError
+        return entries
     except FileNotFoundError:
         return []
-    except (ValueError, TypeError) as error:
-        raise ModelFolderError(
-            f"{run / 'history.jsonl'} is damaged; leave the model in a folder of its own."
-        ) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ModelFolderError(f"{run / HISTORY} is damaged; leave the model in a folder of its own.") from error
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: of its training run, if it is its best, and those that were recorded."""
-    run = run_of(folder)
-    found = list(of_the_run(run)) if run is not None and folder.name == "best" else []
-    seed = None if run is None else load_recipe(run / RECIPE_FILE).training.seed
+    recipe = recipe_of(folder)
+    found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
+    seed = None if recipe is None else recipe.training.seed
     for one in read_evaluations(folder):
         found.append(replace(one, seed=seed if one.seed is None else one.seed))
     return [replace(one, data=public_name(one.data)) for one in found]
 
 
-def of_the_run(run: Path) -> Iterator[RecordedEvaluation]:
+def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
     """Yields the evaluation that chose the best model of a run, if the newest checkpoint still tells which that was."""
-    checkpoints = Checkpoints(run / "checkpoints").all()
-    history = history_of(run)
+    checkpoints = Checkpoints(best.parent / "checkpoints").all()
+    history = history_of(best.parent)
     if not checkpoints or not history:
         return
-    best_epoch = json.loads((checkpoints[-1] / PROGRESS).read_text(encoding="utf-8"))["progress"]["best_epoch"]
-    entry = next((entry for entry in history if entry.get("epoch") == best_epoch), None)
-    if entry is None:
+    progress = mapping_of(checkpoints[-1] / PROGRESS).get("progress")
+    best_epoch = progress.get("best_epoch") if isinstance(progress, dict) else None
+    entry = next((entry for entry in history if best_epoch is not None and entry.get("epoch") == best_epoch), None)
+    scores = {} if entry is None else scores_of(entry)
+    if not scores:
         return
-    recipe: Any = load_recipe(run / RECIPE_FILE)
-    scores = scores_of(entry)
-    task = task_class_of(recipe.model)(recipe)
-    file = run / "best" / "generation_config.json"
-    generation = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    generation = {
+        name: value for name, value in mapping_of(best / "generation_config.json").items() if is_finite(value)
+    }
+    kind = task_class(str(MODEL_TYPES[load_config(best).model_type].task))
     yield RecordedEvaluation(
         data=recipe.data.spec,
         split=recipe.data.validation_split,
         rows=recipe.data.limit,
         scores=scores,
-        fingerprints=fingerprints_of(type(task), Evaluation(scores), generation, vars(recipe.evaluation)),
-        weights=weights_checksum(run / "best"),
+        fingerprints=fingerprints_of(kind, Evaluation(scores), generation, vars(recipe.evaluation)),
+        weights=weights_checksum(best),
         seed=recipe.training.seed,
-        chose_epoch=task.metric in scores,
+        chose_epoch=recipe.evaluation.metric in scores,
     )
 
 
 def scores_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the scores in an entry of a run's history; they stand between its learning rate and its time."""
+    """Returns the finite scores in an entry of a run's history, which stand between its learning rate and its time."""
     names = list(entry)
-    first, last = names.index("learning_rate") + 1, names.index("seconds")
-    return {name: entry[name] for name in names[first:last]}
+    if "learning_rate" not in names or "seconds" not in names:
+        return {}
+    scores = names[names.index("learning_rate") + 1 : names.index("seconds")]
+    return {name: entry[name] for name in scores if is_finite(entry[name])}
 
 
 def without_seed(config: Mapping) -> dict:

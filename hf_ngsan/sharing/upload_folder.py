@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import yaml
 from transformers import PreTrainedModel
 
 from ..files import TEMPORARY_PREFIX, sha256, write_text_atomically
-from ..hub import save_for_hub
+from ..hub import SETTINGS, foreign_references, own_code, save_for_hub
 from ..loading import ModelFolderError, without_progress_bars
 from ..messages import one_sentence
 from ..visualization import MissingPlotsError, save_figure
@@ -26,6 +27,8 @@ from .cards import CARD, TRAINING_CONFIG, TRAINING_CURVE, CardFacts, check_card,
 from .evaluations import weights_checksum, write_evaluations
 
 HANDLER, HANDLER_SOURCE = "handler.py", "endpoint_handler.py"
+LOADED = (".json", ".safetensors", ".py", ".txt", ".model", ".jinja")
+"""Suffixes of the files of models, tokenizers and processors."""
 SECONDS_TO_LOAD = 600
 LOAD_WITHOUT_THE_PACKAGE = """
 import json, os, sys
@@ -79,8 +82,7 @@ def write_checkpoint(
     with without_progress_bars():
         save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
     if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
-        handler = resources.files(__package__).joinpath(HANDLER_SOURCE).read_text("utf-8")
-        write_text_atomically(folder / HANDLER, handler)
+        write_text_atomically(folder / HANDLER, handler_code())
     facts = facts or CardFacts()
     write_facts(folder, facts)
     write_card(model, folder, repo_id, checkpoint_tag(folder), facts, tags)
@@ -119,8 +121,10 @@ def checkpoint_tag(folder: str | Path) -> str:
 def check_checkpoint(folder: str | Path) -> None:
     """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process without this package.
 
+    That process runs no code but this package's, which [`save_for_hub`] wrote, and has the files to be loaded alone.
+
     Raises:
-        ModelFolderError: it is not complete, or does not load.
+        ModelFolderError: it is not complete, does not load, or has code, or refers to code, of anybody else.
         ValueError: its card is not what the Hub reads.
     """
     folder = Path(folder)
@@ -128,16 +132,24 @@ def check_checkpoint(folder: str | Path) -> None:
         if (folder / name).is_symlink() or Path(name).name.startswith(TEMPORARY_PREFIX):
             raise ModelFolderError(f"{folder}: {name} is a link or was not written completely; write the folder again.")
     check_card(folder)
-    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for reference in described.get("auto_map", {}).values():
-        if not (folder / f"{reference.split('.')[0]}.py").is_file():
-            raise ModelFolderError(f"{folder}: the code of {reference} is missing; write the folder again.")
-    with TemporaryDirectory() as modules:
-        environment = {**os.environ, "HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
-        command = [sys.executable, "-c", LOAD_WITHOUT_THE_PACKAGE, str(folder.absolute())]
+    check_code(folder)
+    with TemporaryDirectory() as place:
+        copy, modules = Path(place, "checkpoint"), Path(place, "modules")
+        copy.mkdir()
+        modules.mkdir()
+        for file in folder.iterdir():
+            if file.is_file() and file.suffix in LOADED:
+                link_or_copy(file, copy / file.name)
+        environment = {
+            **os.environ,
+            "HF_MODULES_CACHE": str(modules),
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_VERBOSITY": "error",
+        }
+        environment.pop("HF_TOKEN", None)
         try:
             process = subprocess.run(
-                command,
+                [sys.executable, "-c", LOAD_WITHOUT_THE_PACKAGE, str(copy)],
                 cwd=modules,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -151,3 +163,38 @@ def check_checkpoint(folder: str | Path) -> None:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         reason = one_sentence(ValueError(lines[-1]))
         raise ModelFolderError(f"{folder} does not load in a process without this package ({reason}).")
+
+
+def check_code(folder: Path) -> None:
+    """Raises a ModelFolderError unless all code that a folder has or refers to is this package's and complete."""
+    code = own_code(folder)
+    for name in files_of(folder):
+        is_handler = name == HANDLER and (folder / name).read_text("utf-8", errors="replace") == handler_code()
+        if name.endswith(".py") and name not in code and not is_handler:
+            raise ModelFolderError(
+                f"{folder}: {name} is not code of hf_ngsan, or of a package that was imported here; delete it, or "
+                "write the folder again."
+            )
+    for file in sorted(folder.glob(SETTINGS)):
+        try:
+            settings = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            raise ModelFolderError(f"{folder}: {file.name} cannot be read; write the folder again.") from None
+        for mapping, key in foreign_references(settings, code):
+            raise ModelFolderError(
+                f"{folder}: {file.name} refers to code that is not in this folder, or not that of hf_ngsan ({key}: "
+                f"{mapping[key]!r:.200}); write the folder again."
+            )
+
+
+def handler_code() -> str:
+    """Returns the code of `handler.py` of a pushed captioner."""
+    return resources.files(__package__).joinpath(HANDLER_SOURCE).read_text("utf-8")
+
+
+def link_or_copy(file: Path, target: Path) -> None:
+    """Gives a file a second name; where the disk has no such, its content a second place."""
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)

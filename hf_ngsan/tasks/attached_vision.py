@@ -38,12 +38,12 @@ def attach_vision(
         The model in evaluation mode on the CPU, and its processor, which takes images.
 
     Raises:
-        FileNotFoundError, ModelFolderError: there is no such captioner.
+        FileNotFoundError, ModelFolderError: there is no such captioner, or a model of another task.
         ExtractionError, PreprocessingError: the backbone cannot be used.
         AttachmentError: the captioner has a vision encoder, its features were made with another one, or the backbone to
             leave out is a folder, which others do not have.
     """
-    config = load_config(captioner)
+    config = load_config(captioner, "captioning")
     if config.vision_config is not None:
         raise AttachmentError(f"{captioner} has a vision encoder already and captions images as it is.")
     if leave_out_backbone and os.path.isdir(backbone):

@@ -32,6 +32,8 @@ from .captioning_recipe import CaptionDataSettings
 from .new_captioners import check_field_names
 
 COLUMNS = ("image_id", "captions")
+LARGEST_LOSS = 700.0
+"""Above it the perplexity is beyond all floats."""
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
 """What the special tokens of captions are to a text encoder."""
 
@@ -240,7 +242,8 @@ def evaluate_language_model(
     found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*found, strict=True))
     mean = loss / max(number, 1)
-    return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "token_accuracy": right / max(number, 1)}
+    perplexity = math.exp(mean) if not mean > LARGEST_LOSS else math.inf
+    return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
 
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:

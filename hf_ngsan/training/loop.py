@@ -44,7 +44,10 @@ STAGE_FILE = "end_of_stage.json"
 
 
 class TrainingDivergedError(ValueError):
-    """The loss is no longer a number; the message says when, and what to try."""
+    """The loss, or the score at the end, is infinite or not a number; the message says when, and what to try."""
+
+    exit_code = 1
+    """Of the command: nothing that was given is wrong by itself."""
 
 
 class TrainingLoop:
@@ -117,6 +120,7 @@ class TrainingLoop:
         self.bare_model = accelerator.unwrap_model(self.model)
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
+        self.last_batches: list[MicroBatch] = []
         self.prepare_stage()
 
     def prepare_stage(self) -> None:
@@ -262,6 +266,7 @@ class TrainingLoop:
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
         set_learning_rate(self.optimizer, self.learning_rate())
 
+        self.last_batches = micro_batches
         batches = [batch.to(accelerator.device) for batch in micro_batches]
         gather, one_process = partial(gather_rows, accelerator), self.model is self.bare_model
         update = Update(self.settings.seed, progress.step, gather, one_process)
@@ -302,9 +307,8 @@ class TrainingLoop:
 
     def gather_sums(self) -> None:
         """Adds the statistics that all processes have counted since the last call to those of the epoch."""
-        for sums in gather_object([{name: float(value) for name, value in self.new_sums.items()}]):
-            for name, value in sums.items():
-                self.progress.sums[name] = self.progress.sums.get(name, 0.0) + value
+        new = gather_object([{name: float(value) for name, value in self.new_sums.items()}])
+        self.progress.sums = added([self.progress.sums, *new])
         self.new_sums = {}
 
     def training_summary(self) -> dict[str, float]:
@@ -342,6 +346,7 @@ class TrainingLoop:
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
+            self.check_outputs()
             if self.evaluate is not None and self.time_to_evaluate():
                 entry.update(self.scores(self.evaluate))
                 self.keep_if_best(entry)
@@ -372,7 +377,44 @@ class TrainingLoop:
             self.save_model_as("best")
 
     def is_better(self, score: float, best: float | None) -> bool:
-        return best is None or (score > best if self.greater_is_better else score < best)
+        if best is None or not math.isfinite(score):
+            return math.isfinite(score)
+        return score > best if self.greater_is_better else score < best
+
+    @torch.no_grad()
+    def check_outputs(self) -> None:
+        """Raises an error if the model of the epoch's end, which no loss has been computed of, gives no numbers.
+
+        Raises:
+            TrainingDivergedError: the loss of the last batch, computed again, is infinite or not a number.
+        """
+        batches = [batch.to(self.accelerator.device) for batch in self.last_batches]
+        update = Update(self.settings.seed, self.progress.step, partial(gather_rows, self.accelerator))
+        sums = []
+        with self.accelerator.autocast():
+            prepared = self.objective.prepare(self.bare_model, batches, update)
+            for inputs, batch in zip(prepared, batches, strict=True):
+                if batch.num_rows:
+                    _, statistics = self.objective.loss(self.bare_model, inputs)
+                    sums.append({"update_seconds": 0.0, **{name: float(value) for name, value in statistics.items()}})
+        loss = self.objective.summary(added(gather_object(sums)))["loss"]
+        if not math.isfinite(loss):
+            raise TrainingDivergedError(f"The loss became {loss} {self.how_diverged()}")
+
+    def check_end(self) -> None:
+        """Raises an error at the end of a run whose last evaluation gave no number.
+
+        Raises:
+            TrainingDivergedError: the last score that chooses the best model is infinite or not a number.
+        """
+        metric, best = self.recipe.evaluation.metric, self.progress.best_epoch
+        last = next((entry for entry in reversed(self.progress.history) if metric in entry), None)
+        if last is not None and not math.isfinite(last[metric]):
+            kept = "there is no best model" if best is None else f"the best model is that of epoch {best}"
+            raise TrainingDivergedError(
+                f"The run ended with a {metric} of {last[metric]} in epoch {last['epoch']}; {kept}. Train again with a "
+                "lower training.learning_rate, or with training.max_grad_norm."
+            )
 
     def report(self, entry: dict) -> None:
         progress, metric = self.progress, self.recipe.evaluation.metric
@@ -384,7 +426,7 @@ class TrainingLoop:
         parts += [tqdm.format_interval(entry["seconds"]), f"{self.time_left()} left"]
         logger.info("%s", ", ".join(parts))
         if self.out_of_patience():
-            logger.info("This stage stops early: no better %s since epoch %d.", metric, progress.best_epoch)
+            logger.info("This stage stops early: no better %s since epoch %d.", metric, progress.best_epoch or 0)
         of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
         for warning in self.objective.warnings(of_stage):
             logger.warning("Warning: %s", warning)
@@ -470,6 +512,12 @@ class TrainingLoop:
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
         return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
+
+
+def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Returns the sums of statistics by their names."""
+    names = dict.fromkeys(name for one in statistics for name in one)
+    return {name: sum(one[name] for one in statistics if name in one) for name in names}
 
 
 def may_leave_weights_unused(model: torch.nn.Module) -> bool:

@@ -66,7 +66,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` was asked for.
         DataError: the data cannot be used.
         CheckpointError: no checkpoint is intact.
-        TrainingDivergedError: the loss became infinite or not a number.
+        TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
     recipe, settings = task.recipe, task.recipe.training
     check_output_folder(recipe, resume, overwrite)
@@ -123,6 +123,7 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
     accelerator.wait_for_everyone()
     if is_resumed and loop.is_finished():
         logger.info("The run in %s is finished; there is nothing to train.", recipe.output_dir)
+        loop.check_end()
         return result_of(recipe, loop.progress)
     if accelerator.is_main_process:
         prepare_output_folder(recipe, overwrite)
@@ -140,6 +141,7 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
     progress = loop.run()
     for tracker in accelerator.trackers:
         tracker.finish()
+    loop.check_end()
     return result_of(recipe, progress)
 
 

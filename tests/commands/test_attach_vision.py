@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import yaml
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.sharing.known_facts import known_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
+from tests.models.nsa_transformer.tiny import tiny_translator
+from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS
 from tests.tasks.tiny import tiny_sections
 
@@ -101,6 +105,29 @@ def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys, stages):
     other = [] if stages else ["--out-features", "stage1"]
     words = ["attach-vision", "--model", tmp_path / "run", *backbone[:5], *other, "--output", tmp_path / "refused"]
     assert "another configuration" in fails(capsys, *words)
+
+
+def test_the_training_stays_recorded(journey, tmp_path, capsys):
+    prints(capsys, *attach(journey, tmp_path / "captioner"))
+    config = known_facts(tmp_path / "captioner").training_config
+    assert config == known_facts(journey / "run").training_config and config["data"]["spec"] == "features:features"
+    prints(
+        capsys,
+        *attach(journey, tmp_path / "again", model=shutil.copytree(journey / "run" / "last", tmp_path / "model")),
+    )
+    assert known_facts(tmp_path / "again").training_config is None
+    (tmp_path / "model" / "training_config.yaml").symlink_to(journey / "train.yaml")
+    assert "training_config.yaml" in fails(capsys, *attach(journey, tmp_path / "linked", model=tmp_path / "model"))
+    assert not (tmp_path / "linked").exists()
+
+
+def test_a_model_of_another_task_is_refused(tmp_path, capsys):
+    tiny_translator().save_pretrained(tmp_path / "translator")
+    tiny_tokenizer().save_pretrained(tmp_path / "translator")
+    write_backbone(tmp_path / "backbone")
+    message = fails(capsys, *attach(tmp_path, tmp_path / "new", model="translator"))
+    assert "nsa_transformer" in message and "captioning" in message
+    assert not (tmp_path / "new").exists()
 
 
 def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):

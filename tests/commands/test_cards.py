@@ -1,6 +1,7 @@
 """Cards of trained models: every number with what it depends on, and nothing that is not known."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import ModelFolderError, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from hf_ngsan.sharing.cards import CardFacts, training
-from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations
+from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations, weights_checksum
 from hf_ngsan.sharing.examples import write_examples
 from hf_ngsan.sharing.known_facts import known_facts
 from hf_ngsan.tasks import load_recipe
@@ -23,6 +24,14 @@ from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
 SPEC = DATA["spec"]
+EVALUATION = {
+    "data": "scenes",
+    "split": "test",
+    "rows": 4,
+    "scores": {"cider_d": 0.5},
+    "fingerprints": {"cider_d": "cider_d|beams:1"},
+    "weights": "",
+}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +114,133 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
     (folder / EVALUATIONS).write_text('[{"data": 1}]')
     with pytest.raises(EvaluationsError, match=EVALUATIONS):
         known_facts(folder)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<script>alert(1)</script>",
+        "`<b>`",
+        "a | b <i>",
+        "![](http://example.org/x.png)",
+        "[x](javascript:alert)",
+        "x\n\n# Title <hr>",
+        "</code><hr>",
+        "\u202e<hr>",
+        "https://www.example.org",
+        "``` <hr>",
+    ],
+)
+def test_markup_in_evaluations_stays_text(run, markup, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(run / "best", folder)
+    one = {**EVALUATION, "weights": weights_checksum(folder)}
+    for changes in (
+        {"data": markup},
+        {"split": markup},
+        {"scores": {markup: 0.5}},
+        {"fingerprints": {"cider_d": markup}},
+    ):
+        (folder / EVALUATIONS).write_text(json.dumps([{**one, **changes}]))
+        card = written(folder, tmp_path / "card")
+        text = re.sub(r"```.*?```|`[^`\n]*`|</?code>", "", card.text, flags=re.DOTALL)
+        assert not re.search(r"[<>`\u202e]|!\[\]?\(|\]\((?!training_c)|\n# Title|://|www\.", text), changes
+        assert not re.search(r"[<>`\]]", str(card.data.eval_results[-1].dataset_name)), changes
+        shutil.rmtree(tmp_path / "card")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "5", "[5]", "[[]]", "{}", "[" * 100_000, "[{}]"]
+    + [
+        json.dumps([{**EVALUATION, field: value}])
+        for field, value in [
+            ("data", None),
+            ("split", ["x"]),
+            ("rows", "x"),
+            ("rows", -1),
+            ("rows", True),
+            ("seed", [1]),
+            ("seed", 10**30),
+            ("chose_epoch", "yes"),
+            ("scores", {"cider_d": "x"}),
+            ("scores", {"cider_d": 10**400}),
+            ("scores", {"cider_d": float("nan")}),
+            ("scores", [0.5]),
+            ("fingerprints", {"cider_d": 5}),
+            ("data", "\ud800"),
+            ("more", 1),
+        ]
+    ],
+)
+def test_evaluations_that_are_damaged(text, tmp_path):
+    tiny_captioner().save_pretrained(tmp_path)
+    (tmp_path / EVALUATIONS).write_text(text)
+    with pytest.raises(EvaluationsError, match=EVALUATIONS):
+        known_facts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a\n- b",
+        "text",
+        "5",
+        "data: []",
+        "data: null",
+        "training: 5",
+        "a: &a [*a]",
+        "[" * 100_000,
+        "base: ngsan/scenes",
+        "!!python/object/apply:os.system ['true']",
+        "x" * 300_000,
+        "a: \x00",
+    ],
+)
+def test_a_training_config_that_is_none(text, tmp_path):
+    tiny_captioner().save_pretrained(tmp_path)
+    (tmp_path / "training_config.yaml").write_text(text)
+    with pytest.raises(ModelFolderError, match=r"training_config\.yaml"):
+        known_facts(tmp_path)
+
+
+def test_a_training_config_is_quoted_as_text():
+    sections = {
+        "data": {"spec": "`<hr>`", "train_split": "<hr>", "validation_split": ["![](x)"]},
+        "training": {"seed": {"<hr>": 1}, "stage": ["auto"]},
+        "model": {"init_from": "</code><hr>"},
+    }
+    told = " ".join(training(CardFacts(training_config=sections), has_curve=False))
+    assert "<hr>" not in told and "![](" not in told
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "history.jsonl", "checkpoints", "best", "checkpoints/*/progress.json"])
+def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
+    folder, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(run, folder)
+    [part] = list(folder.glob(name))[:1]
+    part.rename(outside)
+    part.symlink_to(outside)
+    for place in (folder, folder / "best"):
+        with pytest.raises(ModelFolderError, match=part.name):
+            known_facts(place)
+
+
+def test_a_run_whose_training_config_has_a_base(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "recipe.yaml"
+    config.write_text(f"base: {tmp_path / 'secret.yaml'}\n{config.read_text()}")
+    (tmp_path / "secret.yaml").write_text("model:\n  secret: 1\n")
+    with pytest.raises(ModelFolderError, match="base"):
+        known_facts(tmp_path / "run")
+
+
+@pytest.mark.parametrize("entry", ["5", "[1]", "{}", '{"epoch": {}}', '{"epoch": 1, "loss": []}', "[" * 100_000])
+def test_a_history_that_is_damaged(run, entry, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "history.jsonl").write_text(entry)
+    with pytest.raises(ModelFolderError, match=r"history\.jsonl"):
+        known_facts(tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from huggingface_hub import ModelCard
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.loading import ModelFolderError
+from hf_ngsan.packaged_models import CAPTIONER
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, hub
@@ -49,6 +51,29 @@ def test_without_a_token(model, online, monkeypatch, capsys):  # noqa: F811
 def test_a_dry_run_needs_a_new_folder(model, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert str(tmp_path) in fails(capsys, "push", model, REPOSITORY, "--dry-run", tmp_path)
+
+
+@pytest.mark.parametrize("option", [("--license", "mit"), ("--runs", "run"), ("--examples", "scenes:images=true")])
+def test_what_would_change_nothing_in_a_card_that_is_there_is_refused(option, model, run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run")
+    folder = tmp_path / "run" / "best"
+    (folder / "README.md").write_text("# Mine\n")
+    words = [str(tmp_path / word) if word == "run" else word for word in option]
+    assert option[0] in fails(capsys, "push", folder, REPOSITORY, "--dry-run", tmp_path / "shared", *words)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_the_packaged_captioner_has_its_licence(tmp_path, capsys):
+    words = ["push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared", "--license", "mit"]
+    assert "--license" in fails(capsys, *words)
+    assert not (tmp_path / "shared").exists()
+
+
+@pytest.mark.slow
+def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys):
+    prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
+    assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
+    assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
 
 
 def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):

@@ -3,9 +3,11 @@
 import shutil
 
 import pytest
+import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.training import Recipe
+from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -103,3 +105,57 @@ def test_where_the_best_model_is_is_said_only_if_it_is_there(config, tmp_path, c
     assert str(tmp_path / "run" / "best") in prints(capsys, *command)
     shutil.rmtree(tmp_path / "run" / "best")
     assert prints(capsys, *command) == ""
+
+
+ONE_UPDATE = {"batch_size": 1000}
+LANGUAGE_MODEL = {
+    "model_type": "rstnet_language_model",
+    "text_encoder_config": {"model_type": "bert", "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16},
+    "num_attention_heads": 2,
+    "hidden_size": 16,
+}
+
+
+def captioning(folder, **training):
+    return tiny.tiny_sections(folder / "run", training=training)
+
+
+def self_critical(folder, **training):
+    settings = {"epochs": 1, "learning_rate": training.pop("learning_rate")}
+    return tiny.tiny_sections(folder / "run", training={**training, "stage": "auto"}, self_critical=settings)
+
+
+def language_modeling(folder, **training):
+    sections = captioning(folder, **training)
+    return {"model": LANGUAGE_MODEL, "data": sections["data"], "training": sections["training"]}
+
+
+def retrieval(folder, **training):
+    return tiny_retrieval.tiny_sections(folder / "run", training=training)
+
+
+def questions(folder, **training):
+    return tiny_questions.tiny_sections(
+        folder / "run", tiny_questions.save_questions(folder / "data"), training=training
+    )
+
+
+def translation(folder, batch_size=None, **training):
+    return tiny_translation.tiny_sections(folder, batch_tokens=10_000 if batch_size else 60, **training)
+
+
+@pytest.mark.parametrize("size", [{}, ONE_UPDATE], ids=["several updates", "one"])
+@pytest.mark.parametrize(
+    "task",
+    [captioning, self_critical, language_modeling, retrieval, questions, translation],
+    ids=lambda task: task.__name__,
+)
+def test_a_run_that_diverged_exits_with_1_and_leaves_no_best_model(task, size, tmp_path, capsys):
+    """After the only update of an epoch no loss of the training tells that the model gives no numbers."""
+    sections = task(tmp_path, epochs=1, learning_rate=1e30, **size)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
+    assert main(["train", "--config", str(tmp_path / "config.yaml")]) == 1
+    assert "learning_rate" in capsys.readouterr().err.splitlines()[-1]
+    run = tmp_path / "run"
+    stages = len((run / "history.jsonl").read_text().splitlines()) if (run / "history.jsonl").exists() else 0
+    assert stages == (run / "best").exists() == (task is self_critical)  # whose first stage went well

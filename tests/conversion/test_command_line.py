@@ -104,6 +104,37 @@ def test_no_checkpoint(name, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_what_torch_did_not_write_is_told_in_one_sentence(protocol, tmp_path, monkeypatch, capsys, recwarn):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.pth").write_bytes(pickle.dumps({"weight": [1.0]}, protocol=protocol))
+    options = ["--architecture", "vgg11", "--checkpoint", "model.pth", "--output", "out"]
+    assert call(convert_torchvision_backbone, *options) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "model.pth" in line and not recwarn.list
+
+
+WITHOUT_NUMBERS = {
+    "meta": lambda: torch.empty(2, 3, device="meta"),
+    "sparse": lambda: torch.ones(2, 3).to_sparse(),
+    "expanded": lambda: torch.ones(1).expand(2, 3),
+    "complex": lambda: torch.ones(2, 3, dtype=torch.complex64),
+    "eight bits": lambda: torch.ones(2, 3).to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_NUMBERS)
+def test_tensors_that_do_not_hold_their_numbers(kind, tmp_path):
+    weight = WITHOUT_NUMBERS[kind]()
+    torch.save({"weight": weight}, tmp_path / "weights.pth")
+    with pytest.raises(ConversionError, match=r"weight in .*weights\.pth"):
+        load_state_dict(tmp_path / "weights.pth")
+    weights = vgg_state_dict()
+    weights["features.0.weight"] = weight
+    with pytest.raises(ConversionError, match=r"features\.0\.weight"):
+        convert_torchvision_backbone.convert_checkpoint("vgg11", weights)
+
+
 @pytest.mark.parametrize(
     "wrap",
     [

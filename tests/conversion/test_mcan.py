@@ -164,11 +164,14 @@ def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
         "three.json": {"MULTI_HEAD": 3},
         "none.json": {"MULTI_HEAD": "two"},
         "list.json": [1],
+        "half.json": {"PAD": 0, "UNK": 1, "a": 2, "\ud800": 3, "c": 4},
+        "half-answer.json": {"yes": 0, "no": 2, "\ud800": 1},
         "questions.json": {"questions": [{"question": "a b", "question_id": 1, "image_id": 2}]},
     }
     for name, content in write.items():
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "no.json").write_text("{")
+    (tmp_path / "deep.yml").write_text("[" * 100_000)
     good = {"checkpoint": "good.pkl", "config": "heads.json", "vocabulary": "words.json", "answers": "answers.json"}
     for wrong, said in (
         ({"checkpoint": "evil.pkl"}, "evil.pkl"),
@@ -182,6 +185,9 @@ def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
         ({"config": "three.json"}, "3 heads"),
         ({"config": "none.json"}, "MULTI_HEAD is 'two'"),
         ({"config": "list.json"}, "list.json"),
+        ({"config": "deep.yml"}, "deep.yml"),
+        ({"vocabulary": "half.json"}, "half.json"),
+        ({"answers": "half-answer.json"}, "half-answer.json"),
         ({"vocabulary": None, "questions": "questions.json"}, "4 words"),
         ({"vocabulary": None, "questions": "list.json"}, "list.json"),
     ):

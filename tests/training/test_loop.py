@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from hf_ngsan.data import CaptionCollator, EpochSampler
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
+from hf_ngsan.tasks.captioning import CaptioningTask
 from hf_ngsan.tasks.new_captioners import new_captioner
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
@@ -90,6 +91,33 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_pa
     with pytest.raises(TrainingDivergedError, match=r"epoch 3.*learning_rate"):
         train(longer, resume=True)
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == checkpoints
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("greater_is_better", [True, False])
+def test_a_score_that_is_no_number_is_never_the_best(tmp_path, score, greater_is_better):
+    loop = make_loop(tiny_recipe(tmp_path))
+    loop.greater_is_better = greater_is_better
+    for best in (None, 0.5):
+        assert not loop.is_better(score, best)
+    assert loop.is_better(0.5, None)
+
+
+def test_a_run_that_ends_without_a_score_has_diverged(tmp_path, monkeypatch):
+    """The best model before is kept; resuming what is finished says so again."""
+    scores = iter([0.5, math.nan])
+    monkeypatch.setattr(CaptioningTask, "evaluate", lambda *_: {"cider_d": next(scores)})
+    recipe = tiny_recipe(tmp_path / "run")
+    for resume in (False, True):
+        with pytest.raises(TrainingDivergedError, match=r"cider_d.*epoch 2.*epoch 1"):
+            train(recipe, resume=resume)
+    assert (tmp_path / "run" / "best" / "model.safetensors").is_file()
+
+
+def test_a_score_that_recovers_is_no_end(tmp_path, monkeypatch):
+    scores = iter([math.inf, 0.5])
+    monkeypatch.setattr(CaptioningTask, "evaluate", lambda *_: {"cider_d": next(scores)})
+    assert train(tiny_recipe(tmp_path / "run")).best_epoch == 2
 
 
 def test_early_stopping_keeps_the_best_model(tmp_path):

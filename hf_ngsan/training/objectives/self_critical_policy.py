@@ -100,7 +100,8 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     total = cumulative[:, -1:]
     # below the total even after rounding, so that the word found has a probability above 0
     target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    words = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    return words.clamp(max=logits.shape[-1] - 1)  # of logits that are not numbers, as the loss will tell
 
 
 def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:

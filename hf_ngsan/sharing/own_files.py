@@ -1,0 +1,108 @@
+"""The files of a model's folder, all of which lie in it: neither links nor names in its files lead elsewhere."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..files import is_stream
+from ..loading import ModelFolderError
+
+SETTINGS = ("config.json", ".index.json")
+"""Ends of the names of JSON files that can name other files."""
+NAMES_OF_FILES = ("weight_map", "fast_tokenizer_files", "configuration_files", "transformers_weights")
+"""Their fields that name files of the folder."""
+MODELS_ELSEWHERE = ("audio_tokenizer", "audio_tokenizer_name_or_path", "base_model_name_or_path")
+"""Their fields that name another model, which transformers would load."""
+SOURCES = {
+    "pretrained": "backbone_config",
+    "text_pretrained": "text_config",
+    "pretrained_language_model": "language_model_config",
+    "pretrained_text_encoder": "text_encoder_config",
+}
+"""Their fields that name the model which a part of this one began with, and what configures that part: if it is absent,
+it is read there."""
+
+
+def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Refuses a folder whose files are not all in it, before anything of it is read.
+
+    Code may be linked, as nothing reads it: a checkpoint gets the code of this package.
+
+    Args:
+        folder: of a model or a training run; it may be a link itself.
+        names: of the files and folders in it that are looked at; None = all.
+
+    Raises:
+        ModelFolderError: a link leads out of the folder, or a file names a file or a model that is elsewhere.
+    """
+    root = os.path.realpath(folder)
+    for path in files_and_folders(folder, names):
+        target = os.path.realpath(path)
+        is_code = path.suffix == ".py" and not path.is_dir()
+        if not Path(target).is_relative_to(root) and not is_code:
+            raise ModelFolderError(
+                f"{folder}: {path.relative_to(folder)} is a link to {target}, and nothing outside the folder is read; "
+                "put a copy of the file there."
+            )
+        if is_stream(path):
+            raise ModelFolderError(f"{folder}: {path.relative_to(folder)} is a pipe or a device; put a file there.")
+        if path.parent == folder and path.name.endswith(SETTINGS) and path.is_file():
+            refuse_names_elsewhere(path)
+
+
+def files_and_folders(folder: Path, names: Iterable[str] | None) -> Iterator[Path]:
+    """Yields the paths of all that a folder holds, and of what is in it by some names; links are not followed."""
+    for path in sorted(folder.iterdir()) if names is None else (folder / name for name in names):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from files_and_folders(path, None)
+
+
+def refuse_names_elsewhere(file: Path) -> None:
+    """Raises a ModelFolderError if a JSON file names a file or a model that is not in its folder."""
+    try:
+        settings = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):  # loading the model tells
+        return
+    for mapping in mappings_in(settings):
+        left_out = mapping.get("save_frozen_weights") is False
+        elsewhere = [
+            (field, name) for field in NAMES_OF_FILES for name in names_in(mapping.get(field)) if not is_name(name)
+        ]
+        elsewhere += [(field, mapping[field]) for field in MODELS_ELSEWHERE if mapping.get(field) is not None]
+        elsewhere += [
+            (field, mapping[field])
+            for field, part in SOURCES.items()
+            if is_place(mapping.get(field)) and (left_out or not mapping.get(part))
+        ]
+        for field, name in elsewhere:
+            raise ModelFolderError(
+                f"{file}: {field} names what is not in this folder ({name!r:.200}), and nothing outside it is read; "
+                "save the whole model there."
+            )
+
+
+def mappings_in(settings: Any) -> Iterator[dict]:
+    """Yields the mappings in what a JSON file holds."""
+    if isinstance(settings, dict):
+        yield settings
+    for value in settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ():
+        yield from mappings_in(value)
+
+
+def names_in(value: Any) -> list:
+    if value is None:
+        return []
+    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+
+
+def is_name(value: Any) -> bool:
+    """Returns whether a value is the name of a file, without a folder."""
+    return isinstance(value, str) and os.path.basename(value) == value and value != ".."
+
+
+def is_place(value: Any) -> bool:
+    """Returns whether a value is the path of something on this machine."""
+    return isinstance(value, str) and value != "" and os.path.lexists(os.path.expanduser(value))
