@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> None:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns what is found in data: images, or what [`~hf_ngsan.data.inspection.inspect_data`] knows."""
     from ..data.formats.registry import some_files
-    from ..data.inspection import inspect_data, is_saved
+    from ..data.inspection import inspect_data
+    from ..data.saved import is_saved
     from ..extraction.inspection import holds_images, inspect_images
 
     is_of_features = options.source_format or not path.is_dir() or is_saved(path) or any(some_files(path))

@@ -16,11 +16,10 @@ from .formats.registry import open_sources, recognise
 from .formats.rows import Plan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
 from .images.decoding import with_raster_images
-from .saved import open_saved, refuse_changed_shards
+from .saved import is_saved, open_saved, refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-SAVED = ("dataset_dict.json", "state.json")
 
 
 @dataclass
@@ -143,11 +142,6 @@ class Findings:
         else:
             lines.append("no problem found")
         return lines
-
-
-def is_saved(path: Path) -> bool:
-    """Returns whether a folder is one that `save_to_disk` of the datasets library wrote."""
-    return any((path / name).is_file() for name in SAVED)
 
 
 def inspect_data(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
