@@ -227,3 +227,15 @@ def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:-100])
     with fails_naming("photos.parquet"):
         convert_features([path], tmp_path / "more")
+
+
+def test_a_parquet_file_of_two_images_with_one_id(tmp_path, cache):
+    rows = {"image_id": [7, 12, 7], "caption": ["a", "b", "c"]}
+    rows["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
+    path = tmp_path / "photos.parquet"
+    Dataset.from_dict(rows).cast_column("image", ImageColumn()).to_parquet(path)
+    for skip_broken in (False, True):
+        with fails_naming("photos.parquet", "image_id 7"):
+            convert_features([path], tmp_path / "out", skip_broken=skip_broken)
+    with fails_naming("photos.parquet", "image_id 7"):
+        inspect_data(path)
