@@ -135,6 +135,7 @@ def lines_of_index(path: Path) -> list[str]:
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
             content, embeddings = index.read_shard(number)
+            index.check_thumbnails(number)
         except IndexFolderError as error:
             problems.append(str(error))
             continue

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, milvus, open_backend, search
+from hf_ngsan.retrieval.approximate import GRAPH
+from tests.retrieval.test_index_folder import with_new_manifest
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -110,6 +112,36 @@ def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
         search(index, QUERIES, 1, "usearch")
     open_backend(index, "usearch").add()
     assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [("", "usearch"), ("[" * 100_000, "usearch"), ("[]", "usearch"), ('{"checksum": 1}', "usearch")],
+)
+def test_a_graph_that_says_nothing_of_its_embeddings(tmp_path, content, fact):
+    pytest.importorskip("usearch")
+    index = written(tmp_path / "index")
+    open_backend(index, "usearch").add()
+    (tmp_path / "index" / "usearch" / "content.json").write_text(content)
+    with_new_manifest(tmp_path / "index" / "usearch")
+    with pytest.raises(IndexFolderError, match=fact):
+        search(index, QUERIES, 1, "usearch")
+
+
+def test_a_forged_graph_is_refused_and_made_anew(tmp_path):
+    usearch = pytest.importorskip("usearch.index")
+    index = written(tmp_path / "index")
+    open_backend(index, "usearch").add()
+    folder = tmp_path / "index" / "usearch"
+    other = usearch.Index(ndim=DIMENSION, metric="ip", dtype="i8", connectivity=32, expansion_add=128)
+    other.add(np.arange(1000, 1000 + NUM_ITEMS - 1).astype(np.uint64), VECTORS[1:])
+    for name in (GRAPH, "nothing"):  # keys of no embedding, and no graph at all
+        other.save(str(folder / GRAPH)) if name == GRAPH else (folder / GRAPH).write_bytes(b"")
+        with_new_manifest(folder)
+        with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
+            search(index, QUERIES, 1, "usearch")
+    open_backend(index, "usearch").add()
+    assert [hits[0].name for hits in search(index, QUERIES, 1, "usearch")] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
 @pytest.mark.parametrize(
