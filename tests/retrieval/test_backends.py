@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import socket
 import sys
 
@@ -181,6 +182,41 @@ def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers)
             server.close()
         with pytest.raises(IndexFolderError, match=f"127.0.0.1:{port}"):
             open_backend(written(tmp_path / "index"), f"milvus:http://127.0.0.1:{port}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
+def test_a_damaged_file_of_milvus_gets_one_sentence_and_nothing_else(tmp_path, name, capfd, caplog):
+    pytest.importorskip("milvus_lite")
+    index = written(tmp_path / "index")
+    open_backend(index, f"milvus:{tmp_path / 'whole.db'}").add()
+    damaged = tmp_path / "damaged.db"
+    if name:
+        shutil.copytree(tmp_path / "whole.db", damaged)
+        for file in damaged.rglob(name):
+            file.write_bytes(b"[" * 2000)
+    else:
+        damaged.write_bytes(b"SQLite format 3\0" + bytes(1000))  # of Milvus Lite 2
+    capfd.readouterr()
+    if name == "*.idx" and not list(damaged.rglob(name)):
+        pytest.skip("the graph was not written yet")
+    with pytest.raises(IndexFolderError, match=r"damaged\.db") as error:
+        search(index, QUERIES, 1, f"milvus:{damaged}")
+    assert "\n" not in str(error.value) and "hf-ngsan index" in str(error.value)
+    assert "".join(capfd.readouterr()) == "" and caplog.text == ""
+
+
+@pytest.mark.slow
+def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
+    pytest.importorskip("milvus_lite")
+    index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
+    backend = open_backend(index, spec)
+    backend.add()
+    backend.client.delete(backend.collection, ids=[3])
+    with pytest.raises(IndexFolderError, match="48 of the 49"):
+        search(index, QUERIES, 1, spec)
+    open_backend(index, spec).add()
+    assert search(index, QUERIES[:1], 1, spec)[0][0].name == "3.jpg"
 
 
 def test_an_index_remembers_what_it_was_made_for(tmp_path):
