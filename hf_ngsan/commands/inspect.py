@@ -80,6 +80,8 @@ def tell(path: Path, kind: str, lines: list[str]) -> None:
 def made_by(path: Path) -> str:
     """Returns how the features of a folder were made, as far as it says so."""
     for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
+        if not (path / name).is_file():  # a pipe may never say anything
+            continue
         try:
             value = json.loads((path / name).read_text(encoding="utf-8"))[key]
         except (OSError, ValueError, LookupError, TypeError, RecursionError):

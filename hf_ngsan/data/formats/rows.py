@@ -9,7 +9,7 @@ import pyarrow as pa
 from datasets import Features, Value
 
 from ...boxes import cell_boxes
-from ..contract import caption_features, check_row
+from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations
 from .arrays import check_array
@@ -132,6 +132,7 @@ class RowMaker:
             raise DataError(f"{where}: nothing says of which split the image is; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
+        refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
         self.complete(row, size, is_numbered, guesses_size="visual_boxes" in row and size is None, where=where)
         if size is not None:
             row["width"], row["height"] = size

@@ -121,6 +121,7 @@ FAULTS = {
     "no picture": ({"12.png": b"\x89PNG nothing", "12.txt": b"a"}, ["12.png"]),
     "cut picture": ({"12.png": photo(12)[:50], "12.txt": b"a"}, ["12.png"]),
     "no captions": ({"12.png": photo(12)}, ["12", "captions"]),
+    "endless": ({"12.png": photo(12), "12.txt": b"a" * 100_001}, ["12", 100_001]),
     "zeros": ({"12.png": photo(12), "12.txt": bytes(8)}, ["12.txt"]),
     "no UTF-8": ({"12.png": photo(12), "12.txt": b"\xff\xfe"}, ["12.txt"]),
     "no JSON": ({"12.png": photo(12), "12.json": b"{"}, ["12.json"]),
