@@ -9,6 +9,8 @@ MOST_CAPTIONS = 1_000
 """Of an image: drawn, sampled, or kept by a beam search."""
 LONGEST_CAPTION = 4_096
 """In tokens; of a sentence too."""
+LONGEST_TEXT = 100_000
+"""In characters, of a caption that is read; tokenizers need some 70 bytes for each, and abort where there are none."""
 LARGEST_VOCABULARY = 2**20
 """Subwords of a tokenizer that is made."""
 LARGEST_SIDE = 4_096

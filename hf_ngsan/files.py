@@ -89,8 +89,12 @@ def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> No
         flush_to_disk(target.parent)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, names: Collection[str] = ()) -> None:
     """Compares a folder written by [`write_folder_atomically`] with its manifest.
+
+    Args:
+        folder: as written.
+        names: of files that must be among those of the manifest.
 
     Raises:
         DamagedFolderError: the manifest or a file is missing, cut short or changed.
@@ -104,6 +108,9 @@ def check_folder(folder: Path) -> None:
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
     if not written:
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} names no file.")
+    for name in names:
+        if name not in written:
+            raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {name}.")
     for name, (num_bytes, checksum) in written.items():
         file = folder / name
         if not file.is_file():

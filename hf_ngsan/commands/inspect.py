@@ -85,7 +85,8 @@ def show(options: argparse.Namespace) -> None:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns what is found in data: images, or what [`~hf_ngsan.data.inspection.inspect_data`] knows."""
     from ..data.formats.registry import some_files
-    from ..data.inspection import inspect_data, is_saved
+    from ..data.inspection import inspect_data
+    from ..data.saved import is_saved
     from ..extraction.inspection import holds_images, inspect_images
 
     is_of_features = options.source_format or not path.is_dir() or is_saved(path) or any(some_files(path))
@@ -103,6 +104,8 @@ def tell(path: Path, kind: str, lines: list[str]) -> None:
 def made_by(path: Path) -> str:
     """Returns how the features of a folder were made, as far as it says so."""
     for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
+        if not (path / name).is_file():  # a pipe may never say anything
+            continue
         try:
             value = json.loads((path / name).read_text(encoding="utf-8"))[key]
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -158,6 +161,7 @@ def lines_of_index(path: Path) -> list[str]:
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
             content, embeddings = index.read_shard(number)
+            index.check_thumbnails(number)
         except IndexFolderError as error:
             problems.append(str(error))
             continue

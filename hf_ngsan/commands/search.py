@@ -5,11 +5,14 @@ import argparse
 from ..messages import printable
 from .arguments import check_figure_file, positive_int, user_path
 
-SUMMARY = "Print the images of an index that fit a text or resemble an image: the cosine similarity, a tab, the name."
+SUMMARY = "Print the images of an index that fit a text or resemble an image: similarity, name, captions, tabs between."
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
-  hf-ngsan search photos.index --image photo.jpg --top-k 20"""
+  hf-ngsan search photos.index --image photo.jpg --top-k 20
+
+Captions are those that the images had when they were indexed: those of a COCO file, or of a dataset such as
+images:photos."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,7 @@ def run(options: argparse.Namespace) -> None:
         backend="exact" if options.exact else None,
     )
     for hit in hits:
-        print(f"{hit.score:.4f}\t{printable(hit.name)}")
+        captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
+        print("\t".join([f"{hit.score:.4f}", printable(hit.name), *filter(None, [captions])]))
     if options.figure:
         draw_hits(index, hits, options.text or f"images like {options.image}", options.figure)

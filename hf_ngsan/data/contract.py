@@ -14,6 +14,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
+from ..bounds import LONGEST_TEXT
 from ..boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
@@ -234,6 +235,14 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
             " leave the row out or extract its features again."
         )
     return features
+
+
+def refuse_long_caption(length: int, where: str) -> None:
+    """Raises a DataError for a caption of more characters than `LONGEST_TEXT`."""
+    if length > LONGEST_TEXT:
+        raise DataError(
+            f"{where} has {length} characters; it may have {LONGEST_TEXT} at most: shorten it or leave it out."
+        )
 
 
 def check_caption_list(captions: Any, where: str) -> None:

@@ -19,11 +19,12 @@ from .errors import DataError
 from .formats.annotations import Annotations
 from .formats.record import Entry, ListedSource, Source, number_of
 from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, table_of
+from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
 from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
+BYTES_PER_RECORD_BATCH = 2**26
 DTYPES = ("float16", "float32")
 
 
@@ -305,6 +306,7 @@ class Conversion:
     def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> int:
         """Writes one shard of the next entries of a source; returns 0 where there are none left, else 1."""
         rows: list[dict] = []
+        num_bytes = 0
         skipped: list[dict] = []
         shard: ShardWriter | None = None
         count, end = 0, 0
@@ -315,9 +317,11 @@ class Conversion:
                 if row is not None:
                     shard = shard or self.begin_shard(chunk)
                     rows.append(row)
-                if shard and len(rows) == ROWS_PER_RECORD_BATCH:
+                    num_bytes += bytes_of(row)
+                if shard and (len(rows) == ROWS_PER_RECORD_BATCH or num_bytes > BYTES_PER_RECORD_BATCH):
                     shard.write_table(table_of(rows, self.plan.columns))
                     rows.clear()
+                    num_bytes = 0
                 display.update(end)
                 if count == self.images_per_shard:
                     break

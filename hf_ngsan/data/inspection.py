@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
-from .contract import check_row, with_arrays
+from .contract import check_row, refuse_long_caption, with_arrays
 from .errors import DataError, as_data_error
 from .formats.annotations import Annotations, annotation_format, read_document
 from .formats.record import Entry, Source, number_of
@@ -16,11 +17,11 @@ from .formats.registry import open_sources, recognise
 from .formats.rows import Plan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
 from .images.decoding import with_raster_images
-from .saved import open_saved, refuse_changed_shards
+from .saved import is_saved, open_saved, refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
-SAVED = ("dataset_dict.json", "state.json")
+SPLITS_SHOWN = 20
 
 
 @dataclass
@@ -76,7 +77,8 @@ class Findings:
     problem: str = ""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Counts a row of the contract."""
+        """Counts a row of the contract; a DataError says if its captions cannot be counted."""
+        words = words_of_captions(row)
         self.num_images += 1
         split = row.get("split")
         if split is not None:
@@ -90,14 +92,12 @@ class Findings:
         if row.get("width") is not None and row.get("height") is not None:
             self.widths.add(int(row["width"]))
             self.heights.add(int(row["height"]))
-        captions = row.get("captions")
-        if captions is not None:
-            self.captions.add(len(captions))
+        if words is not None:
+            self.captions.add(len(words))
             counts = self.counts.setdefault(split or "", Counter())
-            for caption in captions:
-                words = words_of(caption)
-                self.words.add(len(words))
-                counts.update(words)
+            for of_caption in words:
+                self.words.add(len(of_caption))
+                counts.update(of_caption)
         if self.sample is None and self.is_wanted(row):
             names = ("image_id", "image", "visual_boxes", "captions", "width", "height")
             self.sample = {name: row[name] for name in names if row.get(name) is not None}
@@ -124,7 +124,10 @@ class Findings:
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
         if self.splits:
-            lines.append("splits: " + ", ".join(f"{name} {number}" for name, number in self.splits.items()))
+            shown = [f"{name!s:.60} {number}" for name, number in islice(self.splits.items(), SPLITS_SHOWN)]
+            if len(self.splits) > SPLITS_SHOWN:
+                shown.append(f"{len(self.splits) - SPLITS_SHOWN} more")
+            lines.append(f"splits: {', '.join(shown)}")
         if self.feature_sizes:
             lines.append(f"feature dimension: {', '.join(map(str, self.feature_sizes))}")
             lines.append(f"regions, cells or frames an image: {self.regions}")
@@ -145,9 +148,16 @@ class Findings:
         return lines
 
 
-def is_saved(path: Path) -> bool:
-    """Returns whether a folder is one that `save_to_disk` of the datasets library wrote."""
-    return any((path / name).is_file() for name in SAVED)
+def words_of_captions(row: Mapping[str, Any]) -> list[list[str]] | None:
+    """Returns the words of each caption of a row; a DataError says if they are no texts, or too long."""
+    captions, where = row.get("captions"), f"image {row.get('image_id', '')}"
+    if captions is None:
+        return None
+    if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions):
+        raise DataError(f"{where}: captions is {captions!r:.60}; it must be a list of strings.")
+    for caption in captions:
+        refuse_long_caption(len(caption), f"{where}: a caption")
+    return [words_of(caption) for caption in captions]
 
 
 def inspect_data(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
@@ -210,7 +220,11 @@ def inspect_annotations(path: Path) -> Findings:
     else:
         findings = Findings(f"annotations in the format {annotation_format(document, path).name}")
         for image in Annotations([path], skipped).images:
-            findings.add_row({"captions": image.captions, "split": image.split})
+            try:
+                name = image.name or next(iter(image.ids.values()), "")
+                findings.add_row({"image_id": name, "captions": image.captions, "split": image.split})
+            except DataError as error:
+                findings.add_problem(f"{path}, {error}")
     for entry in skipped:
         findings.add_problem(entry["reason"])
     return findings

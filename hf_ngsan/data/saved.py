@@ -11,6 +11,7 @@ from ..files import FileStamp, is_unchanged
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, reason_of
 from .images.decoding import with_raster_images
+from .images.sources import SAVED_DATASET_FILES
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -32,6 +33,8 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     Raises:
         DataError: no such folder or split, a row that breaks the contract, or a file that is not what was written.
     """
+    if not is_saved(Path(directory)):  # before all that is in the folder is looked at
+        raise not_saved(directory)
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     is_checked = is_file(passed)
     if not is_checked:
@@ -69,15 +72,22 @@ def refuse_changed_shards(directory: Path) -> None:
             )
 
 
+def is_saved(directory: Path) -> bool:
+    """Returns whether a folder is one that `save_to_disk` of the datasets library wrote."""
+    return any((directory / name).is_file() for name in SAVED_DATASET_FILES)
+
+
+def not_saved(directory: str | Path) -> DataError:
+    return DataError(
+        f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
+    )
+
+
 def open_saved(directory: Path) -> Dataset | DatasetDict:
-    if not directory.is_dir():
-        raise DataError(f"{directory} is not a folder; give one written by save_to_disk of the datasets library.")
     try:
         return datasets.load_from_disk(str(directory))
     except FileNotFoundError:
-        raise DataError(
-            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
-        ) from None
+        raise not_saved(directory) from None
     except IndexError:  # what the datasets library says of a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:

@@ -11,6 +11,7 @@ from .readers import Reader, find_reader
 if TYPE_CHECKING:
     from datasets import Dataset
 
+BATCH = 10_000
 SPLIT_ALIASES = {"val": "validation"}
 
 
@@ -38,8 +39,15 @@ def load_data(spec: str, split: str) -> "Dataset":
 
 
 def check_captions(rows: "Dataset", spec: str, split: str) -> None:
-    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
+    """Raises a [`DataError`] for rows without captions, which training and evaluation need, or with one too long."""
     if "captions" in rows.column_names:
+        import pyarrow.compute as pc
+
+        from .contract import refuse_long_caption
+
+        for batch in rows.select_columns("captions").with_format("arrow").iter(BATCH):
+            texts = pc.list_flatten(batch["captions"])
+            refuse_long_caption(pc.max(pc.utf8_length(texts)).as_py() or 0, f"{spec}, split {split}: a caption")
         return
     fix = "training and evaluation need them"
     if "captions" in find_reader(spec).keys:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from .contract import refuse_long_caption
 from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -23,7 +24,8 @@ NORMALIZER = normalizers.Sequence(
 
 
 def words_of(caption: str) -> list[str]:
-    """Returns the words of a caption, lower-cased and without punctuation."""
+    """Returns the words of a caption, lower-cased and without punctuation; a DataError says if it is too long."""
+    refuse_long_caption(len(caption), "a caption")
     return NORMALIZER.normalize_str(caption).split()
 
 

@@ -29,11 +29,10 @@ def inspect_images(folder: Path) -> Findings:
         for number, listed in enumerate(images.images):
             try:
                 image, _ = images.read(number)
+                row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
+                findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
-                continue
-            row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
-            findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
     return findings
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import write_file_atomically
+from ..files import is_stream, write_file_atomically
 from .ngrams import ORDER, NGramLevel, NGramTable, count_ngrams, starts_of_runs
 from .text import TokenizerChoice, encode_words, tokenize
 from .token_ids import cut_sequences
@@ -196,6 +196,8 @@ class DocumentFrequency:
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"There is no document-frequency file at {path}.")
+        if is_stream(path):  # which may never say anything
+            raise ValueError(f"{path} is not a document-frequency file, but a device or a pipe; name a file.")
         try:
             return cls.parse(path)
         except Exception as error:

@@ -11,10 +11,11 @@ import numpy as np
 
 from ..files import DamagedFolderError, check_folder, write_folder_atomically
 from ..progress_display import ProgressDisplay
-from .index_folder import IndexFolder, IndexFolderError
+from .graph_file import PRECISIONS, GraphFileError, check_graph_file
+from .index_folder import IndexFolder, IndexFolderError, read_json
 
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
-PRECISIONS = ("i8", "f16")
+DEFAULT_PRECISION = "i8"
 NEIGHBOURS = 32
 """Of each embedding in the graph."""
 CANDIDATES_TO_ADD = 128
@@ -35,7 +36,7 @@ class GraphSearch:
     """
 
     def __init__(self, index: IndexFolder, precision: str = "") -> None:
-        self.index, self.precision = index, precision or PRECISIONS[0]
+        self.index, self.precision = index, precision or DEFAULT_PRECISION
         if self.precision not in PRECISIONS:
             raise IndexFolderError(
                 f"usearch:{precision} is no way to search; the precision can be {' or '.join(PRECISIONS)}."
@@ -92,12 +93,17 @@ class GraphSearch:
             if not self.folder.is_dir():
                 raise IndexFolderError(f"{self.index.folder} has no graph to search ({FOLDER} is missing); {again}.")
             try:
-                check_folder(self.folder)
+                check_folder(self.folder, (GRAPH, CONTENT))
             except DamagedFolderError as error:
                 raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
-            if json.loads((self.folder / CONTENT).read_text(encoding="utf-8")) != self.content():
+            if read_json(self.folder / CONTENT) != self.content():
                 raise IndexFolderError(f"{self.folder} is a graph of other embeddings; {again} anew.")
-            self.graph = self.graphs.restore(str(self.folder / GRAPH), view=True)
+            file, dimension = self.folder / GRAPH, self.index.description.dimension
+            try:
+                check_graph_file(file, self.index.all_places(), dimension, self.precision, NEIGHBOURS)
+                self.graph = self.graphs.restore(str(file), view=True)
+            except (GraphFileError, RuntimeError, ValueError) as error:
+                raise IndexFolderError(f"{file} is damaged ({error}); {again} anew.") from None
         return self.graph
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -32,11 +32,12 @@ class SearchBackend(Protocol):
 
 
 class Hit(NamedTuple):
-    """An item that was found, its inner product with the query, and its place in the index."""
+    """An item that was found, its inner product with the query, its place in the index, and its captions, if known."""
 
     score: float
     name: str
     place: int
+    captions: tuple[str, ...] = ()
 
 
 def open_backend(index: IndexFolder, spec: str) -> SearchBackend:
@@ -83,8 +84,10 @@ def search(index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None
     found = open_backend(index, index.backend if spec is None else spec).nearest(queries, top_k)
     return [
         [
-            Hit(float(score), name, int(place))
-            for score, place, name in zip(scores, places, index.names_at(places), strict=True)
+            Hit(float(score), name, int(place), captions)
+            for score, place, name, captions in zip(
+                scores, places, index.names_at(places), index.captions_at(places), strict=True
+            )
         ]
         for scores, places in found
     ]

@@ -56,7 +56,5 @@ class ExactSearch:
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns scores and places for each query; see [`SearchBackend`]."""
-        parts = self.index.embeddings()
-        scores, rows = nearest(parts, queries, top_k)
-        places = np.concatenate([self.index.places(number) for number in range(len(parts))])
-        return list(zip(scores, places[rows], strict=True))
+        scores, rows = nearest(self.index.embeddings(), queries, top_k)
+        return list(zip(scores, self.index.all_places()[rows], strict=True))

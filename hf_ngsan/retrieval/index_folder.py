@@ -1,10 +1,13 @@
 """A folder of embeddings and of what they are of: shards, each whole or absent, and a description."""
 
 import hashlib
+import io
 import json
 import os
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,12 @@ from ..files import (
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
+REMAKE = "delete this folder and run the same hf-ngsan index again"
 VERSION = 3
+LARGEST_THUMBNAIL = 2**20
+"""In bytes."""
+LONGEST_SIDE = 1024
+"""Of a thumbnail, in pixels; what is larger was not written as one."""
 MOST_SHARDS = 10**6
 """As many as the names of their folders have numbers for."""
 
@@ -57,6 +65,12 @@ class IndexDescription:
     num_items: int
     items_per_shard: int
     version: int = VERSION
+
+    @property
+    def checksum(self) -> str:
+        """What tells the index that a shard is of from others."""
+        parts = (self.fingerprint, self.source_checksum, self.dimension, self.num_items, self.items_per_shard)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class IndexFolder:
@@ -149,6 +163,7 @@ class IndexFolder:
         skipped: Sequence[Sequence[str]] = (),
         thumbnails: Sequence[bytes] = (),
         stamps: Mapping[int, FileStamp] | None = None,
+        captions: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """Adds a shard, whole or not at all.
 
@@ -159,6 +174,7 @@ class IndexFolder:
             skipped: name and reason of each item that has no embedding.
             thumbnails: JPEG images of the items; none where they are no images.
             stamps: what tells items from others of their names, by their numbers.
+            captions: of the items, where they are known.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -166,11 +182,18 @@ class IndexFolder:
 
         def write(folder: Path) -> None:
             np.save(folder / EMBEDDINGS, embeddings.astype(np.float16))
-            content = {"names": list(names), "skipped": [list(entry) for entry in skipped], "stamps": stamps or {}}
+            content = {
+                "shard": number,
+                "index": self.description.checksum,
+                "names": list(names),
+                "skipped": [list(entry) for entry in skipped],
+                "stamps": stamps or {},
+                **({} if captions is None else {"captions": [list(of_item) for of_item in captions]}),
+            }
             (folder / ITEMS).write_text(json.dumps(content), encoding="utf-8")
             with zipfile.ZipFile(folder / THUMBNAILS, "w") as archive:
                 for row, thumbnail in enumerate(thumbnails):
-                    archive.writestr(zipfile.ZipInfo(f"{row:06d}.jpg"), thumbnail)
+                    archive.writestr(zipfile.ZipInfo(thumbnail_name(row)), thumbnail)
 
         write_folder_atomically(self.shard_folder(number), write)
 
@@ -192,7 +215,8 @@ class IndexFolder:
     def read_shard(self, number: int) -> tuple[dict[str, Any], np.ndarray]:
         """Returns the items of a shard, and its embeddings, float16 `(items, dimension)`, memory-mapped.
 
-        The former are the `names` of the embedded, the `skipped` ones, and `stamps` by number of the item.
+        The former are the `names` of the embedded, the `skipped` ones, `stamps` by number of the item and, where they
+        are known, `captions` of the embedded.
 
         Raises:
             IndexFolderError: the shard is not what was written, which is looked at once.
@@ -200,20 +224,27 @@ class IndexFolder:
         if number not in self.read:
             folder = self.shard_folder(number)
             try:
-                check_folder(folder)
+                check_folder(folder, (EMBEDDINGS, ITEMS, THUMBNAILS))
             except DamagedFolderError as error:
+                raise IndexFolderError(f"{str(error).rstrip('.')}; {REMAKE}.") from None
+            items, embeddings = read_items(folder / ITEMS), read_embeddings(folder / EMBEDDINGS)
+            own, written = self.shard_items(number), (number, self.description.checksum)
+            if (items.get("shard", number), items.get("index", written[1])) != written:
+                raise IndexFolderError(f"{folder} is the shard of another place or of another index; {REMAKE}.")
+            if not all(int(item) in own for item in items["stamps"]):  # all that earlier versions tell shards by
+                raise IndexFolderError(f"{folder} is the shard of another place; {REMAKE}.")
+            if embeddings.shape != (len(items["names"]), self.description.dimension):
                 raise IndexFolderError(
-                    f"{str(error).rstrip('.')}; delete this folder and run the same hf-ngsan index again."
-                ) from None
-            items = json.loads((folder / ITEMS).read_text(encoding="utf-8"))
-            embeddings = np.load(folder / EMBEDDINGS, mmap_mode="r")
-            total = len(items["names"]) + len(items["skipped"])
-            if (total, *embeddings.shape[1:]) != (len(self.shard_items(number)), self.description.dimension):
+                    f"{folder} is damaged: its embeddings have the shape {embeddings.shape}, for {len(items['names'])}"
+                    f" names and dimension {self.description.dimension}; index the images again, in a new folder."
+                )
+            if len(items["names"]) + len(items["skipped"]) != len(own):
                 raise IndexFolderError(
                     f"{self.folder} is damaged: {folder.name} does not hold what {DESCRIPTION} says; index the images "
                     "again, in a new folder."
                 )
-            self.read[number] = items, embeddings
+            with self.thumbnails(number, len(items["names"])):
+                self.read[number] = items, embeddings
         return self.read[number]
 
     def embeddings(self) -> list[np.ndarray]:
@@ -231,13 +262,46 @@ class IndexFolder:
         """Returns the names of the items at some places."""
         return [self.read_shard(shard)[0]["names"][row] for shard, row in zip(*self.split(places), strict=True)]
 
+    def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
+        """Returns the captions of the items at some places; none where they are not known."""
+        found = []
+        for shard, row in zip(*self.split(places), strict=True):
+            captions = self.read_shard(shard)[0].get("captions")
+            found.append(() if captions is None else tuple(captions[row]))
+        return found
+
     def thumbnail_at(self, place: int) -> bytes | None:
-        """Returns the JPEG image of the item at a place; None if it has none."""
+        """Returns the JPEG image of the item at a place; None if it has none.
+
+        Raises:
+            IndexFolderError: it is damaged.
+        """
         [shard], [row] = self.split(np.array([place]))
-        self.read_shard(shard)
-        with zipfile.ZipFile(self.shard_folder(shard) / THUMBNAILS) as archive:
-            name = f"{row:06d}.jpg"
-            return archive.read(name) if name in archive.namelist() else None
+        with self.thumbnails(shard, len(self.read_shard(shard)[1])) as archive:
+            return read_thumbnail(archive, row) if archive.namelist() else None
+
+    def check_thumbnails(self, number: int) -> None:
+        """Raises an IndexFolderError for a shard of which a thumbnail is damaged."""
+        with self.thumbnails(number, len(self.read_shard(number)[1])) as archive:
+            for row in range(len(archive.namelist())):
+                read_thumbnail(archive, row)
+
+    @contextmanager
+    def thumbnails(self, number: int, num_items: int) -> Iterator[zipfile.ZipFile]:
+        """Opens the thumbnails of a shard, none or one of each item."""
+        file = self.shard_folder(number) / THUMBNAILS
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = archive.namelist()
+                if names and names != [thumbnail_name(row) for row in range(num_items)]:
+                    raise ValueError(f"it has {len(names)} images for {num_items} items")
+                yield archive
+        except (zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError, OverflowError, zlib.error) as error:
+            raise IndexFolderError(f"{file} is damaged ({error}); {REMAKE}.") from None
+
+    def all_places(self) -> np.ndarray:
+        """Returns the places of all embeddings, int64 `(items,)`."""
+        return np.concatenate([self.places(number) for number in range(self.num_shards)])
 
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
@@ -297,6 +361,61 @@ def read_description(folder: Path) -> IndexDescription:
     if description.num_items > MOST_SHARDS * description.items_per_shard:
         raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has too many items; index the images again.")
     return description
+
+
+def read_items(file: Path) -> dict[str, Any]:
+    """Returns what the items of a shard are; raises an IndexFolderError if it is not what was written."""
+    items = read_json(file)
+    try:
+        names, skipped, stamps = (items[key] for key in ("names", "skipped", "stamps"))
+        captions = items.get("captions", [[]] * len(names))
+        for text in (*names, *(text for name, reason in skipped for text in (name, reason))):
+            os.fsencode(text)
+        for text in (text for of_item in captions for text in of_item):
+            text.encode()
+        lists = [names, skipped, *skipped, captions, *captions]
+        is_whole = len(captions) == len(names) and all(type(one) is list for one in lists)
+        kinds = {tuple(map(type, (int(item), *stamp))) for item, stamp in stamps.items()}
+    except (TypeError, ValueError, LookupError, AttributeError):
+        is_whole, kinds = False, set()
+    if not is_whole or not kinds <= {(int, int, int, str)}:
+        raise IndexFolderError(f"{file} is damaged: it is not what was written; {REMAKE}.")
+    return items
+
+
+def read_embeddings(file: Path) -> np.ndarray:
+    """Returns embeddings, memory-mapped; raises an IndexFolderError if they are no finite numbers in float16."""
+    try:
+        embeddings = np.lib.format.open_memmap(file, mode="r")
+    except Exception as error:  # NumPy says in many ways that a file is damaged
+        raise IndexFolderError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); {REMAKE}.") from None
+    if embeddings.dtype != np.float16 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
+        raise IndexFolderError(f"{file} is damaged: it holds other numbers than embeddings; {REMAKE}.")
+    return embeddings
+
+
+def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
+    """Returns the thumbnail of a row, which can be decoded; raises a ValueError or BadZipFile if it cannot."""
+    from PIL import Image
+
+    name = thumbnail_name(row)
+    if archive.getinfo(name).file_size > LARGEST_THUMBNAIL:
+        raise ValueError(f"{name} has more than {LARGEST_THUMBNAIL} bytes")
+    content = archive.read(name)
+    try:
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
+            is_small = max(image.size) <= LONGEST_SIDE
+            if is_small:
+                image.load()
+    except Exception:  # Pillow says in many ways that a file is damaged
+        raise ValueError(f"{name} cannot be decoded as a JPEG image") from None
+    if not is_small:
+        raise ValueError(f"{name} is {image.width} x {image.height} pixels large")
+    return content
+
+
+def thumbnail_name(row: int) -> str:
+    return f"{row:06d}.jpg"
 
 
 def read_json(file: Path) -> Any:

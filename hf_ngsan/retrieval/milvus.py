@@ -2,6 +2,7 @@
 
 import logging
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,8 @@ LONGEST_NAME = 65_535
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, of a server that wants one."""
 SCORE = "IP"  # inner product
+LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client")
+"""Of the client and of what it starts for a file. What they log as errors, with tracebacks, they raise too."""
 
 
 class MilvusSearch:
@@ -32,8 +35,10 @@ class MilvusSearch:
     """
 
     def __init__(self, index: IndexFolder, uri: str) -> None:
+        self.remedy = "start it, or correct the URI"
         if "://" not in uri:
             uri = os.path.abspath(uri)
+            self.remedy = "if it is damaged, delete it, and run the same hf-ngsan index again, which makes it"
             logging.getLogger("grpc._server").addFilter(is_worth_telling)
         self.index, self.uri = index, uri
         try:
@@ -42,6 +47,8 @@ class MilvusSearch:
             raise IndexFolderError(
                 'Searching with Milvus needs its client; pip install "hf-ngsan[milvus]" brings it.'
             ) from None
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         with self.asking():
             self.client: Any = MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=SECONDS_TO_CONNECT)
         self.collection = f"hf_ngsan_{index.checksum()[:32]}"
@@ -49,15 +56,14 @@ class MilvusSearch:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Raises an IndexFolderError for any error of the server or its client inside the `with` block."""
-        from grpc import RpcError
-        from pymilvus.exceptions import MilvusException
-
         try:
             yield
-        except (MilvusException, RpcError) as error:
-            reason = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
+        except IndexFolderError:
+            raise
+        except Exception as error:  # the client's own, gRPC's, and those of what it does not expect in an answer
+            reason = " ".join(str(getattr(error, "message", error)).split()).partition(". ")[0].rstrip(".")
             raise IndexFolderError(
-                f"Milvus at {self.uri} does not do what is asked ({reason}); start it, or correct the URI."
+                f"Milvus at {self.uri} does not do what is asked ({reason[:300]}); {self.remedy}."
             ) from None
 
     def add(self) -> None:
@@ -118,6 +124,13 @@ class MilvusSearch:
                     "again, which sends them."
                 )
             self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
+            known = self.index.all_places()
+            held = self.count(0, int(known.max(initial=0)))
+            if held != len(known):
+                raise IndexFolderError(
+                    f"Milvus at {self.uri} has {held} of the {len(known)} embeddings of {self.index.folder}; run the "
+                    "same hf-ngsan index again, which sends the others."
+                )
             answers = self.client.search(
                 self.collection,
                 data=list(queries),
@@ -130,11 +143,19 @@ class MilvusSearch:
         for answer in answers:
             scores = np.array([hit["distance"] for hit in answer], np.float32)
             places = np.array([hit["place"] for hit in answer], np.int64)
+            if not np.isin(places, known).all():
+                raise IndexFolderError(
+                    f"Milvus at {self.uri} has found what is not in {self.index.folder}; {self.remedy}."
+                )
             order = np.lexsort((places, -scores))
             found.append((scores[order], places[order]))
         return found
 
 
 def is_worth_telling(record: logging.LogRecord) -> bool:
-    """Returns False for what the server that Milvus Lite runs here logs of calls it lacks; the client does without."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], NotImplementedError)
+    """Returns False for errors of the server that Milvus Lite runs here: the client tells them, or does without."""
+    if record.exc_info is None or record.exc_info[1] is None:
+        return True
+    modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(record.exc_info[2]))
+    is_of_milvus = any(module.startswith("milvus_lite") for module in modules)
+    return not (is_of_milvus or isinstance(record.exc_info[1], NotImplementedError))

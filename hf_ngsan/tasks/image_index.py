@@ -165,6 +165,7 @@ def write_shard(
     names: list[str] = []
     skipped: list[tuple[str, str]] = []
     thumbnails: list[bytes] = []
+    captions: list[tuple[str, ...]] | None = [] if images.has_captions else None
     stamps: dict[int, FileStamp] = {}
     embeddings = [np.zeros((0, index.description.dimension), np.float32)]
     for _ in range(num_batches):
@@ -174,13 +175,15 @@ def write_shard(
         skipped += [(images.images[place].file_name, reason) for place, reason in batch.unreadable]
         if batch.positions:
             names += [images.images[place].file_name for place in batch.positions]
+            if captions is not None:
+                captions += [images.images[place].captions or () for place in batch.positions]
             thumbnails += batch.thumbnails
             stamps |= batch.stamps
             embeddings.append(embed_pixels(model, batch.inputs))
             if not np.isfinite(embeddings[-1]).all():
                 raise ExtractionError(f"{names[-1]}: the model's embeddings are not finite; check its weights.")
         yield len(batch.positions) + len(batch.unreadable)
-    index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails, stamps)
+    index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails, stamps, captions)
 
 
 def embed_pixels(model: Any, inputs: dict[str, torch.Tensor]) -> np.ndarray:

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..data import DataError
+from ..files import is_stream
 from ..training.recipe import RecipeError
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,9 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         DataError: the files cannot be used, or do not fit together.
     """
     wanted, file = set(words), Path(path).expanduser()
+    for name in filter(None, (path, dictionary)):
+        if is_stream(Path(name).expanduser()):  # which may never say anything
+            raise DataError(f"data.word_vectors: {name} is a device or a pipe; name a file.")
     try:
         if file.suffix == ".npy":
             return vectors_of_array(file, dictionary, wanted)

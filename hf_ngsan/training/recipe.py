@@ -15,7 +15,7 @@ import yaml
 
 from ..bounds import LARGEST_INTEGER
 from ..configs import find_config
-from ..files import write_text_atomically
+from ..files import is_stream, write_text_atomically
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
@@ -219,6 +219,8 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         base = find_config(base, path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
+    if is_stream(base):  # which may never say anything
+        raise RecipeError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
     merged = read_with_base(base, (*seen, path.resolve()))
     for name, values in sections.items():
         both = isinstance(values, dict) and isinstance(merged.get(name), dict)

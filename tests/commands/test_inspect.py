@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
+from datasets import Image as ImageColumn
 from PIL import Image
 
+from hf_ngsan.bounds import LONGEST_TEXT
 from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
@@ -14,7 +16,8 @@ from hf_ngsan.extraction.inspection import inspect_images
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
-from tests.data.images.photos import write_image_folder
+from tests.data.formats.test_image_formats import write_tar
+from tests.data.images.photos import picture_bytes, write_image_folder
 from tests.data.test_annotation_tables import answer, question, write_vqa
 from tests.retrieval.test_index_folder import written
 
@@ -46,6 +49,38 @@ def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     assert (findings.words.smallest, findings.words.largest) == (1, 4)
     assert findings.vocabulary() == (3, "training captions")  # a, red, bus
     assert "dev" in findings.problem
+
+
+def long_captions(folder, length):
+    """One caption of so many characters, in everything that has captions."""
+    text = "a" * length
+    write_karpathy(folder / "split.json", [image_of(7, sentences=[{"tokens": ["a"], "raw": text}])])
+    rows = {"image_id": [7], "captions": [[text]], "image": [{"bytes": picture_bytes(0), "path": None}]}
+    dataset = Dataset.from_dict(rows).cast_column("image", ImageColumn())
+    dataset.to_parquet(folder / "rows.parquet")
+    dataset.save_to_disk(str(folder / "saved"))
+    features = {"image_id": [7], "captions": [[text]], "visual_features": [np.zeros((2, 4), np.float16)]}
+    Dataset.from_dict(features, features=caption_features(4, boxes=False)).save_to_disk(str(folder / "features"))
+    write_tar(folder / "shard.tar", {"7.png": picture_bytes(0), "7.txt": text.encode()})
+    write_image_folder(folder / "photos", [{"file_name": "photo_0.png", "caption": text}], ".csv", range(1))
+    return [folder / name for name in ("split.json", "rows.parquet", "saved", "features", "shard.tar", "photos")]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_caption_of_any_length_is_no_end(number, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    path = long_captions(tmp_path, LONGEST_TEXT + 1)[number]
+    text = prints(capsys, "inspect", path)
+    assert "first problem" in text and f"{LONGEST_TEXT + 1} characters" in text and "0 images" in text
+    (tmp_path / "shorter").mkdir()
+    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", LONGEST_TEXT)[number])
+
+
+def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):
+    for number, captions in enumerate((["a", "b"], [[1], [2]], [[None], [None]])):
+        Dataset.from_dict({"image_id": [1, 2], "captions": captions}).save_to_disk(str(tmp_path / str(number)))
+        findings = inspect_data(tmp_path / str(number))
+        assert (findings.num_images, findings.num_problems) == (0, 2) and "captions" in findings.problem
 
 
 def test_answers_alone(tmp_path):

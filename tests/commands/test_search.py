@@ -11,6 +11,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import save_model
 from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks import image_index
+from tests.data.images.photos import write_image_folder
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 
@@ -60,6 +61,18 @@ def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, caps
     assert [name[-10:] for name in names_of(found)] == [f"photo{place}.png" for place in order]
     scores = [float(line.split("\t")[0]) for line in found.splitlines()]
     assert scores == pytest.approx([similarities[place] for place in order], abs=1e-3)
+
+
+def test_captions_of_an_index_are_printed_beside_names(model, tmp_path, capsys):
+    rows = [{"file_name": f"photo_{n}.png", "captions": [f"a  ball\n{n}", "red"]} for n in range(3)]
+    photos = write_image_folder(tmp_path / "photos", rows, ".jsonl")
+    index = tmp_path / "index"
+    prints(
+        capsys, "index", "--model", model, "--images", f"images:{photos}", "--split", "train", "--output", index, *HERE
+    )
+    found = prints(capsys, "search", index, "a red ball")
+    lines = sorted(line.split("\t")[1:] for line in found.splitlines())
+    assert lines == [[f"photo_{n}.png", f"a ball {n} | red"] for n in range(3)]
 
 
 def test_an_index_of_nothing_is_told(model, tmp_path, capsys):

@@ -56,6 +56,17 @@ SLOW = pytest.mark.slow
 MOMENTS = [0.35, 0.95, *(pytest.param(moment, marks=SLOW) for moment in (0.05, 0.2, 0.5, 0.65, 0.8))]
 
 
+def test_few_rows_are_held_where_they_are_large(regions, tmp_path, monkeypatch):
+    held, table_of = [], module.table_of
+    monkeypatch.setattr(module, "BYTES_PER_RECORD_BATCH", 100)
+    monkeypatch.setattr(module, "table_of", lambda rows, columns: held.append(len(rows)) or table_of(rows, columns))
+    convert(regions, tmp_path / "first")
+    assert held == [1] * 10
+    monkeypatch.undo()
+    convert(regions, tmp_path / "second")
+    assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_dying_at_a_file_operation(regions, tmp_path, moment):
     with pytest.MonkeyPatch.context() as monkeypatch:

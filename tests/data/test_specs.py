@@ -243,6 +243,10 @@ def test_rows_without_captions_are_named_with_what_to_do():
         check_captions(rows.remove_columns("captions"), "scenes:size=5", "train")
     with fails_naming("captions=COLUMN"):
         check_captions(rows.remove_columns("captions"), "images:photos", "train")
+    endless = Dataset.from_dict({"captions": [["a"], ["b", "c" * 100_001], []]})
+    with fails_naming("images:photos", 100_001):
+        check_captions(endless, "images:photos", "train")
+    check_captions(endless.select([0, 2]), "images:photos", "train")
 
 
 def test_a_column_caption_is_named_where_captions_are_missing(tmp_path):

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from hf_ngsan.bounds import LONGEST_TEXT
 from hf_ngsan.data import build_tokenizer
+from hf_ngsan.data.vocabulary import words_of
 from tests.data.facts import fails_naming
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
@@ -14,6 +16,12 @@ CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shi
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_tokenizer(CAPTIONS, min_count=1, max_length=20)
+
+
+def test_a_caption_that_costs_gigabytes_is_refused():
+    with fails_naming(LONGEST_TEXT + 1):
+        build_tokenizer(["a dog", "a" * (LONGEST_TEXT + 1)], min_count=1)
+    assert len(words_of("a " * (LONGEST_TEXT // 2))) == LONGEST_TEXT // 2
 
 
 def test_ids_are_special_tokens_then_words_by_frequency_then_alphabet(tokenizer):

@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -100,7 +101,8 @@ def test_files_of_others(tmp_path):
     truncated = tmp_path / "truncated.npz"
     DocumentFrequency.from_captions(CAPTIONS).save(truncated)
     truncated.write_bytes(truncated.read_bytes()[:-200])
-    for path in (tmp_path / "text.npz", pickled, truncated):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "text.npz", pickled, truncated, tmp_path / "pipe"):
         with pytest.raises(ValueError, match="not a document-frequency file"):
             DocumentFrequency.load(path)
 

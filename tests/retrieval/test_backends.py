@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import socket
 import sys
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, milvus, open_backend, search
+from hf_ngsan.retrieval.approximate import GRAPH
+from tests.retrieval.test_index_folder import with_new_manifest
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -113,6 +116,36 @@ def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
 
 
 @pytest.mark.parametrize(
+    ("content", "fact"),
+    [("", "usearch"), ("[" * 100_000, "usearch"), ("[]", "usearch"), ('{"checksum": 1}', "usearch")],
+)
+def test_a_graph_that_says_nothing_of_its_embeddings(tmp_path, content, fact):
+    pytest.importorskip("usearch")
+    index = written(tmp_path / "index")
+    open_backend(index, "usearch").add()
+    (tmp_path / "index" / "usearch" / "content.json").write_text(content)
+    with_new_manifest(tmp_path / "index" / "usearch")
+    with pytest.raises(IndexFolderError, match=fact):
+        search(index, QUERIES, 1, "usearch")
+
+
+def test_a_forged_graph_is_refused_and_made_anew(tmp_path):
+    usearch = pytest.importorskip("usearch.index")
+    index = written(tmp_path / "index")
+    open_backend(index, "usearch").add()
+    folder = tmp_path / "index" / "usearch"
+    other = usearch.Index(ndim=DIMENSION, metric="ip", dtype="i8", connectivity=32, expansion_add=128)
+    other.add(np.arange(1000, 1000 + NUM_ITEMS - 1).astype(np.uint64), VECTORS[1:])
+    for name in (GRAPH, "nothing"):  # keys of no embedding, and no graph at all
+        other.save(str(folder / GRAPH)) if name == GRAPH else (folder / GRAPH).write_bytes(b"")
+        with_new_manifest(folder)
+        with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
+            search(index, QUERIES, 1, "usearch")
+    open_backend(index, "usearch").add()
+    assert [hits[0].name for hits in search(index, QUERIES, 1, "usearch")] == ["3.jpg", "7.jpg", "49.jpg"]
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         *("", "faiss", "exact:x", "usearch:", "usearch:i4", "milvus", "milvus:"),
@@ -149,6 +182,41 @@ def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers)
             server.close()
         with pytest.raises(IndexFolderError, match=f"127.0.0.1:{port}"):
             open_backend(written(tmp_path / "index"), f"milvus:http://127.0.0.1:{port}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
+def test_a_damaged_file_of_milvus_gets_one_sentence_and_nothing_else(tmp_path, name, capfd, caplog):
+    pytest.importorskip("milvus_lite")
+    index = written(tmp_path / "index")
+    open_backend(index, f"milvus:{tmp_path / 'whole.db'}").add()
+    damaged = tmp_path / "damaged.db"
+    if name:
+        shutil.copytree(tmp_path / "whole.db", damaged)
+        for file in damaged.rglob(name):
+            file.write_bytes(b"[" * 2000)
+    else:
+        damaged.write_bytes(b"SQLite format 3\0" + bytes(1000))  # of Milvus Lite 2
+    capfd.readouterr()
+    if name == "*.idx" and not list(damaged.rglob(name)):
+        pytest.skip("the graph was not written yet")
+    with pytest.raises(IndexFolderError, match=r"damaged\.db") as error:
+        search(index, QUERIES, 1, f"milvus:{damaged}")
+    assert "\n" not in str(error.value) and "hf-ngsan index" in str(error.value)
+    assert "".join(capfd.readouterr()) == "" and caplog.text == ""
+
+
+@pytest.mark.slow
+def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
+    pytest.importorskip("milvus_lite")
+    index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
+    backend = open_backend(index, spec)
+    backend.add()
+    backend.client.delete(backend.collection, ids=[3])
+    with pytest.raises(IndexFolderError, match="48 of the 49"):
+        search(index, QUERIES, 1, spec)
+    open_backend(index, spec).add()
+    assert search(index, QUERIES[:1], 1, spec)[0][0].name == "3.jpg"
 
 
 def test_an_index_remembers_what_it_was_made_for(tmp_path):

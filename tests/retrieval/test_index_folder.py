@@ -1,9 +1,15 @@
 import dataclasses
+import io
 import json
+import shutil
+import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from hf_ngsan.commands.inspect import lines_of_index
+from hf_ngsan.files import MANIFEST, FileStamp, sha256
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 
 DESCRIPTION = IndexDescription(
@@ -126,3 +132,188 @@ def test_damaged_embeddings_and_queries_of_another_dimension(tmp_path):
     file.write_bytes(content)
     with pytest.raises(IndexFolderError, match="shard-000001"):
         search(index, VECTORS[:1], 1)
+
+
+def picture(side=8, kind="JPEG") -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (side, side)).save(file, kind)
+    return file.getvalue()
+
+
+def with_everything(folder, description=DESCRIPTION) -> IndexFolder:
+    index = IndexFolder.begin(folder, description)
+    for number in index.missing_shards():
+        items = index.shard_items(number)
+        index.write_shard(
+            number,
+            [f"{item}.jpg" for item in items],
+            VECTORS[items.start : items.stop],
+            thumbnails=[picture() for _ in items],
+            stamps={item: FileStamp(1, 2, "sum") for item in items},
+            captions=[[f"caption {item}", "another"] for item in items],
+        )
+    return index
+
+
+def use(folder) -> None:
+    """Reads all that is in an index."""
+    index = IndexFolder.open(folder)
+    search(index, VECTORS[:1], 5)
+    assert len(index.items()[0]) == len(index.stamps()) == 5
+    index.captions_at(np.arange(5))
+    for place in range(5):
+        index.thumbnail_at(place)
+
+
+def with_new_manifest(shard) -> None:
+    """Writes the manifest that fits what the files are now."""
+    sums = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in shard.iterdir()
+        if file.name != MANIFEST
+    }
+    (shard / MANIFEST).write_text(json.dumps(sums))
+
+
+def with_items(**changes):
+    def change(shard):
+        items = json.loads((shard / "items.json").read_text())
+        (shard / "items.json").write_text(json.dumps({**items, **changes}))
+
+    return change
+
+
+def without(key):
+    def change(shard):
+        items = json.loads((shard / "items.json").read_text())
+        del items[key]
+        (shard / "items.json").write_text(json.dumps(items))
+
+    return change
+
+
+def with_text(text):
+    return lambda shard: (shard / "items.json").write_text(text)
+
+
+def with_array(array):
+    return lambda shard: np.save(shard / "embeddings.npy", array, allow_pickle=True)
+
+
+def with_bytes(name, change):
+    return lambda shard: (shard / name).write_bytes(change((shard / name).read_bytes()))
+
+
+def with_thumbnails(contents, names=("000000.jpg", "000001.jpg"), compression=zipfile.ZIP_STORED):
+    def change(shard):
+        with zipfile.ZipFile(shard / "thumbnails.zip", "w", compression) as archive:
+            for name, content in zip(names, contents, strict=True):
+                archive.writestr(name, content)
+
+    return change
+
+
+def copied(shard):
+    shutil.rmtree(shard)
+    shutil.copytree(shard.with_name("shard-000000"), shard)
+
+
+def copied_as_earlier_versions_wrote_it(shard):
+    copied(shard)
+    without("shard")(shard)
+
+
+def of_another_index(shard):
+    other = with_everything(
+        shard.parent.with_name("another"), dataclasses.replace(DESCRIPTION, source_checksum="others")
+    )
+    shutil.rmtree(shard)
+    shutil.copytree(other.shard_folder(1), shard)
+
+
+HALVES = VECTORS[2:4].astype(np.float16)
+DAMAGES = {
+    "another shard": copied,
+    "another shard without its number": copied_as_earlier_versions_wrote_it,
+    "a shard of another index": of_another_index,
+    "fewer rows": with_array(HALVES[:1]),
+    "more rows": with_array(np.concatenate([HALVES, HALVES])),
+    "another dimension": with_array(HALVES[:, :2]),
+    "another type": with_array(VECTORS[2:4]),
+    "one dimension": with_array(HALVES[0]),
+    "no numbers": with_array(np.full((2, 3), np.nan, np.float16)),
+    "objects": with_array(np.array([[None] * 3] * 2)),
+    "a cut array": with_bytes("embeddings.npy", lambda content: content[:-2]),
+    "a shape of terabytes": with_bytes("embeddings.npy", lambda content: content.replace(b"(2, 3)", b"(99999999, 3)")),
+    "no array": with_bytes("embeddings.npy", lambda content: b"no array"),
+    "no embeddings": lambda shard: (shard / "embeddings.npy").unlink(),
+    "no items": lambda shard: (shard / "items.json").unlink(),
+    "no thumbnails": lambda shard: (shard / "thumbnails.zip").unlink(),
+    "no JSON": with_text("{"),
+    "nested JSON": with_text("[" * 100_000),
+    "a list": with_text("[]"),
+    "no names": without("names"),
+    "no stamps": without("stamps"),
+    "names of numbers": with_items(names=[1, 2]),
+    "a name that no file can have": with_items(names=["a", "\ud800"]),
+    "a text of names": with_items(names="ab"),
+    "more names": with_items(names=["a", "b", "c"]),
+    "skipped texts": with_items(skipped=["ab"]),
+    "more skipped": with_items(skipped=[["a", "b"]]),
+    "stamps of others": with_items(stamps={"0": [1, 2, "sum"]}),
+    "stamps without a sum": with_items(stamps={"2": [1, 2]}),
+    "a list of stamps": with_items(stamps=[[1, 2, "sum"]]),
+    "fewer captions": with_items(captions=[["a"]]),
+    "captions that are no texts": with_items(captions=[[1], [2]]),
+    "no archive": with_bytes("thumbnails.zip", lambda content: b"no archive"),
+    "fewer thumbnails": with_thumbnails([picture()], ["000000.jpg"]),
+    "thumbnails of others": with_thumbnails([picture()] * 2, ["a.jpg", "b.jpg"]),
+    "a changed thumbnail": with_bytes("thumbnails.zip", lambda content: content.replace(b"JFIF", b"JFXF")),
+    "thumbnails that are no images": with_thumbnails([b"no image"] * 2),
+    "thumbnails that are PNG": with_thumbnails([picture(kind="PNG")] * 2),
+    "cut thumbnails": with_thumbnails([picture()[:-200]] * 2),
+    "thumbnails of many pixels": with_thumbnails([picture(2000)] * 2),
+    "thumbnails that unpack to more": with_thumbnails([bytes(2**21)] * 2, compression=zipfile.ZIP_DEFLATED),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_shard_is_read_as_a_strangers_whatever_its_manifest_says(tmp_path, damage):
+    with_everything(tmp_path / "index")
+    use(tmp_path / "index")
+    shard = tmp_path / "index" / "shard-000001"
+    DAMAGES[damage](shard)
+    with_new_manifest(shard)
+    with pytest.raises(IndexFolderError, match="shard-000001") as error:
+        use(tmp_path / "index")
+    assert "\n" not in str(error.value) and "index" in str(error.value)
+    assert "first problem" in "\n".join(lines_of_index(tmp_path / "index"))
+
+
+def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path):
+    with_everything(tmp_path / "index")
+    manifest = tmp_path / "index" / "shard-000001" / MANIFEST
+    content = json.loads(manifest.read_text())
+    del content["items.json"]
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(IndexFolderError, match=r"items\.json"):
+        use(tmp_path / "index")
+
+
+def test_shards_of_earlier_versions_are_read(tmp_path):
+    """They do not say which shard of which index they are, and have no captions."""
+    with_everything(tmp_path / "index")
+    for shard in (tmp_path / "index").glob("shard-*"):
+        for key in ("shard", "index", "captions"):
+            without(key)(shard)
+        with_new_manifest(shard)
+    use(tmp_path / "index")
+    assert search(IndexFolder.open(tmp_path / "index"), VECTORS[3:4], 1)[0][0].captions == ()
+
+
+def test_hits_have_the_captions_of_the_index(tmp_path):
+    index = with_everything(tmp_path / "index")
+    assert search(index, VECTORS[3:4], 1)[0][0].captions == ("caption 3", "another")
+    assert index.captions_at(np.array([4, 0])) == [("caption 4", "another"), ("caption 0", "another")]
+    written(tmp_path / "plain")
+    assert search(IndexFolder.open(tmp_path / "plain"), VECTORS[:1], 1)[0][0].captions == ()

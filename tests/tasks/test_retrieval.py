@@ -214,6 +214,17 @@ def test_damaged_word_vectors(tmp_path, contents, dictionary, message):
         read_word_vectors(str(path), dictionary, ["red", "blue"])
 
 
+@pytest.mark.parametrize(("path", "dictionary"), [("pipe", None), ("pipe.npy", "words"), ("table.npy", "pipe")])
+def test_word_vectors_of_a_pipe_are_not_waited_for(tmp_path, path, dictionary, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pipe", "pipe.npy"):
+        os.mkfifo(name)
+    np.save("table.npy", np.ones((1, 2), np.float32))
+    (tmp_path / "words").write_text("red")
+    with pytest.raises(DataError, match="pipe"):
+        read_word_vectors(path, dictionary, ["red"])
+
+
 @pytest.mark.parametrize(
     "contents",
     ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import types
 import typing
 
@@ -91,9 +92,14 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ("base: nowhere.yaml", ["nowhere.yaml", "r.yaml"]),
         ("base: r.yaml", ["r.yaml", "circle"]),
         ("base: 3", ["r.yaml", "base"]),
+        ("base: pipe", ["r.yaml", "pipe"]),
+        ("base: link", ["r.yaml", "link"]),
+        ("base: /dev/zero", ["r.yaml", "/dev/zero"]),
     ],
 )
 def test_a_bad_recipe_is_refused_in_one_sentence(tmp_path, text, words):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
     with pytest.raises((RecipeError, FileNotFoundError)) as error:
         load_recipe(write(tmp_path / "r.yaml", text))
     for word in words:

@@ -14,6 +14,8 @@ from ..errors import DataError, reason_of
 
 LARGEST_ARRAY = 2**28
 """Bytes of what belongs to one image."""
+UNSUSPICIOUS_ARRAY, MOST_COMPRESSION = 2**24, 100
+"""Arrays of more bytes are read where a file stores a hundredth of them; features compress by 2 to 20."""
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -48,6 +50,15 @@ def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = 
             f" {LARGEST_ARRAY >> 20} MiB at most."
         )
     return num_bytes
+
+
+def refuse_inflation(num_bytes: int, stored: int, where: str) -> None:
+    """Raises a DataError for an array that is much larger than the bytes that it is stored in."""
+    if num_bytes > max(UNSUSPICIOUS_ARRAY, stored * MOST_COMPRESSION):
+        raise DataError(
+            f"{where} unpacks from {stored} bytes to {num_bytes / 2**20:.0f} MiB, as no features do; get it again or"
+            " leave it out."
+        )
 
 
 def read_header(file: IO[bytes], where: str, kinds: str = "f") -> tuple[tuple[int, ...], bool, np.dtype, int]:
@@ -124,6 +135,8 @@ class NpzFile:
                     f"{where} unpacks to {info.file_size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at"
                     " most."
                 )
+            stored = min(info.compress_size, self.path.stat().st_size)  # the former is but a claim
+            refuse_inflation(info.file_size, stored, where)
             with self.archive.open(info) as file:
                 return read_npy(file, info.file_size, where, kinds)
 

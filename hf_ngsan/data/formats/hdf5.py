@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import DataError
-from .arrays import check_array, naming_damage
+from .arrays import check_array, naming_damage, refuse_inflation
 from .record import FeatureRecord, ListedSource
 
 if TYPE_CHECKING:
     import h5py
 
+SLACK = 2**12
+"""Bytes by which packing may lengthen a part."""
 FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
 
 
@@ -74,8 +76,27 @@ class Hdf5Source(ListedSource):
                 raise DataError(f"{where} is no array that lies in this file.")
             if dataset.ndim != 2:
                 raise DataError(f"{where} has shape {dataset.shape}; it must have two dimensions.")
-            check_array(dataset.shape, dataset.dtype, where)
+            num_bytes = check_array(dataset.shape, dataset.dtype, where)
+            refuse_unstored(dataset, num_bytes, where)
             return dataset[:]
+
+
+def refuse_unstored(dataset: "h5py.Dataset", num_bytes: int, where: str) -> None:
+    """Raises a DataError for an array that is not all in its file, or is packed in a way that takes much memory."""
+    if dataset.chunks is None:
+        stored = dataset.id.get_storage_size()
+        if stored < num_bytes:  # the rest would be read as a fill value
+            raise DataError(f"{where} has {num_bytes} bytes, of which the file holds {stored}; get it again.")
+        return
+    part_bytes = check_array(dataset.chunks, dataset.dtype, where)
+    number = math.prod(-(-size // side) for size, side in zip(dataset.shape, dataset.chunks, strict=True))
+    parts: list[int] = []
+    dataset.id.chunk_iter(lambda part: parts.append(part.size))
+    if len(parts) < number:
+        raise DataError(f"{where} has {number} parts, of which the file holds {len(parts)}; get it again.")
+    if max(parts, default=0) > 2 * part_bytes + SLACK:  # whatever it is packed with
+        raise DataError(f"{where} has a part of {max(parts)} bytes, which shall unpack to {part_bytes}; get it again.")
+    refuse_inflation(max(num_bytes, part_bytes), sum(parts), where)
 
 
 class M2Source(Hdf5Source):

@@ -146,8 +146,8 @@ def files_in(path: Path, suffix: str) -> list[str]:
     """Returns the files with a suffix in a folder and those within, relative to it, by name; or the one file alone."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob(f"*{suffix}") if file.is_file() and not file.name.startswith("."))
-    return sorted(file.relative_to(path).as_posix() for file in found)
+    found = (file for file in path.rglob("*") if file.suffix.lower() == suffix and not file.name.startswith("."))
+    return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())
 
 
 def stem_of(path: Path, key: str) -> str:

@@ -9,9 +9,10 @@ import pyarrow as pa
 from datasets import Features, Value
 
 from ...boxes import cell_boxes
-from ..contract import caption_features, check_row
+from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations
+from .arrays import check_array
 from .conventions import contract_boxes
 from .record import FeatureRecord, ImageRecord
 
@@ -131,6 +132,7 @@ class RowMaker:
             raise DataError(f"{where}: nothing says of which split the image is; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
+        refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
         self.complete(row, size, is_numbered, guesses_size="visual_boxes" in row and size is None, where=where)
         if size is not None:
             row["width"], row["height"] = size
@@ -169,6 +171,7 @@ class RowMaker:
         features, grid = record.features, record.grid
         if grid is not None:
             if self.grid_size is not None and self.grid_size != grid:
+                check_array((*self.grid_size, features.shape[1]), np.dtype(np.float32), f"{where}, pooled,")
                 features, grid = pool(features, grid, self.grid_size), self.grid_size
             return features, cell_boxes(*grid)
         if record.boxes is None:
@@ -203,6 +206,12 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
 
     feature_map = torch.from_numpy(np.array(features.T, dtype=np.float32, order="C")).view(1, -1, *grid)
     return torch.nn.functional.adaptive_avg_pool2d(feature_map, grid_size).flatten(2)[0].T.numpy()
+
+
+def bytes_of(row: Mapping[str, Any]) -> int:
+    """Returns the bytes of a row's arrays and of its image."""
+    arrays = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
+    return arrays + (len(row["image"]["bytes"]) if "image" in row else 0)
 
 
 def table_of(rows: Sequence[dict], columns: Features) -> pa.Table:

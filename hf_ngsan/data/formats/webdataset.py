@@ -2,7 +2,9 @@
 
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ..errors import DataError
 from .arrays import LARGEST_ARRAY, naming_damage
@@ -14,6 +16,8 @@ JSON_KEYS = ("captions", "caption", "sentences", "text")
 LARGEST_TEXT = 2**20
 """Bytes of a text member."""
 BLOCK = tarfile.BLOCKSIZE
+CHUNK = 2**20
+ZIP = b"PK\x03\x04"
 
 
 class TarSource(ListedSource):
@@ -28,12 +32,14 @@ class TarSource(ListedSource):
 
     def __init__(self, path: Path) -> None:
         self.samples: dict[str, dict[str, tarfile.TarInfo]] = {}
+        self.repeated: dict[str, str] = {}
         with naming_damage(str(path)), tarfile.open(path, "r:") as archive:
-            for member in archive:
+            for member in members_of(archive, path):
                 if not member.isdir():
                     key, suffix = key_of(member.name)
-                    self.samples.setdefault(key, {})[suffix] = member
-            refuse_rest(path, archive.offset)
+                    if suffix in self.samples.setdefault(key, {}):
+                        self.repeated[key] = member.name
+                    self.samples[key][suffix] = member
         super().__init__(path, [(PurePosixPath(key).name, key) for key in self.samples])
 
     def where(self, key: str) -> str:
@@ -41,6 +47,8 @@ class TarSource(ListedSource):
 
     def read_record(self, key: str) -> ImageRecord:
         where, members = self.where(key), self.samples[key]
+        if key in self.repeated:
+            raise DataError(f"{self.path} has {self.repeated[key]} twice; leave one out, or give it another name.")
         for member in members.values():
             refuse_unsafe(member, f"{self.path}, {member.name}")
         images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
@@ -62,6 +70,8 @@ class TarSource(ListedSource):
             return None
         with naming_damage(f"{where}.{suffix}"):
             text = self.read(members[suffix], LARGEST_TEXT).decode("utf-8-sig")
+            if "\0" in text:
+                raise DataError(f"{where}.{suffix} has zero bytes, so it is damaged; get {self.path} again.")
             if suffix != "json":
                 found = text.splitlines()
             elif isinstance(document := json.loads(text), dict):
@@ -101,9 +111,39 @@ def refuse_unsafe(member: tarfile.TarInfo, where: str) -> None:
         raise DataError(f"{where} is a link, a device or a sparse file; it must be a plain file.")
 
 
-def refuse_rest(path: Path, offset: int) -> None:
-    """Raises a DataError where a tar file goes on behind what was taken for its end, which tarfile does not tell."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        if file.read(BLOCK).strip(b"\0"):
-            raise DataError(f"{path} is damaged at byte {offset}; get it again.")
+def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of an opened tar file, which is read to its end.
+
+    Raises:
+        DataError: the file goes on behind what is its end by the format, as one with a hole and several that were put
+            one behind another do, or it stops where another member may follow; tarfile tells neither.
+    """
+    for member in archive:
+        if member.size < 0:  # which would lead back to where it began, for ever
+            raise DataError(f"{path}, {member.name} has {member.size} bytes; get it again.")
+        yield member
+    file: Any = archive.fileobj
+    file.seek(archive.offset)
+    if not file.read(BLOCK):
+        raise DataError(f"{path} stops without the zeros that end a tar file, so it may be cut; get it again.")
+    file.seek(archive.offset)
+    place = archive.offset
+    while chunk := file.read(CHUNK):
+        if behind := chunk.lstrip(b"\0"):
+            place += len(chunk) - len(behind)
+            raise DataError(
+                f"{path} goes on at byte {place}, behind its end at byte {archive.offset}, so it is damaged, or several"
+                " tar files in one: get it again, or give these as files of their own."
+            )
+        place += len(chunk)
+
+
+def refuse_lost_members(path: Path) -> None:
+    """Raises a DataError for a tar file, compressed or not, of which the datasets library would read a part alone."""
+    with naming_damage(str(path)), open(path, "rb") as file:
+        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end tells its members
+            return
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:*") as archive:
+            for _ in members_of(archive, path):
+                archive.members = []  # type: ignore[attr-defined]  # as the datasets library does

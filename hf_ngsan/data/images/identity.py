@@ -3,13 +3,15 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
+
+from ...files import sha256
 
 
 def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -82,3 +84,28 @@ def content_keys(images: Dataset) -> list[tuple]:
                 digest = hashlib.sha256(content.as_buffer()).digest() if is_shared[row] else row
                 keys.append((int(lengths[row]), digest))
     return keys
+
+
+def other_images(images: Dataset, owners: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yields the rows whose image is not that of the row that they are put together with, and these rows.
+
+    Args:
+        images: undecoded.
+        owners: `(n,)`, for each row the first of its image, as [`first_rows`] finds it.
+    """
+    others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
+    rows = np.union1d(others, owners[others])
+    digests = dict(zip(rows.tolist(), image_digests(images.select(rows)), strict=True))
+    return ((row, owners[row]) for row in others.tolist() if digests[row] != digests[owners[row]])
+
+
+def image_digests(images: Dataset) -> Iterator[bytes]:
+    """Yields what tells the bytes of each image, or of its file, from any others."""
+    for data, paths in image_parts(images, batch_size=64):
+        for content, path in zip(data, paths, strict=True):
+            if content.is_valid:
+                yield hashlib.sha256(content.as_buffer()).digest()
+            elif Path(path.as_py()).is_file():
+                yield bytes.fromhex(sha256(Path(path.as_py())))
+            else:  # within an archive, or missing, which is told when it is read
+                yield path.as_py().encode()

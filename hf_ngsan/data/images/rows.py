@@ -12,7 +12,7 @@ from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from ..errors import DataError, reason_of
 from .captions import gather_captions
 from .columns import Columns, find_columns, is_text
-from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, whole_numbers
+from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, other_images, whole_numbers
 from .reading import naming_rows
 from .sources import open_split
 
@@ -44,6 +44,7 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     owners = np.where(wanted, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
         owners = first_rows(image_keys(table, columns, images, wanted, name), wanted)
+        refuse_other_images(images, owners, table, columns, name)
     chosen = np.flatnonzero(owners == np.arange(len(dataset)))
     is_image_a_row = len(chosen) == np.count_nonzero(wanted)
     found = {}
@@ -130,6 +131,18 @@ def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.nd
     if missing:
         raise DataError(f"{name}, row {missing[0]}: {column} is missing; it tells which captions are of one image.")
     return keys
+
+
+def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, columns: Columns, name: str) -> None:
+    """Raises a DataError for rows that one id or file name puts together although their images differ."""
+    column = columns.id or columns.file_name
+    if column is None:  # the images themselves have put them together
+        return
+    for row, first in other_images(images, owners):
+        raise DataError(
+            f"{name}: rows {first} and {row} have the {column} {table[column][row].as_py()!r:.60}, but different"
+            " images; give each image one of its own, or leave a row out."
+        )
 
 
 def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> np.ndarray:

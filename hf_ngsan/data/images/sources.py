@@ -14,6 +14,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ..errors import DataError, reason_of
+from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
 from ..splits import find_split
 
@@ -85,7 +86,7 @@ def open_source(source: str, config: str | None) -> dict[str, Dataset]:
     if path.is_dir():
         if any((path / name).is_file() for name in SAVED_DATASET_FILES):
             return splits_of(read(source, lambda: datasets.load_from_disk(source)))
-        refuse_patterns(source)
+        check_folder_of_data(path)
         folder = str(path.absolute())
         return splits_of(read(source, lambda: datasets.load_dataset(folder, name=config)))  # nosec B615  # a local folder
     if path.is_file():
@@ -110,6 +111,19 @@ def refuse_patterns(source: str) -> None:
         raise DataError(
             f"{source} has a path with one of * ? [ ], which the datasets library takes for patterns; rename it."
         )
+
+
+def check_folder_of_data(path: Path) -> None:
+    """Raises a DataError for a folder that the datasets library must not be given to look through.
+
+    It would search all of a home folder for data, and end a damaged tar file without a word where it seems to end.
+    """
+    refuse_patterns(str(path))
+    if Path(os.path.expanduser("~")).resolve().is_relative_to(path.resolve()):
+        raise DataError(f"{path} is or holds your home folder, all of which would be searched; name a folder of data.")
+    for file in sorted(path.rglob("*.*")):
+        if ".tar" in map(str.lower, file.suffixes) and file.is_file():
+            refuse_lost_members(file)
 
 
 def check_hub(name: str) -> None:

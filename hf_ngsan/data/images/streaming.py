@@ -12,14 +12,16 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
 from datasets.formatting import PythonFormatter, _register_formatter
 
+from ...files import is_stream
 from ..errors import DataError, reason_of
+from ..formats.webdataset import refuse_lost_members
 from ..splits import find_split
 from .captions import gather_captions
 from .columns import Columns, find_columns
 from .decoding import decode_image
 from .reading import NamingFormatter, Origin
 from .rows import TYPES, image_ids, with_captions
-from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_hub, read, refuse_patterns
+from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_folder_of_data, check_hub, read, refuse_patterns
 
 FORMAT = "hf_ngsan_stream"
 PLACE = "stream:"
@@ -43,6 +45,7 @@ def stream_images(
     """
     if shuffle_buffer < 1:
         raise DataError(f"In images:{source}, shuffle_buffer is {shuffle_buffer}; it must be at least 1.")
+    check_local(Path(source))
     name = f"{source}, split {split}"
     parts = open_stream(source, config)
     part = find_split(split, parts)
@@ -59,12 +62,26 @@ def stream_images(
     return rows_of_stream(table, columns, stream, name)
 
 
+def check_local(path: Path) -> None:
+    """Raises a DataError for what is on this machine and the datasets library would lose rows of, or search for long.
+
+    What is on the Hub is not looked at: it would be downloaded once more for that.
+    """
+    if path.is_dir():
+        check_folder_of_data(path)
+    elif path.exists():
+        refuse_patterns(str(path))
+        if is_stream(path):
+            raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
+        if path.suffix.lower() != ".parquet":
+            refuse_lost_members(path)
+
+
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
     """Opens all splits of a dataset as streams, by name."""
     path = Path(source)
     place, files = source, None
     if path.exists():
-        refuse_patterns(source)
         place = str(path.absolute())
         if path.is_file():
             found = SPLIT_IN_FILE_NAME.findall(path.stem)

@@ -293,6 +293,54 @@ def test_no_object_is_ever_unpickled(tmp_path):
     assert not touched.exists()
 
 
+def test_archives_that_unpack_to_far_more_than_they_hold(tmp_path):
+    path = write_npz_bomb(tmp_path / "bomb.npz", "x", 64)
+    with fails_naming("bomb.npz", "64 MiB"):
+        convert_features([path], tmp_path / "out")
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02")
+    content[entry + 20 : entry + 24] = (2**31 - 1).to_bytes(4, "little")  # what it claims to hold
+    path.write_bytes(content)
+    with fails_naming("bomb.npz", "64 MiB"):
+        convert_features([path], tmp_path / "out")
+
+
+HDF5_FAULTS = {
+    "nothing stored": {"chunks": (8, 1000), "fillvalue": 1},
+    "nothing stored in one piece": {"fillvalue": 1},
+    "one part stored": {
+        "chunks": (8, 1000),
+        "fillvalue": 1,
+        "parts": {(8, 0): bytes(32_000)},
+    },
+    "a part that unpacks to more": {"chunks": (64, 2000), "compression": "gzip", "parts": {(0, 0): bytes(2**21)}},
+    "parts of more than the array": {"chunks": (64, 2**21), "maxshape": (64, None), "parts": {(0, 0): b"1234"}},
+    "far less than it unpacks to": {"shape": (64, 2**17), "compression": "gzip", "chunks": (64, 2**16), "numbers": 1},
+}
+
+
+@pytest.mark.parametrize("fault", HDF5_FAULTS)
+def test_arrays_that_are_not_all_in_an_hdf5_file(fault, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    options = dict(HDF5_FAULTS[fault])
+    parts, numbers = options.pop("parts", {}), options.pop("numbers", None)
+    with h5py.File(tmp_path / "0.hdf5", "w") as file:
+        array = file.create_dataset("7_features", options.pop("shape", (64, 2000)), "<f4", **options)
+        for place, content in parts.items():
+            array.id.write_direct_chunk(place, content)
+        if numbers is not None:
+            array[:] = numbers
+    with fails_naming("0.hdf5", "7_features"):
+        convert_features([tmp_path / "0.hdf5"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_pooling_to_more_cells_than_fit(tmp_path):
+    np.save(tmp_path / "7.npy", np.zeros((10_000, 1, 2), np.float32))
+    with fails_naming("7.npy", "MiB"):
+        convert_features([tmp_path / "7.npy"], tmp_path / "out", grid_size=(128, 128))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*REGION_FORMATS, *GRID_FORMATS])
 @pytest.mark.parametrize("share", [0.0, 0.6])

@@ -12,6 +12,7 @@ from PIL import Image
 from hf_ngsan.data import load_data
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats.registry import recognise
+from hf_ngsan.data.inspection import inspect_data
 from tests.data.facts import fails_naming
 from tests.data.formats.test_annotations import image_of, write_karpathy
 
@@ -120,6 +121,8 @@ FAULTS = {
     "no picture": ({"12.png": b"\x89PNG nothing", "12.txt": b"a"}, ["12.png"]),
     "cut picture": ({"12.png": photo(12)[:50], "12.txt": b"a"}, ["12.png"]),
     "no captions": ({"12.png": photo(12)}, ["12", "captions"]),
+    "endless": ({"12.png": photo(12), "12.txt": b"a" * 100_001}, ["12", 100_001]),
+    "zeros": ({"12.png": photo(12), "12.txt": bytes(8)}, ["12.txt"]),
     "no UTF-8": ({"12.png": photo(12), "12.txt": b"\xff\xfe"}, ["12.txt"]),
     "no JSON": ({"12.png": photo(12), "12.json": b"{"}, ["12.json"]),
     "numbers": ({"12.png": photo(12), "12.json": b'{"captions": [1]}'}, ["12.json"]),
@@ -150,6 +153,68 @@ def test_a_tar_file_that_is_damaged_is_named(damage, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+DAMAGES = (
+    *("two in one", "two in one, far apart", "two in one, one block apart", "a hole", "a hole in a header"),
+    *("zeros put in", "cut between members", "something behind", "a member that leads back"),
+)
+
+
+def damaged_tars(folder):
+    """Tar files of which tarfile gives but a part of the members, without a word."""
+    content = tar_of(folder / "whole.tar").read_bytes()
+    with tarfile.open(folder / "whole.tar") as archive:
+        places = [member.offset for member in archive]
+    end = places[-1] + 1024
+    (folder / "whole.tar").unlink()
+    backwards = bytearray(content)
+    backwards[places[2] + 124 : places[2] + 136] = b"\xff" * 10 + b"\xfe\x00"  # a size of -512 bytes
+    backwards[places[2] + 148 : places[2] + 156] = b" " * 8
+    sum_of_header = sum(backwards[places[2] : places[2] + 512])
+    backwards[places[2] + 148 : places[2] + 156] = b"%06o\0 " % sum_of_header
+    return {
+        "two in one": content + content,
+        "two in one, far apart": content + bytes(3 * 2**20) + content,
+        "two in one, one block apart": content[: end + 512] + content,
+        "a hole": content[: places[2]] + bytes(2048) + content[places[2] + 2048 :],
+        "a hole in a header": content[: places[3] + 10] + bytes(100) + content[places[3] + 110 :],
+        "zeros put in": content[: places[2]] + bytes(1024) + content[places[2] :],
+        "cut between members": content[: places[4]],
+        "something behind": content + b"x",
+        "a member that leads back": bytes(backwards),
+    }
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_member_is_lost_without_a_word(damage, tmp_path):
+    path = tmp_path / "train.tar"
+    path.write_bytes(damaged_tars(tmp_path)[damage])
+    with fails_naming("train.tar"):
+        convert_features([path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with fails_naming("train.tar"):
+        inspect_data(path)
+
+
+def test_zeros_behind_the_end_are_no_damage(tmp_path):
+    path = tar_of(tmp_path / "train.tar")
+    content = path.read_bytes()
+    for rest in (bytes(3 * 2**20 + 1), b""):
+        path.write_bytes((content + rest) if rest else content.rstrip(b"\0") + bytes(2048))
+        assert inspect_data(path).num_images == 3
+
+
+def test_a_member_that_is_there_twice_is_named_or_listed(tmp_path):
+    path = write_tar(tmp_path / "train.tar", {**members_of(7), **members_of(12)})
+    with tarfile.open(path, "a") as archive:
+        member = tarfile.TarInfo("000000007.png")
+        member.size = len(photo(391895))
+        archive.addfile(member, io.BytesIO(photo(391895)))
+    with fails_naming("train.tar", "000000007.png", "twice"):
+        convert_features([path], tmp_path / "out")
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert (result.num_rows, [entry["image_id"] for entry in result.skipped]) == (1, ["000000007"])
+
+
 @pytest.mark.parametrize("has_split", [True, False])
 def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -163,3 +228,15 @@ def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:-100])
     with fails_naming("photos.parquet"):
         convert_features([path], tmp_path / "more")
+
+
+def test_a_parquet_file_of_two_images_with_one_id(tmp_path, cache):
+    rows = {"image_id": [7, 12, 7], "caption": ["a", "b", "c"]}
+    rows["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
+    path = tmp_path / "photos.parquet"
+    Dataset.from_dict(rows).cast_column("image", ImageColumn()).to_parquet(path)
+    for skip_broken in (False, True):
+        with fails_naming("photos.parquet", "image_id 7"):
+            convert_features([path], tmp_path / "out", skip_broken=skip_broken)
+    with fails_naming("photos.parquet", "image_id 7"):
+        inspect_data(path)

@@ -14,6 +14,7 @@ from PIL import Image as PillowImage
 
 from hf_ngsan.data import CaptionCollator, DataError, load_data
 from hf_ngsan.data.images import load_images, reading
+from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,
     encoded_without_description,
@@ -134,6 +135,27 @@ def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     with pytest.warns(UserWarning, match="image_id"):
         rows = load_data(f"images:{file}", "train")
     assert rows["image_id"][:] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("column", ["image_id", "file_name"])
+@pytest.mark.parametrize("kind", ["bytes", "files"])
+def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path, column, kind):
+    keys = [7, 12, 7] if column == "image_id" else ["7.png", "12.png", "7.png"]
+    for other, is_refused in ((0, False), (2, True)):
+        contents = [picture_bytes(number) for number in (0, 1, other)]
+        paths = [tmp_path / f"{number}.png" for number in range(3)]
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        stored = [{"bytes": content, "path": None} for content in contents]
+        stored = stored if kind == "bytes" else [{"bytes": None, "path": str(path)} for path in paths]
+        rows = Dataset.from_dict({"image": stored, column: keys, "caption": ["a cat", "a dog", "one cat"]})
+        rows.cast_column("image", Image()).save_to_disk(str(tmp_path / f"saved{other}"))
+        source = f"images:{tmp_path / f'saved{other}'}"
+        if is_refused:
+            with fails_naming(column, keys[0], "rows 0 and 2"):
+                load_data(source, "train")
+        else:
+            assert load_data(source, "train")["captions"][:] == [["a cat", "one cat"], ["a dog"]]
 
 
 def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_path):

@@ -1,7 +1,9 @@
 """Streams give the rows that datasets give, hold few images, and shuffle them in windows."""
 
+import gzip
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from datasets import Dataset, Image
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
 from hf_ngsan.training.batches import take
 from tests.data.facts import fails_naming
-from tests.data.formats.test_image_formats import COLOURS, members_of, write_tar
+from tests.data.formats.test_image_formats import COLOURS, DAMAGES, damaged_tars, members_of, write_tar
 from tests.data.images.photos import (
     index_of,
     lists,
@@ -69,6 +71,40 @@ def test_tar_files_of_webdataset(tmp_path):
         assert rows["image_id"][:] == list(COLOURS)
         assert [row["image"].size for row in rows] == [(4, 3)] * 3
         assert rows[0]["captions"] == ["the  7\nan image\n"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache):
+    content = damaged_tars(tmp_path)[damage]
+    (tmp_path / "data").mkdir()
+    for name, packed in (("shard.tar", content), ("shard.tar.gz", gzip.compress(content))):
+        file = tmp_path / "data" / name
+        file.write_bytes(packed)
+        for spec in (f"{tmp_path / 'data'},streaming=true", f"{file},streaming=true", tmp_path / "data"):
+            with fails_naming(name):
+                load_data(f"images:{spec}", "train")
+        file.unlink()
+
+
+@pytest.mark.parametrize("keys", ["", ",streaming=true"])
+def test_a_home_folder_is_not_searched(keys, tmp_path, monkeypatch):
+    home = tmp_path / "home" / "somebody"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(Path, "rglob", None)
+    monkeypatch.setattr(os, "walk", None)
+    monkeypatch.chdir(home)
+    for place in ("~", "~/", ".", home, home.parent, "/", "~/../somebody"):
+        with fails_naming("home folder"):
+            load_data(f"images:{place}{keys}", "train")
+    with fails_naming(home, "saved"):
+        load_data("features:~", "train")
+
+
+def test_a_pipe_is_not_streamed(tmp_path):
+    os.mkfifo(tmp_path / "shard.tar")
+    with fails_naming("shard.tar"):
+        load_data(f"images:{tmp_path / 'shard.tar'},streaming=true", "train")
 
 
 @pytest.mark.parametrize("buffer", [4, 100])
