@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
+PHOTOGRAPHS = DATA.parent / "coco_photos" / "images"
 MEGABYTE = 1_000_000
 
 WITHOUT_THE_PACKAGE = f"""
@@ -97,6 +98,23 @@ def test_the_auto_classes_load_it_in_single_precision(caption):
 def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
     assert main(["caption", PHOTOGRAPH]) == 0
     assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--diversity-penalty", "0"]], ids=["default", "no penalty"])
+def test_its_captions_of_one_photograph_differ(options, capsys):
+    assert main(["caption", PHOTOGRAPH, "--groups", "3", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
+@pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
+def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
+    options = ["--groups", str(groups), "--num-beams", str(beams), "--limit", "20"]
+    assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 20 * groups
 
 
 @pytest.mark.slow

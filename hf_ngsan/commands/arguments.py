@@ -1,9 +1,11 @@
 """Arguments that several commands have, and their values."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..bounds import (
     LARGEST_BATCH,
@@ -18,9 +20,13 @@ from ..bounds import (
 from ..data import describe_readers
 from ..files import check_place, is_empty
 
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
 DATASETS = f"datasets:\n{describe_readers()}"
 MOST_DIGITS = 18
 LARGEST_PORT = 65_535
+LARGEST_LENGTH_PENALTY = 5
 VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
@@ -56,14 +62,22 @@ def user_path(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return value
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Returns the type of an argument that is a number within bounds."""
+
+    def bounded(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a number from {least:g} to {most:g}")
+        return value
+
+    return bounded
+
+
+fraction = between(0, 1)
 
 
 def share(text: str) -> float:
@@ -143,6 +157,12 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="longest caption in tokens, its end included (the model's)",
     )
+    parser.add_argument(
+        "--length-penalty",
+        type=between(-LARGEST_LENGTH_PENALTY, LARGEST_LENGTH_PENALTY),
+        metavar="P",
+        help="rank beams by log-probability / length ** P: more than 0 prefers long captions (the model's)",
+    )
     add_batch_size_argument(parser, 64)
 
 
@@ -165,10 +185,17 @@ def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, por
     parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)
 
 
-def generation_options(options: argparse.Namespace) -> dict[str, int]:
-    """Returns the arguments of `generate()` that were given."""
-    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
-    return {name: value for name, value in given.items() if value is not None}
+def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
+    """Returns the arguments of `generate()` that were given in place of the model's own.
+
+    Raises:
+        ValueError: a length penalty where there is one beam, which competes with no other.
+    """
+    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens", "length_penalty")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "length_penalty" in given and given.get("num_beams", own.num_beams or 1) == 1:
+        raise ValueError("--length-penalty ranks beams, and there is one; ask for more with --num-beams.")
+    return given
 
 
 def add_vision_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from .arguments import (
     add_models_argument,
     add_skip_errors_argument,
     at_most,
+    between,
     fraction,
     generation_options,
     user_path,
@@ -23,10 +24,11 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
     from ..models.processing_captioning import CaptioningProcessor
 
+LARGEST_DIVERSITY_PENALTY = 100
 SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
@@ -77,7 +79,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         "--groups",
         type=at_most(MOST_CAPTIONS),
         metavar="N",
-        help="print N captions of each image, which avoid each other's words (diverse beam search)",
+        help="print N different captions of each image, which avoid each other's words (diverse beam search)",
     )
     searches.add_argument(
         "--contrastive",
@@ -85,17 +87,34 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ALPHA",
         help="choose words that differ from those before them: 0 (not at all) to 1 (contrastive search)",
     )
+    parser.add_argument(
+        "--diversity-penalty",
+        type=between(0, LARGEST_DIVERSITY_PENALTY),
+        metavar="P",
+        help="with --groups: what a word's log-probability loses for each group that has chosen it (1.5)",
+    )
 
 
-def search_options(options: argparse.Namespace, own_beams: int) -> dict[str, Any]:
-    """Returns the arguments of `generate()` that were given, with those of the search; `own_beams` are the model's."""
-    given: dict[str, Any] = generation_options(options)
+def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
+    """Returns the arguments of `generate()` that were given in place of the model's own, with those of the search.
+
+    Raises:
+        ValueError: an option that the search does not have.
+    """
+    if options.groups is not None:
+        beams = options.num_beams or own.num_beams or 1
+        options.num_beams = options.groups * max(1, round(beams / options.groups))
+    given = generation_options(options, own)
+    if options.diversity_penalty is not None and options.groups is None:
+        raise ValueError("--diversity-penalty is for several captions of an image; ask for them with --groups.")
+    if options.contrastive is not None and options.length_penalty is not None:
+        raise ValueError("--length-penalty ranks beams, and contrastive search has one; leave one of the options out.")
     if options.require is not None:
         given["required_words"] = options.require
     if options.groups is not None:
-        size = max(1, round((options.num_beams or own_beams) / options.groups))
         given |= {"num_beam_groups": options.groups, "num_return_sequences": options.groups}
-        given["num_beams"] = options.groups * size
+    if options.diversity_penalty is not None:
+        given["diversity_penalty"] = options.diversity_penalty
     if options.contrastive is not None:
         given["penalty_alpha"] = options.contrastive
     return given
@@ -118,10 +137,9 @@ def run(options: argparse.Namespace) -> None:
     text: dict[str, Any] = (
         {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
     )
-    own_beams = getattr(model.generation_config, "num_beams", None) or 1
-    generation = search_options(options, own_beams)
+    generation = search_options(options, model.generation_config)
     if options.rerank_with is not None:
-        generation |= reranked(options, generation.get("num_beams", own_beams))
+        generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
     images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),

@@ -217,7 +217,7 @@ def evaluate_translation(options: argparse.Namespace) -> None:
         accelerator,
         data=options.data,
         batch_size=options.batch_size,
-        **generation_options(options),
+        **generation_options(options, model.generation_config),
     )
     if accelerator.is_main_process:
         if options.output:
@@ -245,12 +245,14 @@ def evaluate_captions(options: argparse.Namespace) -> None:
         metrics=options.metrics,
         extra_scores=extra_scores_of(options.data),
         batch_size=options.batch_size,
-        **generation_options(options),
+        **generation_options(options, model.generation_config),
     )
     if accelerator.is_main_process:
         if options.output:
             evaluation.save(options.output)
-        settings = caption_settings(model.generation_config.to_dict(), generation_options(options))
+        settings = caption_settings(
+            model.generation_config.to_dict(), generation_options(options, model.generation_config)
+        )
         record(options, len(rows), evaluation.scores, settings)
         print(json.dumps(evaluation.scores, indent=2))
     leave_process_group()

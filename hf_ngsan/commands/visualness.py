@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         processor,
         rows,
         batch_size=options.batch_size,
-        **generation_options(options),
+        **generation_options(options, model.generation_config),
     )
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
     print(HEADER)

@@ -68,10 +68,10 @@ def caption_settings(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     """
     settings = {**own, **given}
     beams = settings.get("num_beams") or 1
-    penalty = settings.get("length_penalty") or 1.0
+    penalty = settings.get("length_penalty")
     return {
         "beams": beams,
-        "length_penalty": penalty if beams > 1 else None,
+        "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
         "max": settings.get("max_new_tokens") or settings.get("max_length"),
         "tok": "ptb",
     }
