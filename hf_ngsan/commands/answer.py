@@ -118,7 +118,8 @@ def inputs_of(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple[Any, Iterable[str]]:
     """Returns what is asked, and the names of the questions."""
-    from ..tasks.question_rows import column, load_questions, questions_for
+    from ..tasks.caption_rows import check_drawable
+    from ..tasks.question_rows import column, image_rows, load_questions, questions_for
 
     if options.data is None and model.config.vision_config is None:
         raise ValueError(
@@ -129,7 +130,10 @@ def inputs_of(
     if options.questions is not None:
         return file_questions(Path(options.questions))
     rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
-    rows = questions_for(model, processor, rows, options.data)
+    draws = options.save_attention is not None
+    rows = questions_for(model, processor, rows, options.data, keep_images=draws)
+    if draws:
+        check_drawable(image_rows(rows), options.data, options.split)
     if options.image_id is not None:
         places = [place for place, image in enumerate(column(rows, "image_id")) if image == options.image_id]
         if not places:

@@ -218,16 +218,13 @@ def of_dataset(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple["Dataset", Iterator[str]]:
     """Returns the columns of a dataset that the captioner sees, and the image ids."""
-    from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
+    from ..tasks.caption_rows import COLUMNS_READ, check_drawable, load_rows, rows_for
 
     rows = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
     names = map(str, rows["image_id"])
     draws = options.save_attention is not None
     rows = rows_for(model, processor, rows, options.data, keep_images=draws)
     rows = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
-    if draws and "image" not in rows.column_names:
-        raise ValueError(
-            f"--save-attention draws over images, and {options.data}, split {options.split}, has none; give a dataset "
-            "with images, such as scenes:images=true, or image files."
-        )
+    if draws:
+        check_drawable(rows, options.data, options.split)
     return rows, names
