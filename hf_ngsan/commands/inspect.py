@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
+from ..packaged_models import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ BLANK_SIDE = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder")
+    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
     parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
     parser.add_argument(
         "--figure", type=user_path, metavar="FILE", help="draw the boxes of an image, with its captions"
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    path = Path(options.path)
+    path = Path(folder_of_packaged(options.path))
     if options.figure:
         check_figure_file(options.figure)
     if not path.exists():
