@@ -1,6 +1,7 @@
 """Types of arguments on a command line: what argparse calls with the text, and what that refuses."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 
@@ -39,14 +40,22 @@ def user_path(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return value
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Returns the type of an argument that is a number within bounds."""
+
+    def bounded(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a number from {least:g} to {most:g}")
+        return value
+
+    return bounded
+
+
+fraction = between(0, 1)
 
 
 def share(text: str) -> float:

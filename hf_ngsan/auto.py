@@ -1,4 +1,5 @@
-"""The model types of this package, and their registration with transformers' Auto classes and pipelines.
+"""The model types of this package, their registration with transformers' Auto classes and pipelines, and the names of
+its trained models, which these take.
 
 `import hf_ngsan` stays light: a configuration is registered when transformers imports the Auto module that could ask
 for it, and a model is imported when it is looked up. To register at once, transformers' Auto modules would have to be
@@ -8,12 +9,14 @@ imported, which takes seconds (`benchmarks/import_time.py`).
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import logging
+import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
@@ -126,6 +129,8 @@ MODEL_TYPES = {
 }
 """The one place that says what a model type is; [`register_model_type`] adds to it."""
 AUTO = "transformers.models.auto"
+TAKES_NAMES = "takes_packaged_names"
+"""Marks functions that have been made to, which happens once however often the package registers its models."""
 
 
 def model_types_of(task: str) -> tuple[str, ...]:
@@ -278,13 +283,49 @@ def register_image_processors() -> None:
 
 
 def register_pipelines() -> None:
-    from transformers.pipelines import PIPELINE_REGISTRY
+    import transformers
+    from transformers import pipelines
 
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
-    task = PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]
-    task["impl"] = "hf_ngsan.pipelines.ImageTextToTextPipeline"
+    supported: Any = pipelines.PIPELINE_REGISTRY.supported_tasks
+    supported["image-text-to-text"]["impl"] = "hf_ngsan.pipelines.ImageTextToTextPipeline"
     # transformers renames "image-to-text" to this task and says so in a logging call that fails with a stack trace.
     logging.getLogger("transformers.pipelines").addFilter(is_no_renaming)
+    removed = getattr(pipelines, "REMOVED_TASKS", {})
+    if removed.pop("vqa", None):
+        pipelines.PIPELINE_REGISTRY.task_aliases["vqa"] = "visual-question-answering"
+    for model_type, entry in MODEL_TYPES.items():
+        kind: Any = config_class(model_type)
+        for task, described in kind.remote_pipelines.items():
+            if task in ("image-to-text", "image-text-to-text"):
+                continue
+            home, (file, name) = entry.configuration.rpartition(".")[0], described["impl"].split(".")
+            impl = f"hf_ngsan.pipelines.{name}" if home == "hf_ngsan.models" else f"{home}.{file}.{name}"
+            classes = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
+            removed.pop(task, None)
+            supported.setdefault(task, {"impl": impl, "pt": classes, "default": {}, "type": described["type"]})
+    if not hasattr(pipelines.get_task, TAKES_NAMES):
+        pipelines.get_task = takes_packaged_names(knows_own_tasks(pipelines.get_task))
+    for asking in ("resolve_revision", "find_adapter_config_file"):  # the Hub, before anything is loaded
+        if hasattr(pipelines, asking):
+            setattr(pipelines, asking, takes_packaged_names(getattr(pipelines, asking)))
+
+
+def knows_own_tasks(get_task: Callable[..., str]) -> Callable[..., str]:
+    """Makes transformers' `get_task`, which asks the Hub, tell the task of a folder with a model of this package."""
+
+    @wraps(get_task)
+    def task_of(model: str, *args: Any, **kwargs: Any) -> str:
+        from transformers import PreTrainedConfig
+
+        if os.path.isdir(model):
+            model_type = PreTrainedConfig.get_config_dict(model)[0].get("model_type")
+            tasks = getattr(config_class(model_type), "remote_pipelines", {}) if model_type in MODEL_TYPES else {}
+            if tasks:
+                return next(iter(tasks))
+        return get_task(model, *args, **kwargs)
+
+    return task_of
 
 
 def is_no_renaming(record: logging.LogRecord) -> bool:
@@ -300,17 +341,72 @@ REGISTRATIONS = {
 }
 
 
+def name_packaged_models(module: str) -> None:
+    """Lets the classes of a module that are loaded from a folder or the Hub take the names of packaged models too."""
+    for one in list(vars(sys.modules[module]).values()):
+        method = vars(one).get("from_pretrained") if isinstance(one, type) and one.__module__ == module else None
+        if isinstance(method, classmethod):
+            loaded: Any = one
+            loaded.from_pretrained = classmethod(takes_packaged_names(method.__func__, position=1))
+
+
+def takes_packaged_names(function: Callable, position: int = 0) -> Callable:
+    """Makes a function take the names of packaged models where it takes folders and names on the Hub.
+
+    Args:
+        function: with the name as its first argument, or its second after a class.
+        position: of that argument.
+    """
+    if hasattr(function, TAKES_NAMES):
+        return function
+    parameter = next(name for name in inspect.signature(function).parameters if name != "cls")
+
+    @wraps(function)
+    def with_folder(*args: Any, **kwargs: Any) -> Any:
+        from .packaged_models import folder_of_packaged
+
+        if len(args) > position:
+            args = (*args[:position], folder_of_packaged(args[position]), *args[position + 1 :])
+        elif parameter in kwargs:
+            kwargs[parameter] = folder_of_packaged(kwargs[parameter])
+        return function(*args, **kwargs)
+
+    setattr(with_folder, TAKES_NAMES, True)
+    return with_folder
+
+
+LOADED_BY_NAME = (
+    "transformers.configuration_utils",
+    "transformers.feature_extraction_utils",
+    "transformers.generation.configuration_utils",
+    "transformers.image_processing_base",
+    "transformers.modeling_utils",
+    "transformers.processing_utils",
+    "transformers.tokenization_utils_base",
+    "transformers.video_processing_utils",
+    f"{AUTO}.configuration_auto",
+    f"{AUTO}.feature_extraction_auto",
+    f"{AUTO}.image_processing_auto",
+    f"{AUTO}.modeling_auto",
+    f"{AUTO}.processing_auto",
+    f"{AUTO}.tokenization_auto",
+    f"{AUTO}.video_processing_auto",
+)
+"""Modules of transformers with classes that have `from_pretrained`."""
+
+
 class AfterImport(importlib.abc.MetaPathFinder):
     """Calls functions once certain modules are there, at a moment when no module of some packages is half imported.
 
     Args:
         packages (`tuple[str, ...]`): names of the packages.
-        callbacks (`dict[str, Callable]`): module of one of the packages to function without arguments.
+        callbacks (`Iterable[tuple[str, Callable]]`): pairs of a module of one of the packages and a function without
+            arguments.
     """
 
-    def __init__(self, packages: tuple[str, ...], callbacks: dict[str, Callable[[], None]]):
+    def __init__(self, packages: tuple[str, ...], callbacks: Iterable[tuple[str, Callable[[], None]]]):
         self.prefixes = tuple(f"{package}." for package in packages)
-        self.callbacks = dict(callbacks)
+        self.callbacks = list(callbacks)
         self.imports = threading.local()
 
     def find_spec(
@@ -337,16 +433,18 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
     def call_back(self) -> None:
-        for name in [name for name in self.callbacks if name in sys.modules]:
-            callback = self.callbacks.pop(name, None)
-            if callback is not None:
-                callback()
+        ready = [entry for entry in self.callbacks if entry[0] in sys.modules]
+        for entry in ready:
+            if entry in self.callbacks:  # which a callback's own imports may have called meanwhile
+                self.callbacks.remove(entry)
+                entry[1]()
         if not self.callbacks and self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
 def register() -> None:
     """Registers every architecture: now with what transformers has imported, later with the rest."""
-    after_import = AfterImport(("transformers", "hf_ngsan"), REGISTRATIONS)
+    callbacks = {name: partial(name_packaged_models, name) for name in LOADED_BY_NAME}
+    after_import = AfterImport(("transformers", "hf_ngsan"), [*REGISTRATIONS.items(), *callbacks.items()])
     sys.meta_path.insert(0, after_import)
     after_import.call_back()

@@ -29,7 +29,7 @@ from .messages import one_sentence
 from .model_size import refuse_too_large
 from .models.configuration_hub import ConfigurationError, is_finite
 from .models.modeling_vision import MissingBackboneError, VisionModel
-from .packaged_models import packaged_models
+from .packaged_models import folder_of_packaged
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -59,10 +59,8 @@ def find_model_folder(name: str | os.PathLike) -> str:
         FileNotFoundError: no such folder.
         ModelFolderError: a folder without a model.
     """
-    folder = Path(os.path.expanduser(name))
+    folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():
-        if packaged := packaged_models().get(str(name)):
-            return str(packaged)
         if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")

@@ -12,15 +12,21 @@ from transformers import (
     BertTokenizerFast,
     BlipConfig,
     BlipForConditionalGeneration,
+    BlipForQuestionAnswering,
     BlipImageProcessorPil,
     BlipProcessor,
     pipeline,
+    pipelines,
 )
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
 import hf_ngsan
 from hf_ngsan import auto
-from tests.models.tiny import random_images, tiny_captioner, tiny_processor
+from hf_ngsan.loading import save_model
+from tests.models.mcan import tiny as mcan
+from tests.models.nsa_transformer.tiny import tiny_translator
+from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS
 from tests.test_hub import result_of, run_python
 
 OURS = """
@@ -89,7 +95,7 @@ def blip(tmp_path) -> BlipProcessor:
     return BlipProcessor(image_processor, BertTokenizerFast(vocab=str(vocabulary)))
 
 
-def test_models_of_others_keep_the_stock_pipeline(blip):
+def tiny_blip(model_class):
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = BlipConfig(
         text_config={**sizes, "vocab_size": 8, "encoder_hidden_size": 16, "bos_token_id": 2, "sep_token_id": 3},
@@ -97,12 +103,70 @@ def test_models_of_others_keep_the_stock_pipeline(blip):
         projection_dim=16,
     )
     torch.manual_seed(0)
-    model = BlipForConditionalGeneration(config).eval()
+    return model_class(config).eval()
+
+
+def test_models_of_others_keep_the_stock_pipeline(blip):
+    model = tiny_blip(BlipForConditionalGeneration)
     image = Image.fromarray(np.zeros((32, 32, 3), np.uint8))
     for task in ("image-text-to-text", "image-to-text"):
         pipe = pipeline(task, model=model, processor=blip)
         assert type(pipe) is StockPipeline
         assert pipe(image, text="a red", max_new_tokens=3)[0]["generated_text"].startswith("a red")
+
+
+def test_questions_have_a_pipeline(tmp_path):
+    model, processor = mcan.tiny_model(vision_config=mcan.VISION, visual_feature_size=None), mcan.tiny_processor(True)
+    save_model(model, processor, tmp_path)
+    asked = {"image": PHOTOS[0], "question": "Is there a ball?"}
+    expected = hf_ngsan.VisualQuestionAnsweringPipeline(model=model, processor=processor)(asked)
+    for pipe in (
+        pipeline("visual-question-answering", model=str(tmp_path)),
+        pipeline("vqa", model=tmp_path),
+        pipeline(model=str(tmp_path)),
+        pipeline("visual-question-answering", model=model, processor=processor),
+    ):
+        assert type(pipe) is hf_ngsan.VisualQuestionAnsweringPipeline
+        assert pipe(asked) == pipe(image=PHOTOS[0], question="Is there a ball?") == expected
+
+
+def test_sentences_have_a_pipeline(tmp_path):
+    model, tokenizer = tiny_translator(), tiny_tokenizer()
+    save_model(model, tokenizer, tmp_path)
+    expected = hf_ngsan.TranslationPipeline(model=model, tokenizer=tokenizer)("a red ball")
+    for pipe in (pipeline("translation", model=str(tmp_path)), pipeline(model=str(tmp_path))):
+        assert type(pipe) is hf_ngsan.TranslationPipeline and pipe("a red ball") == expected
+
+
+def test_registering_again_changes_no_function_again():
+    functions = [pipelines.get_task, pipelines.resolve_revision, AutoModelForImageTextToText.from_pretrained.__func__]
+    auto.register()
+    auto.register_pipelines()
+    again = [pipelines.get_task, pipelines.resolve_revision, AutoModelForImageTextToText.from_pretrained.__func__]
+    assert all(one is other for one, other in zip(functions, again, strict=True))
+    assert {"image-to-text", "question-answering"}.isdisjoint(pipelines.get_supported_tasks())
+
+
+def test_a_captioner_tells_its_task(checkpoints):
+    for folder in checkpoints.values():
+        assert type(pipeline(model=str(folder))) is hf_ngsan.ImageToTextPipeline
+
+
+def test_models_of_others_have_no_pipeline_of_removed_tasks(blip, tmp_path):
+    model = tiny_blip(BlipForQuestionAnswering)
+    for task, more in (
+        ("visual-question-answering", {"processor": blip}),
+        ("translation", {"tokenizer": blip.tokenizer}),
+    ):
+        with pytest.raises(ValueError, match=f"'{task}'.*blip"):
+            pipeline(task, model=model, **more)
+    with pytest.raises(ValueError):
+        pipeline("visual-question-answering")
+    with pytest.raises(KeyError):
+        pipeline("summarization", model=model)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError):
+        pipeline(model=str(tmp_path))
 
 
 def test_models_are_imported_when_they_are_looked_up(tmp_path):

@@ -2,10 +2,14 @@
 
 import re
 import shlex
+import shutil
+from ast import literal_eval
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from matplotlib.cbook import get_sample_data
 
 from hf_ngsan import __version__
 from hf_ngsan.cli import parse
@@ -46,8 +50,9 @@ def commands_of(page: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_demo(tmp_path_factory):
-    """A folder in which the last part of the demo has run, with two tiny captioners."""
+    """A folder with a photograph, in which the last part of the demo has run, with two tiny captioners."""
     folder = tmp_path_factory.mktemp("documents")
+    shutil.copy(get_sample_data("grace_hopper.jpg", asfileobj=False), folder / "photo.jpg")
     output = folder / "runs" / "demo"
     of_regions = scenes_recipe(SHOWN, output / "regions", changes=TINY)
     of_pixels = scenes_recipe(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
@@ -62,11 +67,38 @@ WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and 
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, folder_of_the_demo, monkeypatch, capsys):
+def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
+    page, folder_of_the_demo, monkeypatch, capsys
+):
+    monkeypatch.chdir(folder_of_the_demo)
+    names, python = {}, blocks(page, "python")
+    for block in python:
+        exec(compile(block, str(page), "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) >= "".join(python).count("print(")
+    assert not {"", "None", "[]", "{}"} & {line.strip() for line in printed}
+
+
+def test_the_python_of_the_readme_captions_a_photograph_as_it_says(folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     names = {}
-    for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), names)
+    for block in blocks(PAGES[0], "python")[:2]:
+        exec(compile(block, "README.md", "exec"), names)
+    *captioned, attention, required, diverse, _ = capsys.readouterr().out.splitlines()
+    one, four, begun = ([*flat(literal_eval(line))] for line in captioned)
+    assert len(one) == 1 and len(four) == 4 and len({*four}) == 1 and begun[0].startswith("a man ")
+    assert {"man", "woman", "person", "boy", "girl", "people"} & {*one[0].split()}
+    words, shape = literal_eval(re.sub(r"\] \(", "], (", attention))
+    assert " ".join(words) == one[0] and shape == (len(words), 600, 512)
+    [has_them] = flat(literal_eval(required))
+    assert "dog" in has_them.split() and {"grass", "snow"} & {*has_them.split()}
+    assert len({*flat(literal_eval(diverse))}) == 3
+
+
+def flat(answers: list) -> Iterator[str]:
+    """The captions of one photograph or of several, as a pipeline gives them."""
+    for answer in answers:
+        yield from flat(answer) if isinstance(answer, list) else [answer["generated_text"]]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)

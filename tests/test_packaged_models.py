@@ -8,20 +8,21 @@ import pytest
 import torch
 from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, pipeline
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.tasks.captioner_ensembles import is_model
-from tests.models.tiny import tiny_captioner
+from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.test_hub import CODE, result_of
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
+PHOTOGRAPHS = DATA.parent / "coco_photos" / "images"
 MEGABYTE = 1_000_000
 
 WITHOUT_THE_PACKAGE = f"""
@@ -40,6 +41,34 @@ print(json.dumps(captioner({PHOTOGRAPH!r})))
 """
 
 
+BY_NAME = f"""
+import json, pathlib, socket
+import hf_ngsan
+import transformers
+from transformers import pipeline
+
+asked = []
+socket.socket.connect = socket.getaddrinfo = lambda *arguments, **more: asked.append(str(arguments)) or 1 / 0
+name, photograph = {CAPTIONER!r}, {PHOTOGRAPH!r}
+pipes = [
+    pipeline(model=name),
+    pipeline("image-to-text", model=name, processor=name),
+    pipeline("image-text-to-text", pathlib.Path(name)),
+    pipeline("image-to-text", model=name, config=name, trust_remote_code=True),
+]
+captions = [pipe(photograph)[0]["generated_text"] for pipe in pipes]
+loaders = [getattr(transformers, "Auto" + end) for end in (
+    "Config", "Model", "ModelForImageTextToText", "Processor", "ImageProcessor", "Tokenizer")]
+loaders += [hf_ngsan.NGSANConfig, hf_ngsan.NGSANModel, hf_ngsan.NGSANForConditionalGeneration, hf_ngsan.NGSANProcessor]
+loaders += [hf_ngsan.CaptioningImageProcessor, transformers.GenerationConfig, transformers.PreTrainedTokenizerFast]
+kinds = [type(loader.from_pretrained(place)).__name__ for place in (name, pathlib.Path(name)) for loader in loaders]
+model = transformers.AutoModel.from_pretrained(pretrained_model_name_or_path=name)
+model = hf_ngsan.NGSANModel.from_pretrained(name, config=name)
+generation_config = transformers.GenerationConfig.from_pretrained(pretrained_model_name=name)
+print(json.dumps([captions, kinds, asked]))
+"""
+
+
 @pytest.fixture(scope="module")
 def caption() -> str:
     """What it says about a photograph that it was not trained on."""
@@ -54,6 +83,33 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
     assert find_model_folder(CAPTIONER) == str(FOLDER)
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
+
+
+@pytest.mark.parametrize("first", ["hf_ngsan", "transformers.pipelines"])
+def test_all_that_transformers_loads_takes_its_name_and_asks_nobody(caption, first, tmp_path):
+    captions, kinds, asked = result_of(f"import {first}\n{BY_NAME}", tmp_path, HF_HUB_OFFLINE="0")
+    assert captions == [caption] * 4
+    assert kinds == 2 * [
+        "NGSANConfig", "NGSANModel", "NGSANForConditionalGeneration", "NGSANProcessor", "CaptioningImageProcessor",
+        "TokenizersBackend", "NGSANConfig", "NGSANModel", "NGSANForConditionalGeneration", "NGSANProcessor",
+        "CaptioningImageProcessor", "GenerationConfig", "TokenizersBackend",
+    ]  # fmt: skip
+    assert asked == []
+
+
+def test_a_folder_of_its_name_means_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny_captioner().save_pretrained(CAPTIONER)
+    tiny_processor().save_pretrained(CAPTIONER)
+    own = AutoConfig.from_pretrained(FOLDER).hidden_size
+    assert AutoConfig.from_pretrained(CAPTIONER).hidden_size != own
+    assert AutoModelForImageTextToText.from_pretrained(CAPTIONER).config.hidden_size != own
+    assert pipeline("image-to-text", model=CAPTIONER).model.config.hidden_size != own
+
+
+def test_its_name_is_that_of_a_model_to_inspect(capsys):
+    assert main(["inspect", CAPTIONER]) == 0
+    assert "type: ngsan" in capsys.readouterr().out
 
 
 def test_it_may_be_one_of_several_models(tmp_path):
@@ -97,6 +153,23 @@ def test_the_auto_classes_load_it_in_single_precision(caption):
 def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
     assert main(["caption", PHOTOGRAPH]) == 0
     assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--diversity-penalty", "0"]], ids=["default", "no penalty"])
+def test_its_captions_of_one_photograph_differ(options, capsys):
+    assert main(["caption", PHOTOGRAPH, "--groups", "3", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
+@pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
+def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
+    options = ["--groups", str(groups), "--num-beams", str(beams), "--limit", "20"]
+    assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 20 * groups
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..argument_types import positive_int, user_path, whole_number
 from ..messages import printable
 from .arguments import (
     DATASETS,
@@ -15,9 +16,6 @@ from .arguments import (
     add_model_argument,
     add_skip_errors_argument,
     check_output_file,
-    positive_int,
-    user_path,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +116,8 @@ def inputs_of(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple[Any, Iterable[str]]:
     """Returns what is asked, and the names of the questions."""
-    from ..tasks.question_rows import column, load_questions, questions_for
+    from ..tasks.caption_rows import check_drawable
+    from ..tasks.question_rows import column, image_rows, load_questions, questions_for
 
     if options.data is None and model.config.vision_config is None:
         raise ValueError(
@@ -129,7 +128,10 @@ def inputs_of(
     if options.questions is not None:
         return file_questions(Path(options.questions))
     rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
-    rows = questions_for(model, processor, rows, options.data)
+    draws = options.save_attention is not None
+    rows = questions_for(model, processor, rows, options.data, keep_images=draws)
+    if draws:
+        check_drawable(image_rows(rows), options.data, options.split)
     if options.image_id is not None:
         places = [place for place, image in enumerate(column(rows, "image_id")) if image == options.image_id]
         if not places:

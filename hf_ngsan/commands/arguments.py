@@ -3,6 +3,7 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..argument_types import at_most, fraction, positive_int, user_path, whole_number
 from ..bounds import (
@@ -15,7 +16,10 @@ from ..bounds import (
 )
 from ..data import describe_readers
 from ..files import check_place, is_empty
-from ..tasks.generation_options import add_generation_options
+from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 DATASETS = f"datasets:\n{describe_readers()}"
 LARGEST_PORT = 65_535
@@ -106,10 +110,10 @@ def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, por
     parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)
 
 
-def generation_options(options: argparse.Namespace) -> dict[str, int]:
-    """Returns the arguments of `generate()` that were given."""
-    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
-    return {name: value for name, value in given.items() if value is not None}
+def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
+    """Returns the arguments of `generate()` that were given in place of the model's own, checked."""
+    given = {name: getattr(options, name) for name in GENERATION_OPTIONS}
+    return checked_options({name: value for name, value in given.items() if value is not None}, own)
 
 
 def add_vision_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,8 @@
 
 import argparse
 
-from .arguments import add_model_argument, add_vision_arguments, check_new_folder, user_path, vision_fields
+from ..argument_types import user_path
+from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
 
 SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
 EPILOG = """examples:

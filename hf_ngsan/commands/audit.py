@@ -2,7 +2,8 @@
 
 import argparse
 
-from .arguments import add_model_argument, whole_number
+from ..argument_types import whole_number
+from .arguments import add_model_argument
 
 SUMMARY = "Check that no word that a model writes depends on later words, padding, other rows or the order of regions."
 EPILOG = """examples:

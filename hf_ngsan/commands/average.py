@@ -2,7 +2,8 @@
 
 import argparse
 
-from .arguments import check_new_folder, positive_int, user_path
+from ..argument_types import positive_int, user_path
+from .arguments import check_new_folder
 
 SUMMARY = "Average the weights of the last checkpoints of a training run, and save them as a model."
 EPILOG = """examples:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from ..argument_types import at_most, between, fraction, user_path
 from ..bounds import MOST_CAPTIONS
 from ..messages import printable
 from ..packaged_models import CAPTIONER
@@ -15,18 +16,16 @@ from .arguments import (
     add_generation_arguments,
     add_models_argument,
     add_skip_errors_argument,
-    at_most,
-    fraction,
     generation_options,
-    user_path,
 )
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
     from ..models.processing_captioning import CaptioningProcessor
 
+LARGEST_DIVERSITY_PENALTY = 100
 SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
@@ -77,7 +76,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         "--groups",
         type=at_most(MOST_CAPTIONS),
         metavar="N",
-        help="print N captions of each image, which avoid each other's words (diverse beam search)",
+        help="print N different captions of each image, which avoid each other's words (diverse beam search)",
     )
     searches.add_argument(
         "--contrastive",
@@ -85,17 +84,34 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ALPHA",
         help="choose words that differ from those before them: 0 (not at all) to 1 (contrastive search)",
     )
+    parser.add_argument(
+        "--diversity-penalty",
+        type=between(0, LARGEST_DIVERSITY_PENALTY),
+        metavar="P",
+        help="with --groups: what a word's log-probability loses for each group that has chosen it (1.5)",
+    )
 
 
-def search_options(options: argparse.Namespace, own_beams: int) -> dict[str, Any]:
-    """Returns the arguments of `generate()` that were given, with those of the search; `own_beams` are the model's."""
-    given: dict[str, Any] = generation_options(options)
+def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
+    """Returns the arguments of `generate()` that were given in place of the model's own, with those of the search.
+
+    Raises:
+        ValueError: an option that the search does not have.
+    """
+    if options.groups is not None:
+        beams = options.num_beams or own.num_beams or 1
+        options.num_beams = options.groups * max(1, round(beams / options.groups))
+    given = generation_options(options, own)
+    if options.diversity_penalty is not None and options.groups is None:
+        raise ValueError("--diversity-penalty is for several captions of an image; ask for them with --groups.")
+    if options.contrastive is not None and options.length_penalty is not None:
+        raise ValueError("--length-penalty ranks beams, and contrastive search has one; leave one of the options out.")
     if options.require is not None:
         given["required_words"] = options.require
     if options.groups is not None:
-        size = max(1, round((options.num_beams or own_beams) / options.groups))
         given |= {"num_beam_groups": options.groups, "num_return_sequences": options.groups}
-        given["num_beams"] = options.groups * size
+    if options.diversity_penalty is not None:
+        given["diversity_penalty"] = options.diversity_penalty
     if options.contrastive is not None:
         given["penalty_alpha"] = options.contrastive
     return given
@@ -118,10 +134,9 @@ def run(options: argparse.Namespace) -> None:
     text: dict[str, Any] = (
         {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
     )
-    own_beams = getattr(model.generation_config, "num_beams", None) or 1
-    generation = search_options(options, own_beams)
+    generation = search_options(options, model.generation_config)
     if options.rerank_with is not None:
-        generation |= reranked(options, generation.get("num_beams", own_beams))
+        generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
     images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
@@ -200,16 +215,13 @@ def of_dataset(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple["Dataset", Iterator[str]]:
     """Returns the columns of a dataset that the captioner sees, and the image ids."""
-    from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
+    from ..tasks.caption_rows import COLUMNS_READ, check_drawable, load_rows, rows_for
 
     rows = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
     names = map(str, rows["image_id"])
     draws = options.save_attention is not None
     rows = rows_for(model, processor, rows, options.data, keep_images=draws)
     rows = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
-    if draws and "image" not in rows.column_names:
-        raise ValueError(
-            f"--save-attention draws over images, and {options.data}, split {options.split}, has none; give a dataset "
-            "with images, such as scenes:images=true, or image files."
-        )
+    if draws:
+        check_drawable(rows, options.data, options.split)
     return rows, names

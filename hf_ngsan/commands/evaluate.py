@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -14,7 +15,6 @@ from .arguments import (
     add_launch_argument,
     add_models_argument,
     check_output_file,
-    user_path,
 )
 
 if TYPE_CHECKING:

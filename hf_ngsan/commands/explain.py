@@ -2,7 +2,8 @@
 
 import argparse
 
-from .arguments import add_model_argument, check_figure_file, user_path
+from ..argument_types import user_path
+from .arguments import add_model_argument, check_figure_file
 
 SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
 EPILOG = """examples:

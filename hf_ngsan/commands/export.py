@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_new_folder, user_path
+from ..argument_types import user_path
+from .arguments import DATASETS, add_data_arguments, add_model_argument, check_new_folder
 
 if TYPE_CHECKING:
     from ..exporting import Comparison

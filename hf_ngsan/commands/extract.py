@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..argument_types import share
+from ..argument_types import at_most, fraction, share, user_path, whole_number
 from ..bounds import MOST_COPIES
 from .arguments import (
     add_batch_size_argument,
@@ -13,11 +13,7 @@ from .arguments import (
     add_launch_argument,
     add_reading_arguments,
     add_vision_arguments,
-    at_most,
-    fraction,
-    user_path,
     vision_fields,
-    whole_number,
 )
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from ..argument_types import user_path
 from ..files import check_place
 from .arguments import (
     add_batch_size_argument,
@@ -10,7 +11,6 @@ from .arguments import (
     add_launch_argument,
     add_model_argument,
     add_reading_arguments,
-    user_path,
 )
 from .extract import print_skipped
 

@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..argument_types import user_path, whole_number
 from ..data.formats.registry import FORMATS
-from .arguments import check_figure_file, user_path, whole_number
+from ..packaged_models import folder_of_packaged
+from .arguments import check_figure_file
 
 if TYPE_CHECKING:
     from ..data.inspection import Findings
@@ -25,7 +27,7 @@ BLANK_SIDE = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder")
+    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
     parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
     parser.add_argument(
         "--figure", type=user_path, metavar="FILE", help="draw the boxes of an image, with its captions"
@@ -60,7 +62,7 @@ def self_test(name: str) -> int:
 
 
 def show(options: argparse.Namespace) -> None:
-    path = Path(options.path)
+    path = Path(folder_of_packaged(options.path))
     if options.figure:
         check_figure_file(options.figure)
     if not path.exists():

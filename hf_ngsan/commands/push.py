@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from .arguments import MODEL, check_new_folder, user_path
+from ..argument_types import user_path
+from .arguments import MODEL, check_new_folder
 
 SUMMARY = "Upload a model to the Hub: weights, processor, code and card, in one commit."
 EPILOG = """examples:

@@ -2,7 +2,8 @@
 
 import argparse
 
-from .arguments import DATASETS, add_data_arguments, check_output_file, user_path
+from ..argument_types import user_path
+from .arguments import DATASETS, add_data_arguments, check_output_file
 
 SUMMARY = "Write the captions of a dataset into a COCO caption file, which score takes as references."
 EPILOG = f"""examples:

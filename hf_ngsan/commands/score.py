@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from .arguments import check_output_file, user_path
+from ..argument_types import user_path
+from .arguments import check_output_file
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")

@@ -2,8 +2,9 @@
 
 import argparse
 
+from ..argument_types import positive_int, user_path
 from ..messages import printable
-from .arguments import check_figure_file, positive_int, user_path
+from .arguments import check_figure_file
 
 SUMMARY = "Print the images of an index that fit a text or resemble an image: similarity, name, captions, tabs between."
 EPILOG = """examples:

@@ -2,16 +2,9 @@
 
 import argparse
 
+from ..argument_types import at_most, positive_int, user_path, whole_number
 from ..packaged_models import CAPTIONER
-from .arguments import (
-    MODEL,
-    add_address_arguments,
-    add_batch_size_argument,
-    at_most,
-    positive_int,
-    user_path,
-    whole_number,
-)
+from .arguments import MODEL, add_address_arguments, add_batch_size_argument
 
 SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
 EPILOG = """examples:

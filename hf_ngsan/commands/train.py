@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import DATASETS, add_launch_argument, user_path
+from ..argument_types import user_path
+from .arguments import DATASETS, add_launch_argument
 
 if TYPE_CHECKING:
     from ..training import Recipe

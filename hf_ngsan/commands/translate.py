@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..argument_types import user_path
 from ..data.errors import DataError
 from .arguments import (
     add_generation_arguments,
@@ -14,7 +15,6 @@ from .arguments import (
     add_skip_errors_argument,
     check_output_file,
     generation_options,
-    user_path,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
         check_output_file(options.output)
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
+    generation = generation_options(options, model.generation_config)
     written: list[str] = []
     skipped: list[int] = []
     empty, numbered = 0, enumerate(sentences(options), start=1)
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         skipped += too_long
         given = {number: line for number, line in given.items() if number not in too_long}
         if given:
-            found = translate_batch(model, tokenizer, list(given.values()), **generation_options(options))
+            found = translate_batch(model, tokenizer, list(given.values()), **generation)
             translated |= dict(zip(given, found, strict=True))
         if options.output:
             written += translated.values()

@@ -2,15 +2,8 @@
 
 import argparse
 
-from .arguments import (
-    DATASETS,
-    add_data_arguments,
-    add_generation_arguments,
-    add_model_argument,
-    generation_options,
-    positive_int,
-    user_path,
-)
+from ..argument_types import positive_int, user_path
+from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
 
 SUMMARY = "Print how visual each word is that a captioner with adaptive attention (RSTNet) says of a dataset."
 EPILOG = f"""examples:
@@ -60,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         processor,
         rows,
         batch_size=options.batch_size,
-        **generation_options(options),
+        **generation_options(options, model.generation_config),
     )
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
     print(HEADER)

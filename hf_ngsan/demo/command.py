@@ -3,8 +3,8 @@
 import argparse
 import os
 
+from ..argument_types import at_most, whole_number
 from ..bounds import LARGEST_INTEGER
-from ..commands.arguments import at_most, whole_number
 
 SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
 EPILOG = """examples:

@@ -8,9 +8,8 @@ from transformers.pipelines.base import Pipeline
 class TranslationPipeline(Pipeline):
     r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
 
-    A checkpoint that carries its code answers to `pipeline("translation", model=DIR, trust_remote_code=True)` where
-    this package is not imported. Where it is, `TranslationPipeline(model=..., tokenizer=...)` is the way, as
-    transformers 5 refuses the name of the task.
+    Where this package is imported, `pipeline("translation", model=DIR)` is this pipeline for its models. A checkpoint
+    that carries its code answers to `pipeline("translation", model=DIR, trust_remote_code=True)` without the package.
 
     Call arguments:
         inputs: a text, or a list, generator or dataset column of texts.

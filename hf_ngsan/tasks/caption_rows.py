@@ -82,6 +82,25 @@ def rows_for(
     return rows if keep_images else only_features(rows)
 
 
+def check_drawable(rows: Dataset, data: str, split: str) -> None:
+    """Raises a DataError unless attention to what a model sees of each row can be drawn over its image.
+
+    Args:
+        rows: from [`rows_for`], with their images.
+        data, split: what messages call them.
+    """
+    if "image" not in rows.column_names:
+        raise DataError(
+            f"--save-attention draws over images, and {data}, split {split}, has none; give a dataset with images, "
+            "such as scenes:images=true or nlvr:DIR,images=true, or image files."
+        )
+    if "visual_features" in rows.column_names and "visual_boxes" not in rows.column_names:
+        raise DataError(
+            f"--save-attention needs to know where in its image each feature is, and {data}, split {split}, has no "
+            "visual_boxes; give features with boxes, or a model with a vision encoder."
+        )
+
+
 def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, data: str) -> None:
     """Raises a DataError unless the features of a dataset are of the feature dimension that the model takes."""
     expected = model.config.visual_feature_size

@@ -63,7 +63,7 @@ def caption_images(
 
     Yields:
         A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
-        each of its captions, the best first.
+        each of its captions, the best first and none twice.
 
     Raises:
         ValueError: an image cannot be read, or the model does not take images of this kind.
@@ -84,8 +84,8 @@ def caption_images(
             of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
         if attention_folder is not None and is_captioned:
             save_attention(of_image[0], name, Path(attention_folder) / f"{file_name}.png")
-        for rank, answer in enumerate(of_image):
-            yield CaptionedImage(name, answer["generated_text"], answer.get("error"), rank)
+        for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
+            yield CaptionedImage(name, caption, answer.get("error"), rank)
 
 
 def save_attention(answer: dict, name: str, path: Path) -> None:

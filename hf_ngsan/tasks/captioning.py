@@ -26,7 +26,7 @@ from .caption_evaluation import CaptionEvaluation, caption_metric, evaluate_capt
 from .caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from .captioner_ensembles import load_captioners
 from .captioning_recipe import CaptioningRecipe
-from .generation_options import add_generation_options, generation_settings
+from .generation_options import add_generation_options, checked_options, generation_settings
 from .image_augmentation import augmentation_of, check_augmentation
 from .new_captioners import new_captioner
 
@@ -178,7 +178,7 @@ class CaptioningTask(Task):
             metrics=metrics,
             extra_scores=extra_scores_of(self.recipe.data.spec),
             batch_size=self.recipe.evaluation.batch_size,
-            **generate_arguments,
+            **checked_options(generate_arguments, model.generation_config),
         )
 
     @classmethod

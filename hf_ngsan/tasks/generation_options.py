@@ -4,8 +4,11 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..argument_types import at_most
+from ..argument_types import at_most, between
 from ..bounds import LONGEST_CAPTION, MOST_CAPTIONS
+
+GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
+LARGEST_LENGTH_PENALTY = 5
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +21,23 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="longest text in tokens, its end included (the model's)",
     )
+    parser.add_argument(
+        "--length-penalty",
+        type=between(-LARGEST_LENGTH_PENALTY, LARGEST_LENGTH_PENALTY),
+        metavar="P",
+        help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
+    )
+
+
+def checked_options(given: dict[str, Any], own: Any) -> dict[str, Any]:
+    """Returns arguments of `generate()` that were given in place of a model's own settings.
+
+    Raises:
+        ValueError: a length penalty where there is one beam, which competes with no other.
+    """
+    if "length_penalty" in given and given.get("num_beams", own.num_beams or 1) == 1:
+        raise ValueError("--length-penalty ranks beams, and there is one; ask for more with --num-beams.")
+    return given
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,9 +49,9 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
     """
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1
-    penalty = settings.get("length_penalty") or 1.0
+    penalty = settings.get("length_penalty")
     return {
         "beams": beams,
-        "length_penalty": penalty if beams > 1 else None,
+        "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
         "max": settings.get("max_new_tokens") or settings.get("max_length"),
     }

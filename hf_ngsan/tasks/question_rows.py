@@ -43,7 +43,9 @@ def image_rows(rows: Dataset) -> Dataset:
     return transform.images if isinstance(transform, WithImages) else rows
 
 
-def questions_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> Dataset:
+def questions_for(
+    model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
+) -> Dataset:
     """Returns the questions with what the model sees of their images; see [`caption_rows.rows_for`].
 
     Raises:
@@ -51,7 +53,7 @@ def questions_for(model: PreTrainedModel, processor: ProcessorMixin, rows: Datas
         ProvenanceError: they are known to be of another backbone.
     """
     images = image_rows(rows)
-    seen = rows_for(model, processor, images, data)
+    seen = rows_for(model, processor, images, data, keep_images)
     return seen if images is rows else rows.with_transform(WithImages(seen))
 
 

@@ -28,7 +28,7 @@ from ..training.recipe import RecipeError
 from ..training.run import short_checksum
 from ..training.stages import Stage
 from ..training.task import Evaluation, InputRoles, Task
-from .generation_options import add_generation_options, generation_settings
+from .generation_options import add_generation_options, checked_options, generation_settings
 from .new_captioners import check_field_names
 from .translating import evaluate_translator
 from .translation_recipe import TranslationRecipe
@@ -104,10 +104,9 @@ class TranslationTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
+        given = checked_options(generate_arguments, model.generation_config)
         settings = {"data": self.recipe.data.spec, "batch_size": self.recipe.evaluation.batch_size}
-        translations, scored = evaluate_translator(
-            model, processor, rows, accelerator, **settings, **generate_arguments
-        )
+        translations, scored = evaluate_translator(model, processor, rows, accelerator, **settings, **given)
         report = {**scored.scores, "signatures": scored.signatures}
         return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
 

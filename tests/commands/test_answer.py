@@ -3,13 +3,20 @@
 import json
 
 import pytest
+from datasets import Dataset, DatasetDict, Features
+from datasets import Image as ImageFeature
+from PIL import Image
 
 from hf_ngsan.loading import save_model
+from tests.data.test_nlvr import example
+from tests.data.test_nlvr import write as write_statements
 from tests.models.mcan.tiny import ANSWERS, VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
-from tests.tasks.tiny_questions import save_questions
+from tests.tasks.tiny_questions import COLUMNS, row, save_questions
 
 from .running import fails, prints
+
+IMAGE_COLUMNS = ("image_id", "visual_features", "visual_boxes")
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +93,60 @@ def test_options_that_do_not_belong_together(of_images, of_features, spec, photo
     ):
         assert said in fails(capsys, "answer", "--model", of_images, *options)
     assert "no vision encoder" in fails(capsys, "answer", "a ball", *image, "--model", of_features)
+
+
+@pytest.fixture
+def nlvr(tmp_path) -> str:
+    """Three statements about pictures; the first two are about one."""
+    write_statements(tmp_path, [example(identifier) for identifier in ("12-3", "12-3", "40-0")], "test")
+    (tmp_path / "test" / "images" / "0").mkdir(parents=True)
+    for identifier in ("12-3", "40-0"):
+        Image.new("RGBA", (400, 100), "red").save(tmp_path / "test" / "images" / "0" / f"test-{identifier}-0.png")
+    return f"nlvr:{tmp_path}"
+
+
+def test_every_question_of_a_dataset_with_images_gets_a_figure(tmp_path, nlvr, capsys):
+    save_model(tiny_model(geometric_bias=["query"], visual_feature_size=10), tiny_processor(), tmp_path / "model")
+    asked = ["answer", "--model", tmp_path / "model", "--data", f"{nlvr},images=true"]
+    plain = prints(capsys, *asked)
+    assert prints(capsys, *asked, "--save-attention", tmp_path / "all") == plain
+    assert {file.name for file in (tmp_path / "all").iterdir()} == {"12003.png", "12003-2.png", "40000.png"}
+    with Image.open(tmp_path / "all" / "40000.png") as figure:
+        assert min(figure.size) > 100
+    prints(capsys, *asked, "--limit", 1, "--save-attention", tmp_path / "first")
+    assert [file.name for file in (tmp_path / "first").iterdir()] == ["12003.png"]
+    prints(capsys, *asked, "a ball", "--image-id", 40000, "--save-attention", tmp_path / "one")
+    assert [file.name for file in (tmp_path / "one").iterdir()] == ["40000.png"]
+    message = fails(capsys, *asked[:-1], nlvr, "--save-attention", tmp_path / "none")
+    assert nlvr in message and "images=true" in message and not (tmp_path / "none").exists()
+
+
+def test_a_model_of_images_draws_over_those_of_a_dataset(tmp_path, nlvr, of_images, capsys):
+    asked = ["answer", "--model", of_images, "--data", f"{nlvr},images=true", "--limit", 2]
+    prints(capsys, *asked, "--save-attention", tmp_path / "figures")
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"12003.png", "12003-2.png"}
+
+
+def test_questions_of_vqa_draw_over_the_images_beside_their_features(tmp_path, of_features, capsys):
+    rows = [{**row(number), "image": PHOTOS[0]} for number in range(2)]
+    columns = Features({**{name: COLUMNS[name] for name in IMAGE_COLUMNS}, "image": ImageFeature()})
+    of_images = [{name: one[name] for name in columns} for one in rows]
+    Dataset.from_list(of_images, features=columns).save_to_disk(tmp_path / "images")
+    asked = {"questions": [{name: one[name] for name in ("question_id", "image_id", "question")} for one in rows]}
+    (tmp_path / "v2_OpenEnded_mscoco_test2015_questions.json").write_text(json.dumps(asked))
+    data = f"vqa:{tmp_path},features={tmp_path / 'images'}"
+    prints(capsys, "answer", "--model", of_features, "--data", data, "--save-attention", tmp_path / "figures")
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"0.png", "10.png"}
+
+
+def test_features_without_boxes_have_no_place_in_an_image(tmp_path, capsys):
+    save_model(tiny_model(geometric_bias=[], visual_feature_size=6), tiny_processor(), tmp_path / "model")
+    columns = Features(
+        {**{name: kind for name, kind in COLUMNS.items() if name != "visual_boxes"}, "image": ImageFeature()}
+    )
+    of_one = {name: value for name, value in {**row(1), "image": PHOTOS[0]}.items() if name in columns}
+    DatasetDict(test=Dataset.from_list([of_one], features=columns)).save_to_disk(tmp_path / "data")
+    asked = ["answer", "--model", tmp_path / "model", "--data", f"features:{tmp_path / 'data'}"]
+    prints(capsys, *asked)
+    assert "visual_boxes" in fails(capsys, *asked, "--save-attention", tmp_path / "figures")
+    assert not (tmp_path / "figures").exists()

@@ -12,6 +12,7 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading import save_model
+from hf_ngsan.models.decoding import DIVERSITY_PENALTY
 from hf_ngsan.tasks.retrieval_embedding import with_words
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -235,11 +236,66 @@ def test_searches(capsys, model, photos, tmp_path):
     assert {"ring", "two"} <= set(caption.split())
     found = captions(capsys, "--model", model, *photos[:2], "--max-new-tokens", 6, "--groups", 3)
     assert [name for name, _ in found] == [str(photo) for photo in photos[:2] for _ in range(3)]
-    assert len({caption for _, caption in found[:3]}) > 1
+    assert len({caption for _, caption in found[:3]}) == len({caption for _, caption in found[3:]}) == 3
     assert captions(capsys, *first, "--contrastive", 0) == captions(capsys, *first, "--num-beams", 1)
     (tmp_path / "broken.png").write_bytes(b"no image")
     assert main(["caption", *map(str, first), str(tmp_path / "broken.png"), "--groups", "2", "--skip-errors"]) == 0
     assert "1 of 2 images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("penalty", [0, 1, 100])
+@pytest.mark.parametrize(("groups", "beams"), [(2, 1), (3, 6), (5, 5)])
+def test_captions_of_groups_differ(capsys, model, photos, groups, beams, penalty):
+    options = ["--groups", groups, "--num-beams", beams, "--diversity-penalty", penalty, "--max-new-tokens", 6]
+    found = captions(capsys, "--model", model, *photos, *options)
+    assert [name for name, _ in found] == [str(photo) for photo in photos for _ in range(groups)]
+    assert len({(name, caption) for name, caption in found}) == groups * len(photos)
+
+
+def test_help_tells_the_penalty_of_groups(capsys):
+    with pytest.raises(SystemExit):
+        main(["caption", "--help"])
+    assert f"({DIVERSITY_PENALTY})" in capsys.readouterr().out
+
+
+def test_a_caption_that_a_captioner_says_twice_is_printed_once(capsys, model, photos, monkeypatch):
+    says = [{"generated_text": "a dog"}, {"generated_text": "a cat"}, {"generated_text": "a dog"}]
+    monkeypatch.setattr("hf_ngsan.tasks.captioned_images.ImageToTextPipeline.__call__", lambda *_, **__: [says])
+    found = captions(capsys, "--model", model, photos[0], "--groups", 3)
+    assert found == [[str(photos[0]), "a dog"], [str(photos[0]), "a cat"]]
+
+
+def test_beams_are_ranked_by_their_length(capsys, model, photos):
+    first = ["--model", model, *photos, "--num-beams", 4, "--max-new-tokens", 8]
+    short, long = (captions(capsys, *first, "--length-penalty", penalty) for penalty in ("-5", 5))
+    assert all(len(one.split()) <= len(other.split()) for (_, one), (_, other) in zip(short, long, strict=True))
+    assert short != long
+    assert captions(capsys, *first) == captions(capsys, *first, "--length-penalty", 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--length-penalty", "nan"],
+        ["--length-penalty", "1e9"],
+        ["--length-penalty", "long"],
+        ["--groups", 2, "--diversity-penalty", "inf"],
+        ["--groups", 2, "--diversity-penalty", -1],
+    ],
+)
+def test_penalties_that_are_none(capsys, model, photos, options):
+    with pytest.raises(SystemExit) as exit_:
+        main(["caption", "--model", str(model), str(photos[0]), *map(str, options)])
+    assert exit_.value.code == 2
+    assert options[-2] in capsys.readouterr().err
+
+
+def test_penalties_of_a_search_that_has_none(capsys, model, photos):
+    command = ["caption", "--model", model, photos[0]]
+    assert "--groups" in fails(capsys, *command, "--diversity-penalty", 1)
+    assert "--groups" in fails(capsys, *command, "--diversity-penalty", 1, "--require", "ring")
+    for options in (["--num-beams", 1], ["--contrastive", 0.5], ["--groups", 1, "--num-beams", 1]):
+        assert "--length-penalty" in fails(capsys, *command, "--length-penalty", 2, *options)
 
 
 def test_searches_that_cannot_be_made(capsys, model, photos):

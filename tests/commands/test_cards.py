@@ -283,3 +283,12 @@ def test_a_push_of_a_run_is_checked_whole(evaluated, tmp_path, capsys):
     target = tmp_path / "folder"
     prints(capsys, "push", evaluated, REPOSITORY, "--dry-run", target, "--license", "mit")
     check_checkpoint(target)
+
+
+@pytest.mark.parametrize(("options", "recorded"), [([], "1.0"), (["--length-penalty", "0"], "0.0")])
+def test_the_length_penalty_is_recorded(run, tmp_path, options, recorded):
+    shutil.copytree(run, tmp_path / "run")
+    data = ["--data", SPEC, "--num-beams", "2", "--limit", "2", "--record"]
+    assert main(["evaluate", "--model", str(tmp_path / "run"), *data, *options]) == 0
+    evaluation = next(one for one in read_evaluations(tmp_path / "run" / "best") if one.rows == 2)
+    assert f"|length_penalty:{recorded}|" in evaluation.fingerprints["cider_d"]
