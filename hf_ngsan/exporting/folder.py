@@ -71,6 +71,7 @@ def write_exported_captioner(
         raise UnexportableError(
             f"{type(model).__name__} is not built as this package's captioners are; it has no export."
         )
+    config: Any = model.config
     image = image_settings(model, processor)
     tokenizer: Any = processor.tokenizer
     decoding = decoding_settings(model)
@@ -90,7 +91,7 @@ def write_exported_captioner(
         "encoder": f"encoder{suffix}",
         "decoder": f"decoder{suffix}",
         "inputs": list(encoded),
-        "square_grids": image is None and "visual_boxes" in encoded and model.config.model_type == "rstnet",
+        "square_grids": image is None and config.takes_square_grids,
         "cache": cache_sizes(decoded),
         "decoding": decoding,
         "words": word_settings(tokenizer),

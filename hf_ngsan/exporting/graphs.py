@@ -114,7 +114,7 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
         return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
     shape = (SAMPLES["images"], number_of_regions(config) or SAMPLES["regions"])
     inputs = {"visual_features": torch.zeros(*shape, config.visual_feature_size)}
-    if takes_boxes(config):
+    if config.reads_boxes:
         inputs["visual_boxes"] = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(*shape, 4).clone()
     return {**inputs, "attention_mask": torch.ones(shape, dtype=torch.long)}
 
@@ -123,13 +123,6 @@ def number_of_regions(config: Any) -> int | None:
     """Returns how many visual tokens an image must have, where the configuration says that they are a grid."""
     grid = getattr(config, "grid_size", None)
     return None if grid is None else grid[0] * grid[1]
-
-
-def takes_boxes(config: Any) -> bool:
-    """Tells whether the encoder of a captioner of features reads boxes."""
-    of_geometry = getattr(config, "geometry_fusion", None) is not None and config.grid_size is None  # RSTNet
-    of_positions = getattr(config, "position_embedding", None) == "boxes"  # the spatial captioner
-    return getattr(config, "needs_boxes", False) or of_geometry or of_positions
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """The configuration that all captioners share."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from .configuration_hub import (
@@ -19,10 +20,14 @@ class CaptionerConfig(HubConfig):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
     A subclass documents the fields, may give them other defaults, and names the default feature dimension in
-    `default_feature_size`.
+    `default_feature_size`. `attention_bias`, `attention_temperature` and `residual_dropout`, which the layers of
+    `transformer` read, may become fields of it.
     """
 
     default_feature_size = 2048
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
     sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
@@ -48,7 +53,27 @@ class CaptionerConfig(HubConfig):
 
     @property
     def order_of_tokens_counts(self) -> bool:
-        """Tells whether the order of the visual tokens says where they are, as that of a grid's cells may."""
+        """Whether the order of the visual tokens says where they are, as that of a grid's cells may."""
+        return False
+
+    @property
+    def needs_boxes(self) -> bool:
+        """Whether visual features without boxes are refused."""
+        return False
+
+    @property
+    def reads_boxes(self) -> bool:
+        """Whether the boxes of visual features, where there are any, change what is written."""
+        return self.needs_boxes
+
+    @property
+    def takes_square_grids(self) -> bool:
+        """Whether features without boxes are the cells of a square grid."""
+        return False
+
+    @classmethod
+    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
+        """Whether a captioner of these fields has a language model that is trained before it."""
         return False
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -57,9 +57,6 @@ class NGSANConfig(CaptionerConfig):
     """
 
     model_type = "ngsan"
-    attribute_map = {"residual_dropout": "dropout"}
-    attention_bias = True
-    attention_temperature = "head_dim"
     remote_classes = {
         "AutoConfig": "configuration_ngsan.NGSANConfig",
         "AutoModel": "modeling_ngsan.NGSANModel",

@@ -1,5 +1,6 @@
 """Configuration of RSTNet."""
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Self
 
@@ -120,9 +121,6 @@ class RSTNetConfig(CaptionerConfig):
     """
 
     model_type = "rstnet"
-    attribute_map = {"residual_dropout": "dropout"}
-    attention_bias = True
-    attention_temperature = "head_dim"
     sub_configs_defaults = {
         "vision_config": SubConfigSpec(VisionConfig, optional=True),
         "language_model_config": SubConfigSpec(RSTNetLanguageModelConfig, optional=True),
@@ -175,6 +173,18 @@ class RSTNetConfig(CaptionerConfig):
     def order_of_tokens_counts(self) -> bool:
         """Tells whether the order of the visual tokens says where they are."""
         return self.grid_position_embedding or (self.geometry_fusion is not None and self.grid_size is not None)
+
+    @property
+    def reads_boxes(self) -> bool:
+        return self.geometry_fusion is not None and self.grid_size is None
+
+    @property
+    def takes_square_grids(self) -> bool:
+        return self.reads_boxes
+
+    @classmethod
+    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
+        return bool(fields.get("adaptive_attention", True))
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.grid_size is not None:

@@ -81,6 +81,10 @@ class SpatialCaptionerConfig(CaptionerConfig):
         """Tells whether the order of the visual tokens says where they are."""
         return self.position_embedding == "sequence"
 
+    @property
+    def reads_boxes(self) -> bool:
+        return self.position_embedding == "boxes"
+
     def validate_architecture(self) -> None:
         check_positive(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
         check_rate(residual_dropout=self.residual_dropout)

@@ -113,7 +113,7 @@ def with_language_model(fields: dict) -> Any:
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
-        if fields.get("model_type") == "rstnet" and fields.get("adaptive_attention", True):
+        if config_class_of(fields["model_type"]).has_language_model(fields):
             logger.warning(
                 "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
                 "with model.pretrained_language_model=DIR."
