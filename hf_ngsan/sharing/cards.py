@@ -21,11 +21,11 @@ from transformers import PreTrainedModel
 from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
 from ..messages import one_sentence
+from ..training.output_folder import TRAINING_CONFIG
 from .evaluations import RecordedEvaluation, is_of_the_same
 
 CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
-TRAINING_CONFIG = "training_config.yaml"
 TRAINING_CURVE = "training_curve.png"
 PAPERS = {
     "ngsan": (

@@ -12,9 +12,9 @@ import yaml
 from ..loading import ModelFolderError, find_model_folder
 from ..tasks.registry import load_recipe, task_class_of
 from ..training.checkpoints import PROGRESS, Checkpoints
-from ..training.output_folder import RECIPE_FILE
+from ..training.output_folder import TRAINING_CONFIG, training_config_of
 from ..training.recipe import Recipe
-from .cards import CARD, TRAINING_CONFIG, CardFacts
+from .cards import CARD, CardFacts
 from .evaluations import RecordedEvaluation, caption_settings, fingerprint, read_evaluations, weights_checksum
 
 PLACES = ("output_dir", "num_workers", "tracker")
@@ -35,7 +35,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     """
     folder = Path(find_model_folder(model))
     run = run_of(folder)
-    recipe = None if run is None else load_recipe(run / RECIPE_FILE)
+    recipe = None if run is None else load_recipe(training_config_of(run))
     config = None if recipe is None else config_anywhere(recipe)
     if config is None and (folder / TRAINING_CONFIG).is_file():
         config = yaml.safe_load((folder / TRAINING_CONFIG).read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     for other in other_runs:
         place = Path(find_model_folder(other))
         its_run = run_of(place)
-        theirs = None if its_run is None else config_anywhere(load_recipe(its_run / RECIPE_FILE))
+        theirs = None if its_run is None else config_anywhere(load_recipe(training_config_of(its_run)))
         if config is None or theirs is None or without_seed(theirs) != without_seed(config):
             raise ModelFolderError(
                 f"{other} is no training run with the training config of {model} and another seed; name runs that "
@@ -64,7 +64,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run that a model's folder is part of."""
     run = folder.absolute().parent
-    return run if (run / RECIPE_FILE).is_file() else None
+    return run if training_config_of(run).is_file() else None
 
 
 def history_of(run: Path) -> list[dict]:
@@ -84,7 +84,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: of its training run, if it is its best, and those that were recorded."""
     run = run_of(folder)
     found = list(of_the_run(run)) if run is not None and folder.name == "best" else []
-    seed = None if run is None else load_recipe(run / RECIPE_FILE).training.seed
+    seed = None if run is None else load_recipe(training_config_of(run)).training.seed
     for one in read_evaluations(folder):
         found.append(replace(one, seed=seed if one.seed is None else one.seed))
     return [replace(one, data=public_name(one.data)) for one in found]
@@ -100,7 +100,7 @@ def of_the_run(run: Path) -> Iterator[RecordedEvaluation]:
     entry = next((entry for entry in history if entry.get("epoch") == best_epoch), None)
     if entry is None:
         return
-    recipe: Any = load_recipe(run / RECIPE_FILE)
+    recipe: Any = load_recipe(training_config_of(run))
     scores = scores_of(entry)
     task = task_class_of(recipe.model)(recipe)
     settings: dict[str, Any] = {}
