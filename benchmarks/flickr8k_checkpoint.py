@@ -17,6 +17,7 @@ from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.tasks.attached_vision import attach_vision
+from hf_ngsan.training.output_folder import training_config_of
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +81,7 @@ def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, resul
 
 def config_anywhere(run: Path) -> dict:
     """Returns the training config of a run without the folders of this machine."""
-    config = yaml.safe_load((run / "recipe.yaml").read_text())
+    config = yaml.safe_load(training_config_of(run).read_text())
     config["data"]["spec"] = "features:features"
     del config["training"]["output_dir"]
     if config["model"].get("init_from"):  # the first stage of another run

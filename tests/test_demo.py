@@ -190,7 +190,7 @@ def test_retraining_with_another_seed(demo, tmp_path):
     assert first[weights] == read(folder)[weights]
     main(tmp_path / "demo", seed=5, retrain=True, **TINY_DEMO)
     assert read(tmp_path / "demo")[weights] != first[weights]
-    assert load_recipe(tmp_path / "demo" / "san" / "recipe.yaml").training.seed == 5
+    assert load_recipe(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
 
 
 def test_no_noise_and_no_trace_in_the_settings_of_transformers(demo, capfd):

@@ -84,11 +84,11 @@ def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
     from ..loading import find_model_folder
     from ..sharing.known_facts import run_of
     from ..tasks.registry import load_recipe
-    from ..training.output_folder import RECIPE_FILE
+    from ..training.output_folder import training_config_of
 
     run = run_of(Path(find_model_folder(name)))
     if run is not None:
-        data = load_recipe(run / RECIPE_FILE).data
+        data = load_recipe(training_config_of(run)).data
         return data.spec, data.validation_split or split
     if model.config.vision_config is not None:
         return "scenes:images=true", split

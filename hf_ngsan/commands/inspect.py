@@ -67,11 +67,11 @@ def show(options: argparse.Namespace) -> None:
         check_figure_file(options.figure)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a file or folder.")
-    if (path / "history.jsonl").is_file() or (path / "recipe.yaml").is_file():
-        tell(path, "training run", lines_of_run(path))
-        return
     if (path / "config.json").is_file():
         tell(path, "model", lines_of_model(path))
+        return
+    if any((path / name).is_file() for name in ("history.jsonl", "training_config.yaml", "recipe.yaml")):
+        tell(path, "training run", lines_of_run(path))
         return
     from ..retrieval.index_folder import DESCRIPTION
 

@@ -18,7 +18,7 @@ from ..loading import load_captioner, load_model
 from ..tasks import RetrievalRecipe, embed_pairs, evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import Recipe, RecipeError
-from ..training.output_folder import RECIPE_FILE, claim_files
+from ..training.output_folder import claim_files, training_config_of
 
 CHANCE = 0.5
 """Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
@@ -26,7 +26,7 @@ CHANCE = 0.5
 
 def check_earlier_run(recipe: Recipe, retrain: bool) -> None:
     """Raises a RecipeError if the folder of a run holds one of another config, unless that is to be replaced."""
-    earlier = recipe.output_dir / RECIPE_FILE
+    earlier = training_config_of(recipe.output_dir)
     if not retrain and earlier.is_file() and load_recipe(earlier).changes_that_break_resuming(recipe):
         raise RecipeError(
             f"{recipe.output_dir.parent} holds a demo with another seed or training config; add --retrain to replace "

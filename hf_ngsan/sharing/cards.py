@@ -22,12 +22,12 @@ from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
 from ..messages import one_sentence
 from ..tasks.registry import TASKS, task_class
+from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
 from .evaluations import RecordedEvaluation, is_of_the_same
 
 CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
-TRAINING_CONFIG = "training_config.yaml"
 TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)

@@ -13,12 +13,12 @@ from ..messages import one_sentence
 from ..models.configuration_hub import is_finite
 from ..tasks.registry import load_recipe, task_class
 from ..training.checkpoints import PROGRESS, Checkpoints
-from ..training.output_folder import RECIPE_FILE
+from ..training.output_folder import TRAINING_CONFIG, TRAINING_CONFIGS, training_config_of
 from ..training.plain_yaml import read_yaml
 from ..training.recipe import Recipe
 from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.task import Evaluation
-from .cards import CARD, TRAINING_CONFIG, CardFacts
+from .cards import CARD, CardFacts
 from .evaluations import RecordedEvaluation, fingerprints_of, read_evaluations, weights_checksum
 from .own_files import refuse_files_elsewhere
 
@@ -76,7 +76,7 @@ def own_folder(model: str | os.PathLike) -> Path:
         if folder.parent == given:
             refuse_files_elsewhere(given, [folder.name])
         refuse_files_elsewhere(folder)
-    refuse_run_elsewhere(folder, [RECIPE_FILE, HISTORY, "checkpoints", folder.name])
+    refuse_run_elsewhere(folder, [*TRAINING_CONFIGS, HISTORY, "checkpoints", folder.name])
     return folder
 
 
@@ -85,9 +85,10 @@ def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
     run = run_of(folder)
     if run is not None:
         refuse_files_elsewhere(run, names)
-        if "base" in mapping_of(run / RECIPE_FILE):
+        config = training_config_of(run)
+        if "base" in mapping_of(config):
             raise ModelFolderError(
-                f"{run / RECIPE_FILE} has a base, which no training run writes; leave the model in a folder of its own."
+                f"{config} has a base, which no training run writes; leave the model in a folder of its own."
             )
 
 
@@ -99,7 +100,7 @@ def recorded_config(model: str | os.PathLike) -> dict | None:
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder, [TRAINING_CONFIG])
-    refuse_run_elsewhere(folder, [RECIPE_FILE])
+    refuse_run_elsewhere(folder, TRAINING_CONFIGS)
     return config_of(folder)
 
 
@@ -147,7 +148,7 @@ def own_card(folder: Path) -> str | None:
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run that a model's folder is part of."""
     run = folder.absolute().parent
-    return run if (run / RECIPE_FILE).is_file() else None
+    return run if training_config_of(run).is_file() else None
 
 
 def is_shown(value: Any) -> bool:
@@ -162,8 +163,8 @@ def recipe_of(folder: Path) -> Recipe | None:
         return None
     task = MODEL_TYPES[load_config(folder).model_type].task
     if task is None:
-        return load_recipe(run / RECIPE_FILE)
-    return load_recipe_of_class(run / RECIPE_FILE, (), lambda model: task_class(task).recipe_class)
+        return load_recipe(training_config_of(run))
+    return load_recipe_of_class(training_config_of(run), (), lambda model: task_class(task).recipe_class)
 
 
 def history_of(run: Path) -> list[dict]:

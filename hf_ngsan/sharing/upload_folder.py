@@ -21,9 +21,10 @@ from ..files import TEMPORARY_PREFIX, sha256, write_text_atomically
 from ..hub import SETTINGS, foreign_references, own_code, save_for_hub
 from ..loading import ModelFolderError, without_progress_bars
 from ..messages import one_sentence
+from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.training_curve import plot_training_curve
-from .cards import CARD, TRAINING_CONFIG, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
+from .cards import CARD, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
 from .evaluations import weights_checksum, write_evaluations
 
 HANDLER, HANDLER_SOURCE = "handler.py", "endpoint_handler.py"

@@ -31,7 +31,7 @@ from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_ch
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
-from .output_folder import RECIPE_FILE, claim_files
+from .output_folder import claim_files, training_config_of
 from .precision import full_precision
 from .recipe import Recipe, RecipeError
 from .schedules import learning_rate_at
@@ -457,7 +457,7 @@ class TrainingLoop:
         tensors += [value for state in self.optimizer.state.values() for value in state.values()]
         if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
             raise TrainingDivergedError(f"A weight is no longer a number {self.how_diverged()}")
-        if not (self.output_dir / RECIPE_FILE).is_file():
+        if not training_config_of(self.output_dir).is_file():
             raise FileNotFoundError(
                 f"{self.output_dir} has been deleted or moved while it was written, so this run ends here and cannot "
                 "be resumed; start it again."

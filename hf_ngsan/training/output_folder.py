@@ -13,13 +13,17 @@ from ..files import MANIFEST, TEMPORARY_PREFIX, is_empty, remove_leftovers, writ
 from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
-RECIPE_FILE = "recipe.yaml"
+TRAINING_CONFIG = "training_config.yaml"
+NAME_BEFORE = "recipe.yaml"
+"""What earlier versions called it."""
+TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
 MARKER = ".training_run.json"
 LOCK = ".lock"
 LOCK_SECONDS = 15
 """For which a run waits for its folder: processes of a killed one take a moment to notice its end."""
 KNOWN_FILES = (
-    RECIPE_FILE,
+    TRAINING_CONFIG,
+    NAME_BEFORE,
     MARKER,
     LOCK,
     "history.jsonl",
@@ -32,6 +36,12 @@ KNOWN_FILES = (
 """What every run writes, as patterns of paths in its folder; `*` also matches slashes."""
 
 
+def training_config_of(run: Path) -> Path:
+    """Returns the file that has the training config of a run, whether it is there or not."""
+    before = run / NAME_BEFORE
+    return before if before.is_file() and not (run / TRAINING_CONFIG).is_file() else run / TRAINING_CONFIG
+
+
 def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Refuses to mix a run with whatever its folder already holds; nothing is written.
 
@@ -40,18 +50,20 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
         RecipeError: `resume` and `overwrite` are both given, or a run to be resumed has another recipe; the keys are
             named.
     """
-    folder, recipe_file = recipe.output_dir, recipe.output_dir / RECIPE_FILE
+    folder, config = recipe.output_dir, training_config_of(recipe.output_dir)
     if resume and overwrite:
         raise RecipeError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
     if is_empty(folder, besides=(LOCK, MARKER)):
         return
-    if not recipe_file.is_file():
+    if not config.is_file():
         raise FileExistsError(
-            f"training.output_dir: {folder} holds files that are no training run ({RECIPE_FILE} is missing); "
+            f"training.output_dir: {folder} holds files that are no training run ({TRAINING_CONFIG} is missing); "
             "choose another folder."
         )
+    if (folder / "config.json").is_file():  # beside which a shared model has its training config
+        raise FileExistsError(f"training.output_dir: {folder} holds a model and no run; choose another folder.")
     if overwrite:
         refuse_foreign_files(folder)
         return
@@ -60,25 +72,25 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
             f"{folder} already holds a run; add --resume to continue it, --overwrite to delete it and start again, or "
             "choose another training.output_dir."
         )
-    changed = load_recipe(recipe_file, (), lambda model: type(recipe)).changes_that_break_resuming(recipe)
+    changed = load_recipe(config, (), lambda model: type(recipe)).changes_that_break_resuming(recipe)
     if changed:
         of_schedule = any(key.endswith(".epochs") for key in changed)
         reason = " (the cosine schedule of every update depends on the number of epochs)" if of_schedule else ""
         raise RecipeError(
             f"{folder} cannot be resumed: {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
-            f"{recipe_file}{reason}; use the value there, or --overwrite to start again."
+            f"{config}{reason}; use the value there, or --overwrite to start again."
         )
 
 
 def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
-    """Makes the folder, without an earlier run if `overwrite`, and writes the recipe and the marker into it."""
+    """Makes the folder, without an earlier run if `overwrite`, and writes training config and marker into it."""
     folder = recipe.output_dir
     if overwrite and not is_empty(folder, besides=(LOCK, MARKER)):
         delete_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     claim_files(folder, [])
-    save_recipe(recipe, folder / RECIPE_FILE)
+    save_recipe(recipe, training_config_of(folder))
 
 
 @contextmanager
@@ -135,14 +147,15 @@ def refuse_foreign_files(folder: Path) -> None:
 
 
 def delete_run(folder: Path) -> None:
-    """Deletes the files of a run, the recipe and the marker last, and the folders that this empties."""
+    """Deletes the files of a run, the training config and the marker last, and the folders that this empties."""
     refuse_foreign_files(folder)
-    names = [name for name in files_in(folder) if name not in (LOCK, RECIPE_FILE, MARKER)]
+    config = training_config_of(folder)
+    names = [name for name in files_in(folder) if name not in (LOCK, config.name, MARKER)]
     for name in names:
         (folder / name).unlink()
     for place in sorted({parent for name in names for parent in Path(name).parents} - {Path()}, reverse=True):
         (folder / place).rmdir()
-    (folder / RECIPE_FILE).unlink()
+    config.unlink()
     (folder / MARKER).unlink()
 
 

@@ -49,7 +49,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
 
-    - `recipe.yaml`, the training config, commented;
+    - `training_config.yaml`, commented;
     - `best/` and `last/`, models with processors for `from_pretrained`; with several stages also the best model of each
       stage but the last, in a folder of the stage's name: the next stage begins with it;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;

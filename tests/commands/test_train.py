@@ -30,7 +30,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, con
 def test_resuming_with_another_recipe_names_the_key(run, config, capsys):
     message = fails(capsys, "train", "--config", config, "training.seed=9", "--resume", "model.dropout=0.3")
     assert "model.dropout, training.seed differ" in message
-    assert "recipe.yaml" in message
+    assert "training_config.yaml" in message
 
 
 def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -23,8 +24,6 @@ def finished(tmp_path_factory):
 
 
 def copy(folder, target):
-    import shutil
-
     return shutil.copytree(folder, target)
 
 
@@ -51,10 +50,10 @@ def test_a_folder_with_files_of_the_users_is_not_overwritten(tmp_path, finished,
 
 def test_a_folder_without_the_marker_is_not_overwritten(tmp_path):
     (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "recipe.yaml").write_text("model: {}\n")
+    (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
     with pytest.raises(FileExistsError, match=MARKER):
         train(tiny_recipe(tmp_path / "project"), overwrite=True)
-    assert files_in(tmp_path / "project") == ["recipe.yaml"]
+    assert files_in(tmp_path / "project") == ["training_config.yaml"]
 
 
 def test_files_that_were_claimed_are_the_runs(tmp_path, finished):
@@ -108,15 +107,32 @@ def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
     folder = copy(finished, tmp_path / "run")
-    before = (folder / "recipe.yaml").read_text()
+    before = (folder / "training_config.yaml").read_text()
     result = train(tiny_recipe(folder, training={"epochs": 1, "tracker": None}), resume=True)
     assert len(result.history) == 1
-    assert (folder / "recipe.yaml").read_text() == before
+    assert (folder / "training_config.yaml").read_text() == before
+
+
+def test_a_run_of_an_earlier_version_has_its_training_config_under_another_name(tmp_path, finished):
+    folder = copy(finished, tmp_path / "run")
+    (folder / "training_config.yaml").rename(folder / "recipe.yaml")
+    assert len(train(tiny_recipe(folder, training={"epochs": 2, "tracker": None}), resume=True).history) == 2
+    assert not (folder / "training_config.yaml").exists()
+    train(tiny_recipe(folder, training={"epochs": 1}), overwrite=True)
+    assert (folder / "training_config.yaml").is_file() and not (folder / "recipe.yaml").exists()
+
+
+def test_a_model_with_its_training_config_is_no_run(tmp_path, finished):
+    shutil.copytree(finished / "best", tmp_path / "model")
+    shutil.copy(finished / "training_config.yaml", tmp_path / "model")
+    before = files_in(tmp_path / "model")
+    for how in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(FileExistsError, match="model"):
+            train(tiny_recipe(tmp_path / "model", training={"epochs": 1}), **how)
+    assert files_in(tmp_path / "model") == before
 
 
 def test_a_run_whose_folder_is_deleted_says_so(tmp_path, monkeypatch):
-    import shutil
-
     from hf_ngsan.training.loop import TrainingLoop
 
     recipe = tiny_recipe(tmp_path / "run", data={"validation_split": None})
