@@ -34,6 +34,8 @@ from PIL import Image
 
 MOST_LATENCY, MOST_MEMORY = 3.0, 1.2
 HELD_SECONDS, CONNECTIONS = 20, 100
+SECONDS_IDLE = 3
+"""After which memory is looked at; an idle server has given back by then what its largest batch took."""
 Send = Callable[[httpx.AsyncClient], Awaitable[httpx.Response | None]]
 
 
@@ -191,6 +193,7 @@ def main() -> int:
             found, missing = asyncio.run(ask(url, mixed, arguments.clients))
             among += found
             lost += missing
+            time.sleep(SECONDS_IDLE)
             memory.append(process.memory_info().rss / 2**20)
             print(
                 f"round {round_number}: p99 {percentile_99(without):.2f} s, with hostile requests "

@@ -26,3 +26,12 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, LARGEST)
         mallopt(M_MMAP_THRESHOLD, LARGEST)
+
+
+def give_back_freed_memory() -> None:
+    """Gives freed memory back to the system, until tensors need it anew. Does nothing without glibc."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,7 @@
 """Gathers the images of many requests into batches, which one thread captions."""
 
 import asyncio
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from ..freed_memory import give_back_freed_memory
 from .errors import BusyError
 from .limits import ServingLimits
 
@@ -16,6 +18,8 @@ LONGEST_DELAY = 0.25
 """Of the seconds that a request may take: for so long others may overtake the last image of the costliest request."""
 
 
+SECONDS_IDLE, SECONDS_BUSY = 1, 10
+"""After which an idle server gives back memory: at once if it has not done so for the second of them."""
 MOST_SHARES = 4
 """Of a batch: a request of many images has at least one of them, however many others wait."""
 
@@ -63,6 +67,8 @@ class Batcher:
         self.running: list[Job] = []
         self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
         self.task: asyncio.Task | None = None
+        self.giving_back: asyncio.TimerHandle | None = None
+        self.given_back = -math.inf
 
     async def start(self) -> None:
         self.task = asyncio.create_task(self.run())
@@ -72,6 +78,8 @@ class Batcher:
         await self.jobs.join()
         if self.task is not None:
             self.task.cancel()
+        if self.giving_back is not None:
+            self.giving_back.cancel()
         self.thread.shutdown()
 
     def check_room(self, number: int) -> None:
@@ -122,6 +130,23 @@ class Batcher:
             finally:
                 for _ in self.running:
                     self.jobs.task_done()
+            self.give_back_memory_when_idle()
+
+    def give_back_memory_when_idle(self) -> None:
+        """Gives back the memory of the largest batch so far, unless more images come: it would be needed anew.
+
+        That takes a part of the time of a batch, so a client that sends one image after the other must not pay for it.
+        """
+        if self.giving_back is not None:
+            self.giving_back.cancel()
+        loop = asyncio.get_running_loop()
+        since = loop.time() - self.given_back
+        self.giving_back = loop.call_later(0 if since > SECONDS_BUSY else SECONDS_IDLE, self.give_back_memory)
+
+    def give_back_memory(self) -> None:
+        if not self.waiting:
+            self.given_back = asyncio.get_running_loop().time()
+            self.thread.submit(give_back_freed_memory)
 
     async def gather(self) -> list[Job]:
         """Returns the jobs that come until a batch is full, or no more has come for the time to wait.
