@@ -1,6 +1,7 @@
 """Checkpoints that carry their own code, for readers who have only transformers."""
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -8,11 +9,15 @@ from typing import Any
 
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+from .auto import MODEL_TYPES, own_model_types
 from .files import write_text_atomically
 from .models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent / "models"
+PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
+HANDLER = "handler.py"
+"""Of the Hub's inference endpoints, which a pushed captioner has."""
 SETTINGS = "*config.json"
 """Files of a checkpoint that can refer to code."""
 
@@ -47,14 +52,14 @@ def save_for_hub(
         NotADirectoryError: `directory` is a file.
     """
     classes = getattr(model.config, "remote_classes", {})
-    auto_classes: dict[type, str] = {
-        type(model.config): "AutoConfig",
-        type(model): auto_class_of(model, ("Model", "Backbone"), classes),
-    }
-    if "AutoProcessor" in classes:
-        auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
-    elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
-        auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
+    auto_classes: dict[type, str] = {}
+    if not is_of_transformers(model):  # which has the code of its own
+        auto_classes[type(model.config)] = "AutoConfig"
+        auto_classes[type(model)] = auto_class_of(model, ("Model", "Backbone"), classes)
+        if "AutoProcessor" in classes:
+            auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
+        elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
+            auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
@@ -75,6 +80,20 @@ def save_for_hub(
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     return directory
+
+
+def is_of_transformers(model: PreTrainedModel) -> bool:
+    """Returns whether a model is one of transformers itself that was registered for a task."""
+    return model.config.model_type in MODEL_TYPES and model.config.model_type not in own_model_types()
+
+
+def needs_the_package(folder: Path) -> bool:
+    """Returns whether the code in a folder imports this package, as that of others may; our own never does."""
+    return any(
+        PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace"))
+        for file in folder.glob("*.py")
+        if file.name != HANDLER
+    )
 
 
 def own_code(folder: Path) -> set[str]:

@@ -143,7 +143,10 @@ def random_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tens
         rows, columns = getattr(config, "grid_size", None) or (GRID, GRID)
         features = random.uniform(0, 1, (1, rows * columns, config.visual_feature_size))
         inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
-        inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
+        if "visual_boxes" in named:
+            inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
+        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
+            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
     elif "pixel_values" in named:
         image_processor = getattr(processor, "image_processor", processor)
         if image_processor is None:

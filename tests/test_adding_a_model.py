@@ -1,6 +1,5 @@
 """docs/adding_a_model.md: a person who writes its files and runs its commands has three trained models."""
 
-import ast
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 PAGE = Path(__file__).parents[1] / "docs" / "adding_a_model.md"
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S))
@@ -56,16 +56,40 @@ def this_package(monkeypatch):
 
 
 def test_a_classifier_trains_resumes_and_evaluates(workplace):
-    trained, resumed, evaluated = follow("A classifier", workplace)
+    trained, resumed, evaluated, compared, pushed = follow("A classifier", workplace)
     assert "accuracy" in trained and "runs/counting/best" in resumed
     further = ["model.init_from=runs/counting", "training.output_dir=runs/further", "training.epochs=1"]
     run(["-m", "hf_ngsan.cli", "train", "--import", "counting", "--config", "counting.yaml", *further], workplace)
     assert history(workplace / "runs" / "further")[0]["loss"] < history(workplace / "runs" / "counting")[0]["loss"] / 2
     epochs = history(workplace / "runs" / "counting")
     assert [entry["epoch"] for entry in epochs] == list(range(1, 9))
-    scores = ast.literal_eval(evaluated)
+    scores = json.loads(evaluated)
     assert scores["accuracy"] > 0.9
     assert (scores["mean_error"] == 0) == (scores["accuracy"] == 1)
+    counts = json.loads((workplace / "counts.json").read_text())
+    assert len(counts) == 20 and set(counts) <= set(range(11))
+    assert "computes what was recorded" in compared and "counting-checkpoint" in pushed
+    card = ModelCard.load(workplace / "counting-checkpoint" / "README.md")
+    recorded = {result.metric_name: result.metric_value for result in card.data.eval_results}
+    assert recorded["accuracy"] == pytest.approx(scores["accuracy"], abs=1e-4)
+    assert "This model counts the stars of a scene." in card.text
+
+
+def test_the_score_of_the_training_log_is_that_of_the_command(workplace):
+    validation = ["--data", "scenes:size=1000,validation=100,test=100", "--split", "validation"]
+    printed = run(
+        ["-m", "hf_ngsan.cli", "evaluate", "--import", "counting", "--model", "runs/counting", *validation], workplace
+    )
+    best = max(history(workplace / "runs" / "counting"), key=lambda entry: entry["accuracy"])
+    assert json.loads(printed)["accuracy"] == best["accuracy"]
+
+
+def test_options_of_other_tasks_are_refused(workplace):
+    command = ["evaluate", "--import", "counting", "--model", "runs/counting", "--data", "scenes:test=20"]
+    for option in (["--folds", "2"], ["--num-beams", "2"]):
+        arguments = [sys.executable, "-m", "hf_ngsan.cli", *command, *option]
+        result = subprocess.run(arguments, cwd=workplace, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 2 and option[0] in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_a_captioner_trains_evaluates_and_captions(workplace):

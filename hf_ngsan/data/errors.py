@@ -1,4 +1,4 @@
-"""The one exception of the package `data`."""
+"""The exceptions of the package `data`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,10 @@ from contextlib import contextmanager
 
 class DataError(ValueError):
     """Data that cannot be used: the message names the file, row and field, and says what to do."""
+
+
+class MissingSplitError(DataError):
+    """A dataset that has other splits than the one asked for."""
 
 
 def reason_of(error: BaseException) -> str:

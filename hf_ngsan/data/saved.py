@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from ..files import FileStamp, is_unchanged
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
-from .errors import DataError, reason_of
+from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
 from .images.sources import SAVED_DATASET_FILES
 from .prepared import cache_directory, fingerprint
@@ -102,7 +102,7 @@ def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None
     if isinstance(saved, DatasetDict):
         name = find_split(split, saved)
         if name is None:
-            raise DataError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
+            raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
         return saved[name]
     if "split" not in saved.column_names:
         raise DataError(
@@ -113,7 +113,7 @@ def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None
     name = find_split(split, column)
     if name is None:
         splits = sorted({str(value) for value in column})
-        raise DataError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
     return saved.select([index for index, value in enumerate(column) if value == name])
 
 

@@ -1,7 +1,15 @@
 """Which rows of a dataset are those of a split."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from .errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+VALIDATION = "validation"
+"""The split that is set aside where a dataset has none."""
 OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "valid", "dev")}
 
 
@@ -14,3 +22,26 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
     """Returns the name under which a split is available, or None."""
     available = set(available)
     return next((name for name in names_of_split(split) if name in available), None)
+
+
+def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
+    """Divides rows for training into those that are trained on and those that choose the best model.
+
+    Every tenth row is set aside, so that a part of the rows is divided as the whole is; of fewer than twenty rows every
+    fifth, and of fewer than ten every other.
+
+    Args:
+        rows: at least four.
+        name: what messages call them.
+
+    Raises:
+        DataError: there are fewer.
+    """
+    if len(rows) < 4:
+        raise DataError(
+            f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "
+            "some, or train without with data.validation_split=null."
+        )
+    every = 10 if len(rows) >= 20 else 5 if len(rows) >= 10 else 2
+    chosen = range(every - 1, len(rows), every)
+    return rows.select([row for row in range(len(rows)) if row % every != every - 1]), rows.select(chosen)

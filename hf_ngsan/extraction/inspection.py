@@ -24,8 +24,10 @@ def inspect_images(folder: Path) -> Findings:
         ExtractionError: a file name is no text.
     """
     findings = Findings("folder of images")
+    listed_files: set[str] = set()
     for split, images in lists_of(folder):
         findings.notes += images.notes
+        listed_files |= {listed.file_name for listed in images.images}
         for number, listed in enumerate(images.images):
             try:
                 image, _ = images.read(number)
@@ -33,6 +35,12 @@ def inspect_images(folder: Path) -> Findings:
                 findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
+    others = [name for name in image_files(folder) if name not in listed_files]
+    if others:
+        findings.notes.append(
+            f"Image files that the metadata do not name, or give no caption, are left out: {len(others)}, "
+            f"{min(others)} among them."
+        )
     return findings
 
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
+from ..hub import needs_the_package
 from ..messages import one_sentence
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
@@ -145,7 +146,7 @@ def task_of(model: PreTrainedModel) -> type[Task] | None:
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
     sections = [
         ("", facts.summary or description(model)),
-        ("Use", use(model, repo_id, revision)),
+        ("Use", use(model, folder, repo_id, revision)),
         ("Evaluation", "\n\n".join(evaluation(facts))),
         ("Examples", examples(facts)),
         ("Training", "\n\n".join(training(model, facts, (folder / TRAINING_CURVE).is_file()))),
@@ -260,7 +261,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
         yield f"![Loss and score by epoch]({TRAINING_CURVE})"
 
 
-def use(model: PreTrainedModel, repo_id: str, revision: str | None) -> str:
+def use(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None) -> str:
     """Returns how to load a model and run it with transformers alone."""
     place = f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")
     task = task_of(model)
@@ -279,6 +280,8 @@ def use(model: PreTrainedModel, repo_id: str, revision: str | None) -> str:
     if "/" not in repo_id:
         example = f"# {repo_id} is the path of this folder\n{example}"
     trust = "Its code comes with it, so that transformers alone runs it; with `import hf_ngsan` no trust is needed."
+    if needs_the_package(folder):
+        trust = "Its code comes with it and needs hf-ngsan installed."
     pinned = f" The revision names this very checkpoint, code included: `{revision}`." if revision else ""
     return f"```python\n{example}\n```\n\n{trust}{pinned}"
 

@@ -203,9 +203,9 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
     scores = {} if entry is None else scores_of(entry)
     if not scores:
         return
-    generation = {
-        name: value for name, value in mapping_of(best / "generation_config.json").items() if is_finite(value)
-    }
+    settings = best / "generation_config.json"
+    written = mapping_of(settings) if settings.is_file() else {}
+    generation = {name: value for name, value in written.items() if is_finite(value)}
     kind = task_class(str(MODEL_TYPES[load_config(best).model_type].task))
     yield RecordedEvaluation(
         data=recipe.data.spec,

@@ -18,7 +18,7 @@ import yaml
 from transformers import PreTrainedModel
 
 from ..files import TEMPORARY_PREFIX, sha256, write_text_atomically
-from ..hub import SETTINGS, foreign_references, own_code, save_for_hub
+from ..hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
 from ..loading import ModelFolderError, without_progress_bars
 from ..messages import one_sentence
 from ..training.output_folder import TRAINING_CONFIG
@@ -27,19 +27,20 @@ from ..visualization.training_curve import plot_training_curve
 from .cards import CARD, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
 from .evaluations import weights_checksum, write_evaluations
 
-HANDLER, HANDLER_SOURCE = "handler.py", "endpoint_handler.py"
+HANDLER_SOURCE = "endpoint_handler.py"
 LOADED = (".json", ".safetensors", ".py", ".txt", ".model", ".jinja")
 """Suffixes of the files of models, tokenizers and processors."""
 SECONDS_TO_LOAD = 600
-LOAD_WITHOUT_THE_PACKAGE = """
+LOAD = """
 import json, os, sys
-sys.modules["hf_ngsan"] = None  # importing it raises an ImportError
+folder, blocked = sys.argv[1:]
+if blocked:
+    sys.modules[blocked] = None  # importing it raises an ImportError
 import transformers
-folder = sys.argv[1]
 with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
     config = json.load(file)
-names = {reference.split(".")[-1]: auto for auto, reference in config["auto_map"].items()}
-auto = names[config["architectures"][0]]
+names = {reference.split(".")[-1]: auto for auto, reference in config.get("auto_map", {}).items()}
+auto = names[config["architectures"][0]] if names else "AutoModel"
 if auto == "AutoBackbone":
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
     loader, options = get_class_from_dynamic_module(config["auto_map"][auto], folder), {}
@@ -120,7 +121,9 @@ def checkpoint_tag(folder: str | Path) -> str:
 
 
 def check_checkpoint(folder: str | Path) -> None:
-    """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process without this package.
+    """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process of its own.
+
+    Code of an architecture that another package registered may import this one; otherwise the process has not got it.
 
     That process runs no code but this package's, which [`save_for_hub`] wrote, and has the files to be loaded alone.
 
@@ -150,7 +153,7 @@ def check_checkpoint(folder: str | Path) -> None:
         environment.pop("HF_TOKEN", None)
         try:
             process = subprocess.run(
-                [sys.executable, "-c", LOAD_WITHOUT_THE_PACKAGE, str(copy)],
+                [sys.executable, "-c", LOAD, str(copy), "" if needs_the_package(folder) else "hf_ngsan"],
                 cwd=modules,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -163,7 +166,7 @@ def check_checkpoint(folder: str | Path) -> None:
     if process.returncode != 0:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         reason = one_sentence(ValueError(lines[-1]))
-        raise ModelFolderError(f"{folder} does not load in a process without this package ({reason}).")
+        raise ModelFolderError(f"{folder} does not load in a process of its own ({reason}).")
 
 
 def check_code(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The rows that a captioner is trained on or evaluated with."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,21 +10,36 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
+from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
+from ..data.splits import VALIDATION, set_aside
 from ..provenance import check_features
 from ..training.run import short_checksum
+
+logger = logging.getLogger(__name__)
 
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
 """What a caption is made from, and what tells the image in errors."""
 
 
-def load_rows(spec: str, split: str, with_captions: bool = True, limit: int | None = None) -> Dataset:
+def load_rows(
+    spec: str, split: str, with_captions: bool = True, limit: int | None = None, for_training: bool = False
+) -> Dataset:
     """Returns one split of a dataset, or its first `limit` rows.
+
+    Of a dataset without a split `validation` that is the part of `train` that training sets aside, unless the rows are
+    themselves `for_training`.
 
     Raises:
         DataError: the data cannot be used, is not of images, or has no captions though they are asked for.
     """
-    rows = load_data(spec, split)
+    try:
+        rows = load_data(spec, split)
+    except MissingSplitError:
+        if for_training or split != VALIDATION:
+            raise
+        _, rows = set_aside(load_data(spec, "train"), spec)
+        logger.info("%s has no split 'validation'; these are the images that training sets aside.", spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None and limit < len(rows):

@@ -72,7 +72,7 @@ class CaptioningTask(Task):
     recipe: CaptioningRecipe
 
     def load_rows(self, split: str) -> Dataset:
-        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.select(range(min(2, len(rows))))
@@ -88,7 +88,7 @@ class CaptioningTask(Task):
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
-        report_vocabulary(processor.tokenizer, captions)
+        report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -231,15 +231,22 @@ class CaptioningTask(Task):
         return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
 
 
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str]) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
+    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
+
+    Args:
+        tokenizer: of the captioner.
+        captions: for training.
+        is_new: whether the vocabulary was made of them; otherwise it is that of a trained captioner, which is kept.
+    """
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
     if unknown > MOST_UNKNOWN_WORDS:
-        logger.warning("Warning: " + message, known, 100 * unknown, ": lower data.min_word_count")
+        remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
+        logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
     else:
         logger.info(message, known, 100 * unknown, "")
 

@@ -96,7 +96,7 @@ class LanguageModelingTask(Task):
         return self.metric == "token_accuracy"
 
     def load_rows(self, split: str) -> Dataset:
-        rows = load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+        rows = load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
         return rows.select_columns([name for name in COLUMNS if name in rows.column_names])
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:

@@ -69,7 +69,7 @@ class RetrievalTask(Task):
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:
-        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]

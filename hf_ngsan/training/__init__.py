@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .run import TrainingResult, run_task
     from .schedules import learning_rate_at
     from .stages import Stage
-    from .task import Task
+    from .task import Evaluation, InputRoles, Task
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -27,6 +27,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "run": ["TrainingResult", "run_task"],
         "schedules": ["learning_rate_at"],
         "stages": ["Stage"],
-        "task": ["Task"],
+        "task": ["Evaluation", "InputRoles", "Task"],
     },
 )

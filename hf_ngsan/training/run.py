@@ -12,8 +12,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
+from datasets import Dataset
 from transformers import PreTrainedModel
 
+from ..data.errors import MissingSplitError
+from ..data.splits import VALIDATION, set_aside
 from ..launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
@@ -85,7 +88,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         train_rows = task.load_rows(recipe.data.train_split)
         validation_rows = None
         if recipe.data.validation_split is not None:
-            validation_rows = task.load_rows(recipe.data.validation_split)
+            train_rows, validation_rows = with_validation_rows(task, train_rows, recipe.data.validation_split)
             task.check_metric(validation_rows)
 
     set_seed(settings.seed)
@@ -114,6 +117,29 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     )
     with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
         return run_loop(loop, task, resume, overwrite)
+
+
+def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
+    """Returns the rows for training and those of the split that chooses the best model.
+
+    A dataset without a split of the usual name gives some of the former.
+    """
+    try:
+        return train_rows, task.load_rows(split)
+    except MissingSplitError:
+        if split != VALIDATION:
+            raise
+    data = task.recipe.data
+    rest, validation_rows = set_aside(train_rows, data.spec)
+    logger.info(
+        "%s has no split 'validation': %d of its %d %s are set aside to choose the best model. "
+        "data.validation_split=null trains on all.",
+        data.spec,
+        len(validation_rows),
+        len(train_rows),
+        task.unit,
+    )
+    return rest, validation_rows
 
 
 def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> TrainingResult:

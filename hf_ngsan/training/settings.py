@@ -41,7 +41,9 @@ class DataSettings:
 
     spec: str = setting("scenes", "dataset; hf-ngsan train --help lists what it can be")
     train_split: str = setting("train", "split that is trained on")
-    validation_split: str | None = setting("validation", "split that chooses the best model; null = none")
+    validation_split: str | None = setting(
+        "validation", "split that chooses the best model; null = none; 'validation' = a tenth of train if there is none"
+    )
     limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
     num_workers: int = setting(
         0, "processes that prepare batches; 0 = the main one", minimum=0, maximum=MOST_WORKERS, free_on_resume=True

@@ -8,6 +8,7 @@ import torch
 import yaml
 
 from hf_ngsan.auto import MODEL_TYPES, config_class, model_class
+from hf_ngsan.loading import load_config
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
@@ -25,6 +26,10 @@ SPECIAL_TOKENS = 4
 def build(name):
     recipe = load_recipe(FOLDER / name)
     fields = dict(recipe.model)
+    if "init_from" in fields:
+        config = load_config(fields["init_from"], "captioning")
+        with torch.device("meta"):
+            return model_class(config.model_type, "AutoModelForImageTextToText")(config)
     if fields["model_type"] == "mhsan":
         return build_dual_encoder(recipe)
     if MODEL_TYPES[fields["model_type"]].task == "captioning":

