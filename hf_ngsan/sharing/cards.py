@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
 from ..messages import one_sentence
+from ..model_size import count
 from ..training.output_folder import TRAINING_CONFIG
 from .evaluations import RecordedEvaluation, is_of_the_same
 
@@ -195,7 +196,7 @@ def description(model: PreTrainedModel) -> str:
     text = f"This model {does}. It is {kind}"
     if paper:
         text += f" of {paper}"
-    return f"{text}: `{type(model).__name__}`, {model.num_parameters():,} parameters."
+    return f"{text}: `{type(model).__name__}`, {count(model.parameters()):,} parameters."
 
 
 def evaluation(facts: CardFacts) -> Iterator[str]:
