@@ -1,15 +1,19 @@
 """The command `hf-ngsan`: a table of commands. Errors that a user can fix are one sentence and exit code 2."""
 
 import argparse
+import difflib
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
+from typing import Any
 
 from . import __version__
-from .data import describe_readers
+from .commands.arguments import DATASETS
 from .freed_memory import keep_freed_memory
 from .launching import has_lost_another, launch_processes, tell_error
 from .messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
@@ -19,6 +23,7 @@ from .visualization import MissingPlotsError
 COMMANDS = {
     "demo": "demo.command",
     "configs": "commands.configs",
+    "datasets": "commands.datasets",
     "train": "commands.train",
     "evaluate": "commands.evaluate",
     "caption": "commands.caption",
@@ -45,6 +50,7 @@ COMMANDS = {
 exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
 be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
 memory runs out."""
+NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
 EXAMPLES = """examples:
   hf-ngsan demo
@@ -98,7 +104,10 @@ def to_save_memory(options: argparse.Namespace) -> str:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses a command line, where key=value and a query may stand behind options too, which argparse refuses."""
-    parser = build_parser(next((word for word in arguments if word[:1] != "-"), None))
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    parser = build_parser(command)
+    if command is not None and command not in COMMANDS:
+        parser.error(f"there is no command {command!r:.60}{nearest(command, COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -109,12 +118,34 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns a question for the known name that is most like a word, as the end of a sentence."""
+    found = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {found[0]}?" if found else "; --help lists what there is"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Refuses unknown options with the nearest name, before it looks for what is missing."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known = self._option_string_actions
+        words = args if self._subparsers is None else takewhile(lambda word: word.startswith("-"), args)
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--":
+                break
+            is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
+            if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
+                self.error(f"there is no option {name!r:.60}{nearest(name, known)}")
+        return super().parse_known_args(args, namespace)
+
+
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="hf-ngsan",
         description=DESCRIPTION,
-        epilog=f"{EXAMPLES}\n\ndatasets:\n{describe_readers()}",
+        epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
     )
@@ -144,7 +175,7 @@ def common_parser() -> argparse.ArgumentParser:
 
     It is parsed first, so that the other arguments and the help texts know what the user's modules register.
     """
-    parser = argparse.ArgumentParser(prog="hf-ngsan", add_help=False)
+    parser = argparse.ArgumentParser(prog="hf-ngsan", add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",
         dest="modules",

@@ -26,7 +26,7 @@ from transformers.utils import logging as transformers_logging
 from .auto import MODEL_TYPES, model_types_of
 from .loaded_settings import check_image_processor
 from .messages import one_sentence
-from .model_size import refuse_too_large
+from .model_size import count, parameters_of, refuse_too_large
 from .models.configuration_hub import ConfigurationError, is_finite
 from .models.modeling_vision import MissingBackboneError, VisionModel
 from .packaged_models import folder_of_packaged
@@ -109,6 +109,20 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
     except Exception as error:
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+
+
+def count_parameters(name: str | os.PathLike) -> int:
+    """Returns the number of parameters of a model in a folder or on the Hub, by its configuration alone.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`load_config`]; a configuration of no model.
+    """
+    config = load_config(name)
+    model_loader, _ = auto_classes_of(config)
+    try:
+        return count(parameters_of(lambda: model_loader.from_config(config, trust_remote_code=False)).values())
+    except Exception as error:  # transformers and torch say in many ways what does not fit
+        raise ModelFolderError(f"{name}: no model can be made of its configuration ({one_sentence(error)}).") from error
 
 
 def needed_code(described: Mapping) -> str:

@@ -29,8 +29,7 @@ def refuse_too_large(
         weights: folder, or name on the Hub, that the weights are loaded from; `None` for new ones.
         elsewhere: names of weights that do not come from there.
     """
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        parameters = dict(build().named_parameters())
+    parameters = parameters_of(build)
     number, size = count(parameters.values()), sum(one.nbytes for one in parameters.values())
     memory = psutil.virtual_memory().total
     if size > memory:
@@ -47,7 +46,14 @@ def refuse_too_large(
         )
 
 
+def parameters_of(build: Callable[[], nn.Module]) -> dict[str, nn.Parameter]:
+    """Returns the parameters of a model by name, shared ones once; `build` makes it, which takes no memory here."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return dict(build().named_parameters())
+
+
 def count(parameters: Iterable[nn.Parameter]) -> int:
+    """Returns the number of parameters; buffers, such as running means, which files of weights have too, are none."""
     return sum(one.numel() for one in parameters)
 
 

@@ -32,12 +32,18 @@ def test_help_shows_examples(capsys, command):
     assert "--import MODULE" in output and "--debug" in output
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "caption", "references"])
-def test_help_lists_the_datasets(capsys, command):
+def test_one_command_lists_the_datasets(capsys):
+    printed = prints(capsys, "datasets")
+    assert all(reader.usage in printed for reader in READERS.values())
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_help_names_that_command_and_lists_no_datasets(capsys, command):
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([*command, "--help"])
     output = capsys.readouterr().out
-    assert all(reader.usage in output for reader in READERS.values())
+    assert sum(reader.usage in output for reader in READERS.values()) < 2
+    assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
 
 
 def test_help_imports_nothing_heavy():
@@ -76,6 +82,53 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
         main(arguments)
     assert exit_.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("captoin photo.jpg", "caption"),
+        ("evalute --model m", "evaluate"),
+        ("attach_vision --model m", "attach-vision"),
+        ("--debug tarin --config a.yaml", "train"),
+        ("caption photo.jpg --lenght-penalty 2", "--length-penalty"),
+        ("train --confg a.yaml", "--config"),
+        ("train --config a.yaml a=1 --resme", "--resume"),
+        ("train --config a.yaml --num_processes=2", "--num-processes"),
+        ("evaluate --modle m", "--model"),
+        ("search photos.index --topk 3 dog", "--top-k"),
+        ("serve --prot 8000", "--port"),
+        ("push m user/m --dryrun folder", "--dry-run"),
+        ("caption photo.jpg --debgu", "--debug"),
+        ("--versoin", "--version"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest_that_is_known(words, near, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(words.split())
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("hf-ngsan") and error.endswith(f"did you mean {near}?")
+
+
+@pytest.mark.parametrize("words", ["frobnicate", "caption --xyzzy photo.jpg", "caption -q photo.jpg", "-q caption"])
+def test_an_unknown_name_that_is_like_none(words, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(words.split())
+    assert exit_.value.code == 2
+    assert "--help" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_words_that_are_no_options():
+    for words, name, value in (
+        (["caption", "p.jpg", "--length-penalty", "-1"], "length_penalty", -1.0),
+        (["caption", "p.jpg", "--length-penalty=-1e-1"], "length_penalty", -0.1),
+        (["caption", "p.jpg", "--num-b", "3"], "num_beams", 3),
+        (["caption", "p.jpg", "--text", "- a dog"], "text", "- a dog"),
+        (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),
+        (["search", "caption", "--top-k", "2", "train"], "text", "train"),
+    ):
+        assert getattr(parse(words), name) == value
 
 
 def test_a_query_may_stand_behind_an_option():

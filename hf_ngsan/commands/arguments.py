@@ -14,14 +14,14 @@ from ..bounds import (
     MOST_WORKERS,
     most_processes,
 )
-from ..data import describe_readers
 from ..files import check_place, is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-DATASETS = f"datasets:\n{describe_readers()}"
+DATASETS = "hf-ngsan datasets lists the kinds of datasets."
+"""Ends the help of commands that take one."""
 LARGEST_PORT = 65_535
 VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
@@ -81,7 +81,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, see below")
+    parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, such as scenes or images:DIR")
     parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
     parser.add_argument("--limit", type=positive_int, metavar="N", help="take the first N images only")
 

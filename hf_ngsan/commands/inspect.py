@@ -118,7 +118,8 @@ def made_by(path: Path) -> str:
 
 def lines_of_model(path: Path) -> list[str]:
     """Returns what a model is; its weights are counted, not loaded."""
-    from ..loading import ModelFolderError, read_config_file
+    from ..auto import MODEL_TYPES
+    from ..loading import ModelFolderError, count_parameters, read_config_file
 
     config = read_config_file(str(path))
     lines = [f"type: {config.get('model_type')} ({', '.join(config.get('architectures') or ['no architecture'])})"]
@@ -130,7 +131,10 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
-    return [*lines, f"weights: {sum(map(count_weights, files)):,} numbers in {len(files)} file{'s'[: len(files) > 1]}"]
+    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'s'[: len(files) > 1]}"
+    if config.get("model_type") not in MODEL_TYPES:
+        return [*lines, f"weights: {numbers:,} numbers {in_files}"]
+    return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
 
 
 def count_weights(file: Path) -> int:

@@ -22,6 +22,7 @@ from ..auto import MODEL_TYPES
 from ..files import write_text_atomically
 from ..hub import needs_the_package
 from ..messages import one_sentence
+from ..model_size import count
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
@@ -164,7 +165,7 @@ def description(model: PreTrainedModel) -> str:
     does = "is part of models of hf-ngsan" if task is None else task.does
     name = entry.name if entry is not None and entry.name else f"a {model.config.model_type}"
     of_paper = f" of {entry.paper}" if entry is not None and entry.paper else ""
-    size = f"`{type(model).__name__}`, {model.num_parameters():,} parameters"
+    size = f"`{type(model).__name__}`, {count(model.parameters()):,} parameters"
     return f"This model {does}. It is {name}{of_paper}: {size}."
 
 

@@ -13,12 +13,18 @@ from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.inspection import inspect_images
+from hf_ngsan.loading import save_model
+from hf_ngsan.models.configuration_vision import VisionConfig
+from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
 from tests.data.formats.test_image_formats import write_tar
 from tests.data.images.photos import picture_bytes, write_image_folder
 from tests.data.test_annotation_tables import answer, question, write_vqa
+from tests.hub_stub import REPOSITORY
+from tests.models.tiny import tiny_captioner
+from tests.models.tiny_photos import pixel_processor
 from tests.retrieval.test_index_folder import written
 
 
@@ -144,6 +150,30 @@ def test_models_and_runs(run, tmp_path, capsys):
     assert "no weights" in fails(capsys, "inspect", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
     assert "model.safetensors" in fails(capsys, "inspect", tmp_path)
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_parameters_are_counted_as_on_the_card(leave_out, tmp_path, capsys):
+    """Running means, which are in the files of weights, are none; weights that are left out are some."""
+    vision = VisionConfig(pretrained="efficientnet-lite0", grid_size=[2, 2], save_frozen_weights=not leave_out)
+    model = tiny_captioner(vision_config=vision.to_dict(), visual_feature_size=None)
+    processor = pixel_processor()
+    save_model(model, processor, tmp_path / "model")
+    write_checkpoint(model, processor, tmp_path / "shared", REPOSITORY)
+    number = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
+    assert any(True for _ in model.buffers())
+    for folder in ("model", "shared"):
+        assert f"  parameters: {number}\n" in prints(capsys, "inspect", tmp_path / folder)
+    assert f" {number} parameters" in (tmp_path / "shared" / "README.md").read_text()
+
+
+def test_a_configuration_of_no_model(tmp_path, capsys):
+    tiny_captioner().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "vision_config": {"backbone_config": {"model_type": "bert"}}})
+    )
+    assert str(tmp_path) in fails(capsys, "inspect", tmp_path)
 
 
 def test_folders_of_images(tmp_path, capsys):

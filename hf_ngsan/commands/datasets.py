@@ -1,0 +1,18 @@
+"""The command `hf-ngsan datasets`: the kinds of datasets."""
+
+import argparse
+
+from ..data import describe_readers
+
+SUMMARY = "List the kinds of datasets, which --data and a training config's data.spec take."
+EPILOG = """examples:
+  hf-ngsan datasets
+  hf-ngsan datasets --import my_reader    # with those that a module of yours registers"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Takes no arguments of its own."""
+
+
+def run(options: argparse.Namespace) -> None:
+    print(describe_readers())
