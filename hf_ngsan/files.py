@@ -1,19 +1,23 @@
 """Writing files and folders so that a crash at any moment leaves the old one, the new one, never half of one."""
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from .messages import errno_of
+from .messages import FULL_DISK, errno_of
 
 MANIFEST = "manifest.json"
 TEMPORARY_PREFIX = ".incomplete-"
+SMALL_FILE = 2**16
+"""Bytes."""
 
 
 class DamagedFolderError(ValueError):
@@ -202,14 +206,30 @@ def file_behind(path: Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Raises an OSError that names the file or folder for any error inside the `with` block that is one of the disk."""
+    """Raises an OSError that names the file or folder for any error inside the `with` block that is one of the disk.
+
+    Where an error does not tell, as those of libraries written in C++ may not, a disk that is full is taken for it.
+    """
     try:
         yield
     except Exception as error:
         number = errno_of(error)
+        if number is None and is_full(path.parent):
+            number = errno.ENOSPC
         if number is None or getattr(error, "filename", None) is not None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def is_full(folder: Path) -> bool:
+    """Returns whether a folder's disk, or somebody's share of it, has no space for another small file."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(SMALL_FILE))
+            file.flush()
+    except OSError as error:
+        return error.errno in FULL_DISK
+    return False
 
 
 def temporary_path(path: Path) -> Path:

@@ -54,6 +54,14 @@ def test_the_wheel_has_the_checkpoints(installed):
     assert checkpoints and files_of(installed / "hf_ngsan" / "checkpoints", "*") == checkpoints
 
 
+def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
+    [information] = installed.glob("*.dist-info")
+    metadata = (information / "METADATA").read_text()
+    assert "License-Expression: Apache-2.0 AND LicenseRef-non-commercial-research-and-education\n" in metadata
+    licences = {"LICENSE", *(f"checkpoints/{file}" for file in files_of(ROOT / "checkpoints", "LICENSE"))}
+    assert len(licences) > 1 and files_of(information / "licenses", "*") == licences
+
+
 def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
     code = "from hf_ngsan.loading import find_model_folder\nprint(find_model_folder('ngsan-flickr8k'))"
     environment = os.environ | {"PYTHONPATH": str(installed)}

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hf_ngsan.messages import errno_of, is_out_of_memory, sentence
 from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
 from tests.dying import in_process, workers
+from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.tasks.tiny import tiny_sections
 from tests.test_dying import PRELOADED, differences, extract, outcome, train, write_extraction, write_training
 
@@ -100,6 +102,40 @@ def test_whatever_writes_a_file_the_full_disk_is_told_with_its_name(tmp_path):
         told = sentence(caught.value)
         assert str(tmp_path / "file") in told and NO_SPACE in told and "--resume" in told
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_does_not_tell_of_the_full_disk(small_disk):
+    """As those of NumPy and of C++; a part of the file has been written."""
+
+    def write(folder):
+        with open(folder / "file", "wb") as file, suppress(OSError):
+            while True:
+                file.write(bytes(2**16))
+        raise RuntimeError("problem writing element 1024 to file")
+
+    with pytest.raises(OSError) as caught:
+        write_folder_atomically(small_disk / "target", write)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(small_disk / "target"))
+    assert list(small_disk.iterdir()) == []
+
+    def fail(folder):
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        write_folder_atomically(small_disk / "target", fail)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["onnx", "torch-export"])
+def test_a_full_disk_ends_an_export_in_one_sentence(kind, tmp_path, small_disk, capsys):
+    pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    tiny_captioner().save_pretrained(tmp_path / "model")
+    tiny_processor().save_pretrained(tmp_path / "model")
+    for size in (2**13, 2**16, 2**17):
+        resize(small_disk, size)
+        words = ["export", "--model", tmp_path / "model", "--format", kind, "--output", small_disk / "exported"]
+        assert NO_SPACE in fails(capsys, *words)
+        assert list(small_disk.iterdir()) == []
 
 
 def test_the_operating_systems_error_is_found_behind_others():

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="keep the weights of linear layers in 8 bits (onnx), check it, and tell the loss in CIDEr-D",
+        help="keep the weights of linear layers in 8 bits (onnx), check it, and tell the loss in CIDEr-D on the data "
+        "of the training run, or on --data",
     )
     parser.add_argument(
         "--check",
@@ -60,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
     model = model.float()
     rows = None
     if options.check or options.int8:
-        spec, split = (options.data, options.split) if options.data else data_of(options.model, model, options.split)
+        spec, split = options.data, options.split
+        if spec is None:
+            spec, split = data_of(options.model, model, split, options.int8)
         rows = load_rows(spec, split, with_captions=options.int8, limit=options.limit or IMAGES)
         rows = rows_for(model, processor, rows, spec)
     write_folder_atomically(
@@ -72,17 +75,20 @@ def run(options: argparse.Namespace) -> int:
     if rows is None:
         return 0
     comparison = compare(model, processor, Captioner(options.output), rows)
-    print(told(comparison, options.int8))
+    print(f"Compared on {spec}, split {split}.\n{told(comparison, options.int8)}")
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
 
 
-def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
-    """Returns dataset and split that a model is checked on unless others are given: of its training run, or scenes."""
+def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
+    """Returns dataset and split that a model is checked on unless others are given: of its training run, or scenes.
+
+    Captions that are scored must be of images as it was trained on, so those of scenes are scored if it was on these.
+    """
     from pathlib import Path
 
     from ..data.scenes import FEATURE_SIZE
     from ..loading import find_model_folder
-    from ..sharing.known_facts import run_of
+    from ..sharing.known_facts import recorded_config, run_of
     from ..tasks.registry import load_recipe
     from ..training.output_folder import training_config_of
 
@@ -90,11 +96,14 @@ def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
     if run is not None:
         data = load_recipe(training_config_of(run)).data
         return data.spec, data.validation_split or split
-    if model.config.vision_config is not None:
+    trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
+    takes_images = model.config.vision_config is not None
+    if takes_images and (trained_on == "scenes" or not scored):
         return "scenes:images=true", split
-    if model.config.visual_feature_size == FEATURE_SIZE:
+    if not takes_images and model.config.visual_feature_size == FEATURE_SIZE:
         return "scenes", split
-    raise ValueError(f"{name} does not tell what data it was trained on; give images to check it on with --data.")
+    kind = "images, with captions, of the kind that it was trained on" if scored else "images to check it on"
+    raise ValueError(f"{name} was not trained on synthetic scenes, or does not tell; give {kind} with --data.")
 
 
 def told(comparison: "Comparison", int8: bool) -> str:

@@ -108,13 +108,23 @@ def write_graph(
         try:
             program, _ = exporter.export_program(graph, dict(inputs), config)
             forget_source(program)
-            exporter.save_program(program, path.with_suffix(chosen.suffix))
+            if isinstance(program, torch.export.ExportedProgram):
+                save_in_memory(program, path.with_suffix(chosen.suffix))
+            else:
+                exporter.save_program(program, path.with_suffix(chosen.suffix))
         except (OSError, MemoryError):
             raise
         except Exception as error:  # exporters fail in many ways on what they cannot trace
             raise UnexportableError(
                 f"The {path.name} of this captioner cannot be exported to {format_name} ({one_sentence(error)})."
             ) from error
+
+
+def save_in_memory(program: torch.export.ExportedProgram, path: Path) -> None:
+    """Writes a program by way of memory: torch's own writer ends the process when the disk is full."""
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    path.write_bytes(content.getbuffer())
 
 
 def forget_source(program: Any) -> None:

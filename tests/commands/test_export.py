@@ -7,11 +7,14 @@ import pytest
 
 from hf_ngsan import MHSANConfig
 from hf_ngsan.cli import main
+from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, checking
+from hf_ngsan.packaged_models import CAPTIONER
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.tasks.tiny import DATA
 
 
 def saved(folder, model, processor):
@@ -65,12 +68,27 @@ def other_words(captioner, tokens, visual, cache):
     return scores, cache
 
 
+def test_8_bits_of_a_captioner_of_photographs_are_not_scored_on_scenes(tmp_path, capsys):
+    pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    folder = saved(tmp_path / "model", pixel_captioner(), pixel_processor())
+    for name in (CAPTIONER, folder):
+        assert "--data" in fails(capsys, "export", "--model", name, "--int8", "--output", tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+    (folder / "training_config.yaml").write_text("data:\n  spec: features:features\n")
+    with pytest.raises(ValueError, match="--data"):
+        data_of(str(folder), pixel_captioner(), "test", scored=True)
+    assert data_of(str(folder), pixel_captioner(), "test", scored=False) == ("scenes:images=true", "test")
+    (folder / "training_config.yaml").write_text("data:\n  spec: scenes:size=9\n")
+    assert data_of(str(folder), pixel_captioner(), "test", scored=True) == ("scenes:images=true", "test")
+
+
 @pytest.mark.slow
 def test_8_bits_of_a_training_run(run, tmp_path, capsys):
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     said = prints(capsys, "export", "--model", run, "--output", tmp_path / "small", "--int8", "--limit", 3)
     assert said.count("3 images") == 2 and said.count("CIDEr-D") == 2
+    assert DATA["spec"] in said and "validation" in said
     [quantized] = (tmp_path / "small").glob("decoder.onnx")
     assert b"MatMulInteger" in quantized.read_bytes()
     captioner = Captioner(tmp_path / "small")
