@@ -78,7 +78,8 @@ def number_of_rows(spec: str, split: str, number: int) -> Callable[[str], bool]:
 def run_in(folder: str) -> Promise:
     """What README says of `training.output_dir`."""
     of_models = [f"{folder}/{name}/{file}" for name in ("best", "last") for file in ("config.json", "*.safetensors")]
-    return Promise(files=(*of_models, f"{folder}/checkpoints/*", f"{folder}/tensorboard/*", f"{folder}/history.jsonl"))
+    others = ("training_config.yaml", "checkpoints/*", "tensorboard/*", "history.jsonl")
+    return Promise(files=(*of_models, *(f"{folder}/{name}" for name in others)))
 
 
 def pushed(printed: str) -> bool:
