@@ -296,7 +296,7 @@ def register_pipelines() -> None:
         pipelines.PIPELINE_REGISTRY.task_aliases["vqa"] = "visual-question-answering"
     for model_type, entry in MODEL_TYPES.items():
         kind: Any = config_class(model_type)
-        for task, described in kind.remote_pipelines.items():
+        for task, described in getattr(kind, "remote_pipelines", {}).items():
             if task in ("image-to-text", "image-text-to-text"):
                 continue
             home, (file, name) = entry.configuration.rpartition(".")[0], described["impl"].split(".")

@@ -233,7 +233,7 @@ def test_the_check_loads_a_copy_of_what_is_loaded_alone(shared, tmp_path, monkey
     found = []
 
     def started(command, env, **options):
-        found.append((sorted(path.name for path in Path(command[-1]).iterdir()), "HF_TOKEN" in env))
+        found.append((sorted(path.name for path in Path(command[-2]).iterdir()), "HF_TOKEN" in env))
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setenv("HF_TOKEN", "secret")

@@ -210,11 +210,13 @@ def test_a_training_config_is_quoted_as_text():
         "training": {"seed": {"<hr>": 1}, "stage": ["auto"]},
         "model": {"init_from": "</code><hr>"},
     }
-    told = " ".join(training(CardFacts(training_config=sections), has_curve=False))
+    told = " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
     assert "<hr>" not in told and "![](" not in told
 
 
-@pytest.mark.parametrize("name", ["recipe.yaml", "history.jsonl", "checkpoints", "best", "checkpoints/*/progress.json"])
+@pytest.mark.parametrize(
+    "name", ["training_config.yaml", "history.jsonl", "checkpoints", "best", "checkpoints/*/progress.json"]
+)
 def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     shutil.copytree(run, folder)
@@ -228,7 +230,7 @@ def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
 
 def test_a_run_whose_training_config_has_a_base(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
-    config = tmp_path / "run" / "recipe.yaml"
+    config = tmp_path / "run" / "training_config.yaml"
     config.write_text(f"base: {tmp_path / 'secret.yaml'}\n{config.read_text()}")
     (tmp_path / "secret.yaml").write_text("model:\n  secret: 1\n")
     with pytest.raises(ModelFolderError, match="base"):
