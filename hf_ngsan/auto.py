@@ -158,7 +158,7 @@ def register_model_type(
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     kind, model_type = config_class.__name__, getattr(config_class, "model_type", "")
-    is_of_transformers = CONFIG_MAPPING_NAMES.get(model_type) == kind and is_in_transformers(config_class)
+    is_of_transformers = CONFIG_MAPPING_NAMES.get(model_type) == kind and is_in_transformers(config_class.__module__)
     if not model_type or not (is_of_transformers or "AutoConfig" in getattr(config_class, "remote_classes", {})):
         raise ValueError(f"{kind} needs a model_type, and remote_classes with AutoConfig among them.")
     known = MODEL_TYPES.get(model_type)
@@ -171,13 +171,13 @@ def register_model_type(
             registration()
 
 
-def is_in_transformers(config_class: type) -> bool:
-    return config_class.__module__.startswith("transformers.")
+def is_in_transformers(module: str) -> bool:
+    return module.startswith("transformers.")
 
 
 def own_model_types() -> tuple[str, ...]:
     """Returns the model types whose classes transformers must be told of: all but its own."""
-    return tuple(name for name, entry in MODEL_TYPES.items() if not entry.configuration.startswith("transformers."))
+    return tuple(name for name, entry in MODEL_TYPES.items() if not is_in_transformers(entry.configuration))
 
 
 def config_class(model_type: str) -> type:

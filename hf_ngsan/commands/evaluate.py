@@ -143,6 +143,7 @@ def run(options: argparse.Namespace) -> None:
             generation: Any = getattr(model, "generation_config", None)
             settings = {} if generation is None else generation.to_dict()
             record(options, kind, len(rows), evaluation, settings)
+            record_self_test(options, model, processor)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
 
@@ -175,9 +176,8 @@ def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
 def record(
     options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
 ) -> None:
-    """Writes scores, and what the model computes, into the folder of the model."""
-    from ..loading import find_model_folder, load_model
-    from ..self_test import SELF_TEST, write_self_test
+    """Writes scores, with what they depend on, into the folder of the model."""
+    from ..loading import find_model_folder
     from ..sharing.evaluations import (
         EVALUATIONS,
         RecordedEvaluation,
@@ -185,7 +185,6 @@ def record(
         record_evaluation,
         weights_checksum,
     )
-    from ..training.output_folder import MARKER, claim_files
 
     folder = Path(find_model_folder(options.model[0]))
     given = options.task_options.given(options)
@@ -200,6 +199,22 @@ def record(
             weights=weights_checksum(folder),
         ),
     )
-    write_self_test(*load_model(folder), folder)
-    if (folder.parent / MARKER).is_file():  # so that the run can still be overwritten
-        claim_files(folder.parent, [f"{folder.name}/{name}" for name in (EVALUATIONS, SELF_TEST)])
+    claim(folder, EVALUATIONS)
+
+
+def record_self_test(options: argparse.Namespace, model: Any, processor: Any) -> None:
+    """Writes what the model computes into its folder."""
+    from ..loading import find_model_folder
+    from ..self_test import SELF_TEST, write_self_test
+
+    folder = Path(find_model_folder(options.model[0]))
+    write_self_test(model, processor, folder)
+    claim(folder, SELF_TEST)
+
+
+def claim(folder: Path, name: str) -> None:
+    """Lets a run whose model has a file of ours still be overwritten."""
+    from ..training.output_folder import MARKER, claim_files
+
+    if (folder.parent / MARKER).is_file():
+        claim_files(folder.parent, [f"{folder.name}/{name}"])

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from .captioning import report_vocabulary
 from .head_diversity import measure_head_diversity
 from .image_augmentation import augmentation_of, check_augmentation
 from .new_dual_encoders import new_dual_encoder
-from .retrieval_embedding import embed_pairs, with_words
+from .retrieval_embedding import PairEmbeddings, embed_pairs, with_words
 from .retrieval_positives import read_positives
 from .retrieval_recipe import RetrievalRecipe
 
@@ -36,12 +37,16 @@ SCORES = [
 ]
 
 
+@dataclass(frozen=True)
 class RetrievalEvaluation(Evaluation):
-    """How well images and captions find each other; the one result has the ranks of the right answers."""
+    """How well images and captions find each other; the ranks of right answers are computed where they are saved."""
+
+    pairs: PairEmbeddings | None = None
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the rank of the right answer to each image and to each caption, whole or not at all."""
-        [ranks] = self.results
+        pairs: Any = self.pairs
+        ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
         write_text_atomically(path, json.dumps(ranks) + "\n")
 
 
@@ -145,8 +150,9 @@ class RetrievalTask(Task):
         batch_size = self.recipe.evaluation.batch_size
         pairs = embed_pairs(model, processor, rows, accelerator, batch_size)
         scores = pairs.scores(folds or self.recipe.evaluation.folds)
-        report = {"images": len(pairs.images), "captions": len(pairs.captions), "all": pairs.scores()}
+        report = {"images": len(pairs.images), "captions": len(pairs.captions), "all": scores}
         if folds is not None:
+            report["all"] = pairs.scores()
             report[f"mean of {folds} folds"] = scores
         if right_answers is not None:
             queries = {"images with positives": len(right_answers.image_to_text)}
@@ -154,8 +160,7 @@ class RetrievalTask(Task):
             report["all right answers"] = {**queries, **pairs.map_at_r(right_answers)}
         if head_diversity:
             report["heads"] = measure_head_diversity(model, processor, rows, accelerator, batch_size)
-        ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
-        return RetrievalEvaluation(scores, results=[ranks], report=report)
+        return RetrievalEvaluation(scores, report=report, pairs=pairs)
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
