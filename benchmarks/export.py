@@ -26,7 +26,7 @@ from transformers.utils import logging
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.exporting import Captioner, compare, write_exported_captioner
 from hf_ngsan.exporting.checking import LARGEST_LOSS
-from hf_ngsan.loading import load_captioner
+from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.batches import take
 

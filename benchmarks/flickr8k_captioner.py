@@ -20,7 +20,7 @@ from pathlib import Path
 from flickr8k_checkpoint import write_checkpoint
 from training_runs import call, cpu_minutes, spread
 
-from hf_ngsan.files import write_text_atomically
+from hf_ngsan.ground.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
 CONFIG = "ngsan/flickr8k"

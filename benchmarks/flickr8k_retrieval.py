@@ -21,7 +21,7 @@ import numpy as np
 from flickr8k_ablation import interval
 from training_runs import by_variant, call, cpu_minutes, spread
 
-from hf_ngsan.files import write_text_atomically
+from hf_ngsan.ground.files import write_text_atomically
 
 SRU, MINILM = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm"
 HEADS = "model.num_image_heads={0} model.num_text_heads={0}"

@@ -29,7 +29,7 @@ from flickr8k_ablation import row, scores_of_images
 from training_runs import by_variant, call
 
 from hf_ngsan.data import load_data
-from hf_ngsan.files import write_text_atomically
+from hf_ngsan.ground.files import write_text_atomically
 
 LANGUAGE_MODELS = {
     "small BERT": [],

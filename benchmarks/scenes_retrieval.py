@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from training_runs import call, cpu_minutes, spread
 
-from hf_ngsan.configs import find_config
 from hf_ngsan.data import load_data
 from hf_ngsan.data.scenes import Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, FAMILIES
 from hf_ngsan.data.scenes.scoring import answers_by_object
-from hf_ngsan.files import write_text_atomically
+from hf_ngsan.ground.configs import find_config
+from hf_ngsan.ground.files import write_text_atomically
 from hf_ngsan.tasks import load_recipe
 
 CONFIG = "mhsan/scenes"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_runs import call, spread
 
-from hf_ngsan.files import write_text_atomically
+from hf_ngsan.ground.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
 CONFIG = Path(__file__).parents[1] / "examples" / "configs" / "ngsan" / "coco_layout_self_critical.yaml"

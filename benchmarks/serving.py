@@ -24,7 +24,7 @@ import torch
 from pipeline_batches import make_pipeline, seconds, write_photos
 from transformers.utils import logging
 
-from hf_ngsan.listening import listen
+from hf_ngsan.ground.listening import listen
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 

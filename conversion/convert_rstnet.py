@@ -27,9 +27,9 @@ from state_dicts import ConversionError, check_is_new, check_texts, convert, loa
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
-from hf_ngsan.files import replace_folder_contents
-from hf_ngsan.loading import save_model, without_progress_bars
-from hf_ngsan.messages import sentence
+from hf_ngsan.ground.files import replace_folder_contents
+from hf_ngsan.ground.messages import sentence
+from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration

@@ -10,7 +10,7 @@ import numpy as np
 from transformers import EvalPrediction, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_ngsan.data import CaptionCollator
-from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.metrics import CaptionMetrics
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 

@@ -13,8 +13,8 @@ import logging
 import sys
 
 from hf_ngsan.data import extra_scores_of
-from hf_ngsan.launching import launch_processes, make_accelerator
-from hf_ngsan.loading import load_captioner
+from hf_ngsan.ground.launching import launch_processes, make_accelerator
+from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.output_folder import claim_files

@@ -6,10 +6,10 @@ Importing the package registers its models with transformers' Auto classes; the 
 from typing import TYPE_CHECKING
 
 from .auto import register, register_model_type
-from .lazy import lazy_names
+from .ground.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .hub import save_for_hub
+    from .loading.hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
@@ -53,7 +53,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "auto": ["register_model_type"],
-        "hub": ["save_for_hub"],
+        "loading.hub": ["save_for_hub"],
         "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
         "models.configuration_mcan": ["MCANConfig"],
         "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],

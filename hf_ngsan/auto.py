@@ -288,7 +288,7 @@ def register_pipelines() -> None:
 
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
     supported: Any = pipelines.PIPELINE_REGISTRY.supported_tasks
-    supported["image-text-to-text"]["impl"] = "hf_ngsan.pipelines.ImageTextToTextPipeline"
+    supported["image-text-to-text"]["impl"] = "hf_ngsan.loading.pipelines.ImageTextToTextPipeline"
     # transformers renames "image-to-text" to this task and says so in a logging call that fails with a stack trace.
     logging.getLogger("transformers.pipelines").addFilter(is_no_renaming)
     removed = getattr(pipelines, "REMOVED_TASKS", {})
@@ -300,7 +300,7 @@ def register_pipelines() -> None:
             if task in ("image-to-text", "image-text-to-text"):
                 continue
             home, (file, name) = entry.configuration.rpartition(".")[0], described["impl"].split(".")
-            impl = f"hf_ngsan.pipelines.{name}" if home == "hf_ngsan.models" else f"{home}.{file}.{name}"
+            impl = f"hf_ngsan.loading.pipelines.{name}" if home == "hf_ngsan.models" else f"{home}.{file}.{name}"
             classes = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
             removed.pop(task, None)
             supported.setdefault(task, {"impl": impl, "pt": classes, "default": {}, "type": described["type"]})
@@ -363,7 +363,7 @@ def takes_packaged_names(function: Callable, position: int = 0) -> Callable:
 
     @wraps(function)
     def with_folder(*args: Any, **kwargs: Any) -> Any:
-        from .packaged_models import folder_of_packaged
+        from .ground.packaged_models import folder_of_packaged
 
         if len(args) > position:
             args = (*args[:position], folder_of_packaged(args[position]), *args[position + 1 :])

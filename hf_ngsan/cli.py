@@ -14,10 +14,10 @@ from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
-from .freed_memory import keep_freed_memory
-from .launching import has_lost_another, launch_processes, tell_error
-from .messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
-from .user_modules import import_user_module
+from .ground.freed_memory import keep_freed_memory
+from .ground.launching import has_lost_another, launch_processes, tell_error
+from .ground.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
+from .ground.user_modules import import_user_module
 from .visualization import MissingPlotsError
 
 COMMANDS = {

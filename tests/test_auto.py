@@ -22,7 +22,7 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as
 
 import hf_ngsan
 from hf_ngsan import auto
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from tests.models.mcan import tiny as mcan
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_ngsan.coco_files import (
+from hf_ngsan.ground.coco_files import (
     CocoFileError,
     id_order,
     images_by_id,

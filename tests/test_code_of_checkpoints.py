@@ -11,7 +11,7 @@ from PIL import Image
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.loading import ModelFolderError, load_captioner, load_model
+from hf_ngsan.loading.models import ModelFolderError, load_captioner, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 
 from .hub_stub import REPOSITORY

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.configs import copy_config, describe_config, find_config, packaged_configs
+from hf_ngsan.ground.configs import copy_config, describe_config, find_config, packaged_configs
 from hf_ngsan.tasks import load_recipe
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "configs"

@@ -13,9 +13,9 @@ from matplotlib.cbook import get_sample_data
 
 from hf_ngsan import __version__
 from hf_ngsan.cli import parse
-from hf_ngsan.configs import find_config
 from hf_ngsan.demo.journey import SHOWN, use, use_on_pixels
 from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe
+from hf_ngsan.ground.configs import find_config
 from hf_ngsan.tasks import load_recipe, train
 from tests.test_demo import TINY, TINY_PIXELS
 

@@ -15,8 +15,13 @@ from tests.tasks.tiny import tiny_sections
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes on two idle processors
 
-PRELOADED = ["tests.test_dying", "hf_ngsan.training.run", "hf_ngsan.tasks.captioning", "hf_ngsan.extraction.extract"]
-PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.new_captioners", "torch.utils.tensorboard"]
+PRELOADED = [
+    "tests.test_dying",
+    "hf_ngsan.training.run",
+    "hf_ngsan.tasks.captioning.task",
+    "hf_ngsan.extraction.extract",
+]
+PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
 
 

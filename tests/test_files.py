@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.files import (
+from hf_ngsan.ground.files import (
     MANIFEST,
     DamagedFolderError,
     check_folder,

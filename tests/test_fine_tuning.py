@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.loading.models import load_captioner, save_model
 from tests.models.tiny import tiny_captioner, tiny_processor
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "fine_tune_with_trainer.py"

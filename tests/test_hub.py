@@ -12,7 +12,8 @@ import torch
 from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
-from hf_ngsan.loading import ModelFolderError, load_captioner
+from hf_ngsan.loading.models import ModelFolderError, load_captioner
+from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_hub import (
     REQUIREMENTS,
     UnsupportedVersionError,
@@ -21,7 +22,6 @@ from hf_ngsan.models.configuration_hub import (
 )
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from hf_ngsan.self_test import SELF_TEST
 from tests.hub_stub import REPOSITORY as HUB_REPOSITORY
 from tests.hub_stub import hub
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor

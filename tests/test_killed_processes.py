@@ -10,7 +10,7 @@ import psutil
 import pytest
 import yaml
 
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.models.mhsan import tiny as tiny_dual_encoder
 from tests.tasks.tiny import tiny_sections

@@ -16,35 +16,10 @@ ROOT = Path(hf_ngsan.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
-GROUND = [
-    "lazy",
-    "bounds",
-    "argument_types",
-    "messages",
-    "files",
-    "packaged_files",
-    "packaged_models",
-    "configs",
-    "boxes",
-    "coco_files",
-    "freed_memory",
-    "launching",
-    "listening",
-    "progress_display",
-    "user_modules",
-]
-"""Known to every layer but `models`, which travels alone."""
 LAYERS = [
-    *GROUND,
+    "ground",
     "auto",
-    "pipelines",
-    "self_test",
-    "hub",
-    "model_size",
-    "loaded_settings",
     "loading",
-    "preprocessing",
-    "provenance",
     "extraction",
     "training",
     "tasks",
@@ -56,7 +31,7 @@ LAYERS = [
     "demo",
     "cli",
 ]
-"""From the ground up: each may import the pillars and the layers named before it."""
+"""From the ground up: each may import the pillars and those before it; `models`, which travels alone, none."""
 NEEDS_THE_PACKAGE = LAYERS[LAYERS.index("extraction") :]
 """Layers that may import `hf_ngsan` itself, which registers the models."""
 MODELS_MAY_IMPORT = {
@@ -111,13 +86,13 @@ def imported_layers(file: str) -> set[str]:
 def test_a_layer_imports_only_lower_layers(file):
     layer = Path(file).with_suffix("").parts[0]
     if layer == "__init__":
-        allowed = {"auto", "lazy"}
+        allowed = {"auto", "ground"}
     elif layer == "models":
         allowed = {layer}
     elif layer in PILLARS:
-        allowed = {layer, *GROUND}
-    elif layer in GROUND:
-        allowed = set(GROUND)
+        allowed = {layer, "ground"}
+    elif layer == "ground":
+        allowed = {layer}
     else:
         assert layer in LAYERS, f"{layer} is a new layer: add it to LAYERS"
         allowed = PILLARS | set(LAYERS[: LAYERS.index(layer) + 1]) | ({""} if layer in NEEDS_THE_PACKAGE else set())
@@ -161,6 +136,21 @@ def test_models_can_travel_with_a_checkpoint(file):
     assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
+def test_the_picture_names_every_room():
+    """CONTRIBUTING.md has a row for each folder of the package and each file at its top."""
+    text = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+`) \|", text, flags=re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    rooms = {file.rpartition("/")[0] or file for file in FILES}
+    outside = {"conversion", "examples", "benchmarks"}
+    assert all((ROOT.parent / name).is_dir() for name in outside)
+    assert named == rooms | outside
+
+
+def test_only_the_entrances_stay_at_the_top():
+    assert {file for file in FILES if "/" not in file} == {"__init__.py", "auto.py", "cli.py"}
+
+
 def test_files_have_one_subject():
     assert not [file for file in FILES if Path(file).stem in {"utils", "util", "helpers", "misc", "common"}]
     assert not [file for file in FILES if len(FILES[file].read_text().splitlines()) > 560]
@@ -188,7 +178,7 @@ import hf_ngsan
 heavy = ("torch", "transformers", "datasets", "matplotlib", "evaluate", "accelerate", "PIL", "numpy")
 print(json.dumps([name for name in sys.modules if name.split(".")[0] in heavy or name.startswith("hf_ngsan.")]))
 """
-    assert result_of(code, tmp_path) == ["hf_ngsan.auto", "hf_ngsan.lazy"]
+    assert result_of(code, tmp_path) == ["hf_ngsan.auto", "hf_ngsan.ground", "hf_ngsan.ground.lazy"]
 
 
 def test_no_import_opens_a_connection_or_starts_a_process(tmp_path):

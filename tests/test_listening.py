@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from hf_ngsan.listening import check_host, listen, url_of
+from hf_ngsan.ground.listening import check_host, listen, url_of
 from tests.commands.running import fails
 
 NO_HOSTS = ["", " ", "0", "00", "0x0", "127.1", "1.2.3", "256.1.1.1", "0.0.0.0 ", "[::]", "*", "a b", "http://x", "é"]

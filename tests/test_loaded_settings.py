@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hf_ngsan.extraction import ExtractionError, load_vision
-from hf_ngsan.loading import ModelFolderError, load_captioner
+from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
 from .models.tiny import tiny_captioner, tiny_processor

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from hf_ngsan.loading import ModelFolderError, find_model_folder, load_captioner, save_model
+from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.new_captioners import build_config
+from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training import RecipeError
 
 from .models.tiny_photos import pixel_captioner, pixel_processor

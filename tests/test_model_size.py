@@ -8,8 +8,8 @@ from transformers import ResNetBackbone, ResNetConfig
 
 from hf_ngsan.cli import main
 from hf_ngsan.extraction import ExtractionError, load_vision
-from hf_ngsan.loading import ModelFolderError, load_captioner
-from hf_ngsan.model_size import ModelTooLargeError, refuse_too_large
+from hf_ngsan.loading.model_size import ModelTooLargeError, refuse_too_large
+from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.models.configuration_hub import LARGEST_NUMBER, MOST_LAYERS, ConfigurationError
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration

@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 
 from hf_ngsan import auto, register_model_type, save_for_hub
-from hf_ngsan.loading import auto_classes_of, load_config
-from hf_ngsan.self_test import SELF_TEST
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.loading.models import auto_classes_of, load_config
+from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.models.tiny import random_images, tiny_config, tiny_processor
 from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig

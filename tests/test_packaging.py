@@ -72,7 +72,7 @@ def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
 def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
     code = (
         "import hf_ngsan\n"
-        "from hf_ngsan.configs import find_config\n"
+        "from hf_ngsan.ground.configs import find_config\n"
         "from hf_ngsan.tasks import load_recipe\n"
         "print(hf_ngsan.__file__, find_config('ngsan/scenes'), load_recipe('ngsan/n_san').output_dir, sep='\\n')"
     )

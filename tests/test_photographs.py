@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vision import VisionModel
 from tests.commands.running import fails, prints

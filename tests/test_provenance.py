@@ -9,12 +9,12 @@ from datasets import DatasetDict, concatenate_datasets, load_from_disk
 from hf_ngsan.auto import config_class
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
-from hf_ngsan.hub import save_for_hub
-from hf_ngsan.loading import load_captioner
-from hf_ngsan.provenance import ProvenanceError, description_of, features_provenance, provenance_difference
+from hf_ngsan.loading.hub import save_for_hub
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.provenance import ProvenanceError, description_of, features_provenance, provenance_difference
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.checkpoints import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos

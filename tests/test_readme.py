@@ -18,7 +18,7 @@ from transformers import ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.scenes import load_scenes
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from tests.commands.running import prints
 from tests.data.formats.files import SIZES, write_tsv

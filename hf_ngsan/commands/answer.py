@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..argument_types import positive_int, user_path, whole_number
-from ..messages import printable
+from ..ground.argument_types import positive_int, user_path, whole_number
+from ..ground.messages import printable
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -59,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..files import write_text_atomically
-    from ..launching import make_accelerator
-    from ..loading import load_model
-    from ..tasks.answered_questions import answer_questions
+    from ..ground.files import write_text_atomically
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.question_answering.answers import answer_questions
 
     check(options)
     model, processor = load_model(options.model, "visual_question_answering")
@@ -117,7 +117,7 @@ def inputs_of(
 ) -> tuple[Any, Iterable[str]]:
     """Returns what is asked, and the names of the questions."""
     from ..tasks.caption_rows import check_drawable
-    from ..tasks.question_rows import column, image_rows, load_questions, questions_for
+    from ..tasks.question_answering.rows import column, image_rows, load_questions, questions_for
 
     if options.data is None and model.config.vision_config is None:
         raise ValueError(
@@ -143,7 +143,7 @@ def inputs_of(
 
 def file_questions(path: Path) -> tuple[list[dict], list[str]]:
     """Reads a file of questions about images; a ValueError names the line that is none."""
-    from ..coco_files import read_json_lines
+    from ..ground.coco_files import read_json_lines
 
     asked = []
     for record in read_json_lines(path):

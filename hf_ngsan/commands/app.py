@@ -4,9 +4,9 @@ import argparse
 import threading
 from contextlib import suppress
 
-from ..argument_types import user_path
-from ..listening import check_host
-from ..packaged_models import CAPTIONER
+from ..ground.argument_types import user_path
+from ..ground.listening import check_host
+from ..ground.packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments
 
 SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
 
 SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..files import write_folder_atomically
-    from ..loading import save_model
+    from ..ground.files import write_folder_atomically
+    from ..loading.models import save_model
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
-    from ..tasks.attached_vision import attach_vision
+    from ..tasks.captioning.attached_vision import attach_vision
 
     check_new_folder(options.output)
     model, processor = attach_vision(

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import whole_number
+from ..ground.argument_types import whole_number
 from .arguments import add_model_argument
 
 SUMMARY = "Check that no word that a model writes depends on later words, padding, other rows or the order of regions."
@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..launching import make_accelerator
-    from ..loading import load_model
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
     from ..tasks.leak_audit import audit_model
 
     model, _ = load_model(options.model)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import positive_int, user_path
+from ..ground.argument_types import positive_int, user_path
 from .arguments import check_new_folder
 
 SUMMARY = "Average the weights of the last checkpoints of a training run, and save them as a model."
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..files import write_folder_atomically
-    from ..loading import load_model, save_model
+    from ..ground.files import write_folder_atomically
+    from ..loading.models import load_model, save_model
     from ..training.checkpoints import Checkpoints, average_checkpoints
 
     check_new_folder(options.output)

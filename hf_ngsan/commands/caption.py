@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ..argument_types import at_most, between, fraction, user_path
-from ..bounds import MOST_CAPTIONS
-from ..messages import printable
-from ..packaged_models import CAPTIONER
+from ..ground.argument_types import at_most, between, fraction, user_path
+from ..ground.bounds import MOST_CAPTIONS
+from ..ground.messages import printable
+from ..ground.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -118,9 +118,9 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..launching import make_accelerator
-    from ..tasks.captioned_images import caption_images
-    from ..tasks.captioner_ensembles import is_model, load_captioners
+    from ..ground.launching import make_accelerator
+    from ..tasks.captioning.ensembles import is_model, load_captioners
+    from ..tasks.captioning.images import caption_images
 
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
@@ -163,9 +163,9 @@ def run(options: argparse.Namespace) -> None:
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns what lets a dual encoder choose among the beams of each image."""
-    from ..launching import make_accelerator
-    from ..loading import load_model
-    from ..tasks.reranking import Reranker
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.retrieval.reranking import Reranker
 
     if beams < 2:
         raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")

@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..argument_types import user_path
-from ..configs import copy_config, describe_config, packaged_config, packaged_configs
+from ..ground.argument_types import user_path
+from ..ground.configs import copy_config, describe_config, packaged_config, packaged_configs
 
 SUMMARY = "List the packaged training configs, which `hf-ngsan train --config NAME` takes, or copy one to change it."
 EPILOG = """examples:

@@ -3,10 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..argument_types import at_most, positive_int, user_path
-from ..bounds import LARGEST_GRID
 from ..data.formats.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
+from ..ground.argument_types import at_most, positive_int, user_path
+from ..ground.bounds import LARGEST_GRID
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> str:
     """Returns the task that the models belong to, and raises an error if they cannot do what is asked."""
     from ..auto import MODEL_TYPES
-    from ..loading import ModelFolderError, find_model_folder, load_config
+    from ..loading.models import ModelFolderError, find_model_folder, load_config
     from ..tasks.registry import TASKS, task_class
 
     if options.output:
@@ -126,7 +126,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..launching import leave_process_group, make_accelerator
+    from ..ground.launching import leave_process_group, make_accelerator
     from ..tasks.registry import task_class
 
     name = check(options)
@@ -177,7 +177,7 @@ def record(
     options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
 ) -> None:
     """Writes scores, with what they depend on, into the folder of the model."""
-    from ..loading import find_model_folder
+    from ..loading.models import find_model_folder
     from ..sharing.evaluations import (
         EVALUATIONS,
         RecordedEvaluation,
@@ -204,8 +204,8 @@ def record(
 
 def record_self_test(options: argparse.Namespace, model: Any, processor: Any) -> None:
     """Writes what the model computes into its folder."""
-    from ..loading import find_model_folder
-    from ..self_test import SELF_TEST, write_self_test
+    from ..loading.models import find_model_folder
+    from ..loading.self_test import SELF_TEST, write_self_test
 
     folder = Path(find_model_folder(options.model[0]))
     write_self_test(model, processor, folder)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import add_model_argument, check_figure_file
 
 SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from ..launching import make_accelerator
-    from ..loading import load_model
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
     from ..models.attention_maps import attention_maps
     from ..models.images import load_image
-    from ..tasks.captioned_images import FIGURE_SIDE
-    from ..tasks.image_search import check_query
+    from ..tasks.captioning.images import FIGURE_SIDE
+    from ..tasks.retrieval.search import check_query
     from ..visualization import explain_match, plot_match, save_figure
 
     if options.figure:

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import DATASETS, add_data_arguments, add_model_argument, check_new_folder
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
-    from ..files import write_folder_atomically
-    from ..loading import load_captioner
+    from ..ground.files import write_folder_atomically
+    from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
 
     check_new_folder(options.output)
@@ -87,7 +87,7 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     from pathlib import Path
 
     from ..data.scenes import FEATURE_SIZE
-    from ..loading import find_model_folder
+    from ..loading.models import find_model_folder
     from ..sharing.known_facts import recorded_config, run_of
     from ..tasks.registry import load_recipe
     from ..training.output_folder import training_config_of

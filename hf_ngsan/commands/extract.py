@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..argument_types import at_most, fraction, share, user_path, whole_number
-from ..bounds import MOST_COPIES
+from ..ground.argument_types import at_most, fraction, share, user_path, whole_number
+from ..ground.bounds import MOST_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
@@ -129,7 +129,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
 
 def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
-    from ..tasks.captioning_recipe import AugmentationSettings
+    from ..tasks.captioning.recipe import AugmentationSettings
     from ..tasks.image_augmentation import ImageAugmentation
 
     settings = AugmentationSettings(

@@ -3,8 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..argument_types import user_path
-from ..files import check_place
+from ..ground.argument_types import user_path
+from ..ground.files import check_place
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    from ..loading import load_config
+    from ..loading.models import load_config
 
     load_config(options.model, "retrieval")
     find_images(options)
@@ -52,9 +52,9 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
-    from ..loading import find_model_folder, load_model
+    from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.image_index import index_images
+    from ..tasks.retrieval.index import index_images
 
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..argument_types import user_path, whole_number
 from ..data.formats.registry import FORMATS
-from ..packaged_models import folder_of_packaged
+from ..ground.argument_types import user_path, whole_number
+from ..ground.packaged_models import folder_of_packaged
 from .arguments import check_figure_file
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
 
 def self_test(name: str) -> int:
     """Prints whether a model computes what was recorded of it; returns 1 if it does not."""
-    from ..loading import find_model_folder, load_model
-    from ..self_test import run_self_test
+    from ..loading.models import find_model_folder, load_model
+    from ..loading.self_test import run_self_test
 
     folder = find_model_folder(name)
     found = run_self_test(*load_model(folder), folder)
@@ -119,7 +119,7 @@ def made_by(path: Path) -> str:
 def lines_of_model(path: Path) -> list[str]:
     """Returns what a model is; its weights are counted, not loaded."""
     from ..auto import MODEL_TYPES
-    from ..loading import ModelFolderError, count_parameters, read_config_file
+    from ..loading.models import ModelFolderError, count_parameters, read_config_file
 
     config = read_config_file(str(path))
     lines = [f"type: {config.get('model_type')} ({', '.join(config.get('architectures') or ['no architecture'])})"]
@@ -143,7 +143,7 @@ def count_weights(file: Path) -> int:
 
     from safetensors import SafetensorError, safe_open
 
-    from ..loading import ModelFolderError
+    from ..loading.models import ModelFolderError
 
     try:
         with safe_open(file, framework="np") as weights:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import MODEL, check_new_folder
 
 SUMMARY = "Upload a model to the Hub: weights, processor, code and card, in one commit."
@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> None:
 
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
-    from ..files import write_folder_atomically
-    from ..loading import load_model
+    from ..ground.files import write_folder_atomically
+    from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
     from ..sharing.examples import write_examples
     from ..sharing.known_facts import known_facts

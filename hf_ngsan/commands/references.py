@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import DATASETS, add_data_arguments, check_output_file
 
 SUMMARY = "Write the captions of a dataset into a COCO caption file, which score takes as references."
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..coco_files import write_caption_file
+    from ..ground.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows
 
     check_output_file(options.output)

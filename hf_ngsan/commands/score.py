@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import check_output_file
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> None:
     if options.per_image is not None:
         check_per_image_file(options.per_image)
 
-    from ..coco_files import read_references, read_results
-    from ..files import write_file_atomically
+    from ..ground.coco_files import read_references, read_results
+    from ..ground.files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics
     from ..metrics.results import match_results

@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..argument_types import positive_int, user_path
-from ..messages import printable
+from ..ground.argument_types import positive_int, user_path
+from ..ground.messages import printable
 from .arguments import check_figure_file
 
 SUMMARY = "Print the images of an index that fit a text or resemble an image: similarity, name, captions, tabs between."
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..launching import make_accelerator
-    from ..loading import load_model
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
     from ..retrieval import IndexFolder
-    from ..tasks.image_search import draw_hits, search_images
+    from ..tasks.retrieval.search import draw_hits, search_images
 
     if (options.text is None) == (options.image is None):
         raise ValueError("Give a text to look for, or an image with --image, and not both.")

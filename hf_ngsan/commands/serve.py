@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..argument_types import at_most, positive_int, user_path, whole_number
-from ..packaged_models import CAPTIONER
+from ..ground.argument_types import at_most, positive_int, user_path, whole_number
+from ..ground.packaged_models import CAPTIONER
 from .arguments import MODEL, add_address_arguments, add_batch_size_argument
 
 SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
@@ -72,9 +72,9 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             'hf-ngsan serve needs FastAPI and uvicorn; pip install "hf-ngsan[serve]" brings them.'
         ) from None
-    from ..launching import make_accelerator
-    from ..listening import check_host, listen, url_of
-    from ..loading import load_captioner
+    from ..ground.launching import make_accelerator
+    from ..ground.listening import check_host, listen, url_of
+    from ..loading.models import load_captioner
     from ..models.pipeline_image_to_text import ImageToTextPipeline
 
     check_host(options.host)

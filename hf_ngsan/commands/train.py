@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..argument_types import user_path
+from ..ground.argument_types import user_path
 from .arguments import DATASETS, add_launch_argument
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..launching import is_main_process, leave_process_group
+    from ..ground.launching import is_main_process, leave_process_group
     from ..tasks import train
 
     recipe = recipe_of(options)

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..argument_types import user_path
 from ..data.errors import DataError
+from ..ground.argument_types import user_path
 from .arguments import (
     add_generation_arguments,
     add_model_argument,
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..files import write_text_atomically
-    from ..launching import make_accelerator
-    from ..loading import load_model
-    from ..tasks.translating import translate_batch
+    from ..ground.files import write_text_atomically
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.translation.evaluate import translate_batch
 
     if options.texts and options.input:
         raise ValueError("Give sentences to translate, or a file of them with --input, and not both.")
@@ -100,7 +100,7 @@ def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", s
     Raises:
         ValueError: there are some, and they are not to be skipped.
     """
-    from ..tasks.translation_rows import count_tokens
+    from ..tasks.translation.rows import count_tokens
 
     lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
     too_long = [number for number, length in lengths.items() if length > tokenizer.model_max_length]

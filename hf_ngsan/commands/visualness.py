@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..argument_types import positive_int, user_path
+from ..ground.argument_types import positive_int, user_path
 from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
 
 SUMMARY = "Print how visual each word is that a captioner with adaptive attention (RSTNet) says of a dataset."
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..launching import make_accelerator
-    from ..loading import load_captioner
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.visualness_table import captions_with_visualness, table_of_words
+    from ..tasks.captioning.visualness import captions_with_visualness, table_of_words
     from ..visualization import check_matplotlib, plot_visual_words, plot_visualness, save_figure
 
     folder = None if options.figures is None else Path(options.figures)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from datasets import Dataset, Features, List, Value
 
-from ..files import is_empty, write_folder_atomically
+from ..ground.files import is_empty, write_folder_atomically
 from .errors import DataError, as_data_error
 from .formats.annotations import Annotations, read_document
 from .formats.vqa_v2 import Questions, is_answers, is_questions

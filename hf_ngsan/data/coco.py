@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
+from ..ground.coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from .errors import DataError
 from .splits import names_of_split
 

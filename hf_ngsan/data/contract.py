@@ -14,8 +14,8 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..bounds import LONGEST_TEXT
-from ..boxes import as_numbers, check_boxes
+from ..ground.bounds import LONGEST_TEXT
+from ..ground.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")

@@ -13,8 +13,15 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 from filelock import FileLock, Timeout
 
-from ..files import TEMPORARY_PREFIX, check_place, is_empty, rename_durably, temporary_path, write_text_atomically
-from ..progress_display import ProgressDisplay
+from ..ground.files import (
+    TEMPORARY_PREFIX,
+    check_place,
+    is_empty,
+    rename_durably,
+    temporary_path,
+    write_text_atomically,
+)
+from ..ground.progress_display import ProgressDisplay
 from .errors import DataError
 from .formats.annotations import Annotations
 from .formats.record import Entry, ListedSource, Source, number_of

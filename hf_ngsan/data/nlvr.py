@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..coco_files import CocoFileError, Record, checked_record, read_json_lines
+from ..ground.coco_files import CocoFileError, Record, checked_record, read_json_lines
 from .errors import DataError
 from .splits import names_of_split
 

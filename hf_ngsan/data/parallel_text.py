@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from datasets import Dataset, Features, Value
 
-from ..files import is_stream
+from ..ground.files import is_stream
 from .errors import DataError, reason_of
 from .images.sources import open_split
 from .prepared import Rows, fingerprint, prepare

@@ -17,7 +17,7 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from ..files import is_stream, write_folder_atomically
+from ..ground.files import is_stream, write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
@@ -134,5 +134,5 @@ def file_digest(path: Path) -> bytes:
 def code_digest() -> bytes:
     """Returns the digests of the source files that read data: other code may prepare other data."""
     here = Path(__file__).parent
-    files = [*sorted(here.rglob("*.py")), here.parent / "boxes.py", here.parent / "coco_files.py"]
+    files = [*sorted(here.rglob("*.py")), here.parent / "ground" / "boxes.py", here.parent / "ground" / "coco_files.py"]
     return b"".join(map(file_digest, files))

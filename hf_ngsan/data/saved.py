@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
-from ..files import FileStamp, is_unchanged
+from ..ground.files import FileStamp, is_unchanged
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images

@@ -22,7 +22,7 @@ import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from ..files import (
+from ..ground.files import (
     TEMPORARY_PREFIX,
     FileStamp,
     flush_to_disk,
@@ -50,7 +50,7 @@ class Record:
         num_rows, num_bytes, sha256: of the Arrow file; without rows there is none.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
         mtime_ns: when the Arrow file was last changed.
-        images: a [`~hf_ngsan.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
+        images: a [`~hf_ngsan.ground.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
             neither.
         end: where in the input the shard ends, for a reader that resumes there; empty where a chunk's number says it.
     """

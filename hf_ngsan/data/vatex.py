@@ -6,7 +6,7 @@ from pathlib import Path
 
 from datasets import Dataset, Value
 
-from ..coco_files import CocoFileError
+from ..ground.coco_files import CocoFileError
 from .contract import caption_features, check_features
 from .errors import DataError
 from .formats.annotations import LISTED_AT_MOST, read_document

@@ -5,7 +5,7 @@ Names are imported when used, so that importing this package imports nothing hea
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .journey import COMPARED, main

@@ -3,8 +3,8 @@
 import argparse
 import os
 
-from ..argument_types import at_most, whole_number
-from ..bounds import LARGEST_INTEGER
+from ..ground.argument_types import at_most, whole_number
+from ..ground.bounds import LARGEST_INTEGER
 
 SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
 EPILOG = """examples:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ..loading import find_model_folder
-from ..packaged_models import CAPTIONER
-from ..self_test import SelfTestError, run_self_test
+from ..ground.packaged_models import CAPTIONER
+from ..loading.models import find_model_folder
+from ..loading.self_test import SelfTestError, run_self_test
 from ..visualization import plot_word_maps, save_figure
 
 PHOTOGRAPH = "grace_hopper.jpg"

@@ -13,8 +13,8 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from ..data import extra_scores_of
-from ..files import write_text_atomically
-from ..loading import load_captioner, load_model
+from ..ground.files import write_text_atomically
+from ..loading.models import load_captioner, load_model
 from ..tasks import RetrievalRecipe, embed_pairs, evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import Recipe, RecipeError

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 from ..data import draw_scene
-from ..loading import find_model_folder, load_model
+from ..loading.models import find_model_folder, load_model
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks.caption_rows import load_rows
-from ..tasks.image_index import THUMBNAIL_SIDE, model_fingerprint
-from ..tasks.image_search import draw_hits, search_images
-from ..tasks.retrieval_embedding import embed_images
+from ..tasks.retrieval.evaluate import embed_images
+from ..tasks.retrieval.index import THUMBNAIL_SIDE, model_fingerprint
+from ..tasks.retrieval.search import draw_hits, search_images
 from ..training import Recipe
 
 SHOWN = 9

@@ -5,7 +5,7 @@ It needs the packages of the extra `export` or `openvino`, which are imported wh
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .captioner import Captioner

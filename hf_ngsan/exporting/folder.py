@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
-from ..files import write_text_atomically
+from ..ground.files import write_text_atomically
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
 from .formats import FORMATS, UnexportableError, write_graph

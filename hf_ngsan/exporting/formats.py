@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from ..messages import one_sentence
+from ..ground.messages import one_sentence
 
 EXPORTERS = "transformers.exporters"
 

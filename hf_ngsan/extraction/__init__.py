@@ -5,10 +5,10 @@ Names are imported when used, so that importing this package imports nothing hea
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..provenance import provenance_difference, vision_provenance
+    from ..loading.provenance import provenance_difference, vision_provenance
     from .errors import ExtractionError
     from .extract import ExtractionResult, extract_features
     from .feature_folder import read_extraction

@@ -13,9 +13,9 @@ from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
 from ..data.shard_folder import ShardWriter, shard_name
-from ..files import FileStamp
-from ..progress_display import ProgressDisplay
-from ..provenance import vision_provenance
+from ..ground.files import FileStamp
+from ..ground.progress_display import ProgressDisplay
+from ..loading.provenance import vision_provenance
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images

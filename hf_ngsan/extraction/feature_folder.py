@@ -8,8 +8,8 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data.shard_folder import Record, ShardFolder
-from ..files import is_empty, write_text_atomically
-from ..provenance import description_of, provenance_difference
+from ..ground.files import is_empty, write_text_atomically
+from ..loading.provenance import description_of, provenance_difference
 from .errors import ExtractionError
 
 FORMAT = 1

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
 from ..data import load_data
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
-from ..files import FileStamp, is_unchanged, stamp_of_content
+from ..ground.coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
+from ..ground.files import FileStamp, is_unchanged, stamp_of_content
 from ..models.images import content_of_file, load_image, with_place
 from .errors import ExtractionError
 

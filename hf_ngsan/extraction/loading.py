@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
 from ..data import DataError
-from ..files import FileStamp
-from ..messages import type_and_reason
+from ..ground.files import FileStamp
+from ..ground.messages import type_and_reason
 from ..models.images import ImageError
 from .errors import ExtractionError
 from .image_list import ImageList

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.shard_folder import Record
-from ..files import FileStamp
+from ..ground.files import FileStamp
 from .errors import ExtractionError
 from .image_list import ImageList
 

@@ -11,8 +11,8 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from filelock import FileLock, Timeout
 
-from ..files import TEMPORARY_PREFIX
-from ..launching import make_accelerator
+from ..ground.files import TEMPORARY_PREFIX
+from ..ground.launching import make_accelerator
 from .errors import ExtractionError
 
 LONGEST_WAIT = timedelta(days=30)

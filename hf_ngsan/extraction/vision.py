@@ -5,15 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..auto import model_types_of
-from ..loaded_settings import LoadedSettingsError, check_image_processor
-from ..loading import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..messages import one_sentence
-from ..model_size import refuse_too_large
+from ..ground.messages import one_sentence
+from ..loading.image_processor_settings import LoadedSettingsError, check_image_processor
+from ..loading.model_size import refuse_too_large
+from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
+from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig, kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..preprocessing import load_image_processor, of_whole_images
 from .errors import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")

@@ -3,7 +3,7 @@
 Importing this package imports nothing heavy; each name is loaded when it is first used.
 """
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

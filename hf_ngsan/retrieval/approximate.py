@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..files import DamagedFolderError, check_folder, write_folder_atomically
-from ..progress_display import ProgressDisplay
+from ..ground.files import DamagedFolderError, check_folder, write_folder_atomically
+from ..ground.progress_display import ProgressDisplay
 from .graph_file import PRECISIONS, GraphFileError, check_graph_file
 from .index_folder import IndexFolder, IndexFolderError, read_json
 

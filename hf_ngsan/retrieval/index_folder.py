@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import (
+from ..ground.files import (
     MANIFEST,
     DamagedFolderError,
     FileStamp,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..progress_display import ProgressDisplay
+from ..ground.progress_display import ProgressDisplay
 from .index_folder import IndexFolder, IndexFolderError
 
 SECONDS_TO_CONNECT = 10.0

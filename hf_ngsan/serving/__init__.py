@@ -5,7 +5,7 @@ It needs FastAPI and uvicorn (the extra `serve`), which are imported when the se
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .app import create_app

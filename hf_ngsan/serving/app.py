@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from ..messages import one_sentence
+from ..ground.messages import one_sentence
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .batching import AbandonedError, Batcher
 from .errors import BusyError, RequestError

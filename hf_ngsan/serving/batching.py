@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..freed_memory import give_back_freed_memory
+from ..ground.freed_memory import give_back_freed_memory
 from .errors import BusyError
 from .limits import ServingLimits
 

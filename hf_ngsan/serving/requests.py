@@ -9,8 +9,8 @@ from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..bounds import LONGEST_CAPTION
-from ..messages import one_sentence
+from ..ground.bounds import LONGEST_CAPTION
+from ..ground.messages import one_sentence
 from ..models.images import load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .errors import BusyError, RequestError

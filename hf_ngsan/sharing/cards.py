@@ -19,10 +19,10 @@ from huggingface_hub import (
 from transformers import PreTrainedModel
 
 from ..auto import MODEL_TYPES
-from ..files import write_text_atomically
-from ..hub import needs_the_package
-from ..messages import one_sentence
-from ..model_size import count
+from ..ground.files import write_text_atomically
+from ..ground.messages import one_sentence
+from ..loading.hub import needs_the_package
+from ..loading.model_size import count
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..bounds import LARGEST_INTEGER
-from ..files import sha256, write_text_atomically
+from ..ground.bounds import LARGEST_INTEGER
+from ..ground.files import sha256, write_text_atomically
 from ..models.configuration_hub import is_finite
 from ..training.task import Evaluation, Task
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..auto import MODEL_TYPES
-from ..loading import ModelFolderError, find_model_folder, load_config
-from ..messages import one_sentence
+from ..ground.messages import one_sentence
+from ..loading.models import ModelFolderError, find_model_folder, load_config
 from ..models.configuration_hub import is_finite
 from ..tasks.registry import load_recipe, task_class
 from ..training.checkpoints import PROGRESS, Checkpoints

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..files import is_stream
-from ..loading import ModelFolderError
+from ..ground.files import is_stream
+from ..loading.models import ModelFolderError
 
 SETTINGS = ("config.json", ".index.json")
 """Ends of the names of JSON files that can name other files."""

@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 from transformers import PreTrainedModel
 
-from ..files import TEMPORARY_PREFIX, sha256, write_text_atomically
-from ..hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
-from ..loading import ModelFolderError, without_progress_bars
-from ..messages import one_sentence
+from ..ground.files import TEMPORARY_PREFIX, sha256, write_text_atomically
+from ..ground.messages import one_sentence
+from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
+from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.training_curve import plot_training_curve

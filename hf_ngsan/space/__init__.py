@@ -5,7 +5,7 @@ It needs Gradio (the extra `demo`), which is imported when the page is made.
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .page import launch, make_page

@@ -10,7 +10,7 @@ import gradio
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..messages import one_sentence
+from ..ground.messages import one_sentence
 
 logger = logging.getLogger(__name__)
 

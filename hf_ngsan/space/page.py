@@ -8,7 +8,7 @@ import gradio
 from PIL import Image
 from starlette.middleware import Middleware
 
-from ..listening import listen
+from ..ground.listening import listen
 from ..models.images import load_image
 from . import captions, drawing, regions
 from .guard import Gate, Page, in_words, whole_number

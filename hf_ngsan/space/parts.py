@@ -7,12 +7,12 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..launching import make_accelerator
-from ..loading import load_captioner, load_model
+from ..ground.launching import make_accelerator
+from ..loading.models import load_captioner, load_model
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
-from ..tasks.image_search import search_images
+from ..tasks.retrieval.search import search_images
 
 
 @dataclass(frozen=True)

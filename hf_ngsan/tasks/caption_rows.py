@@ -13,7 +13,7 @@ from ..data.contract import ARRAY_COLUMNS
 from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
 from ..data.splits import VALIDATION, set_aside
-from ..provenance import check_features
+from ..loading.provenance import check_features
 from ..training.run import short_checksum
 
 logger = logging.getLogger(__name__)

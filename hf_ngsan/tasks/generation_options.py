@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..argument_types import at_most, between
-from ..bounds import LONGEST_CAPTION, MOST_CAPTIONS
+from ..ground.argument_types import at_most, between
+from ..ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
 LARGEST_LENGTH_PENALTY = 5

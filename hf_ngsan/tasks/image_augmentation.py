@@ -12,8 +12,8 @@ from ..data.feature_copies import FeatureCopies
 from ..data.seeded import generator_of
 from ..models.images import load_image
 from ..training.recipe import RecipeError
-from .captioning_recipe import AugmentationSettings, CaptioningRecipe
-from .retrieval_recipe import RetrievalRecipe
+from .captioning.recipe import AugmentationSettings, CaptioningRecipe
+from .retrieval.recipe import RetrievalRecipe
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 """Of crops, as a factor of the image's own."""

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 from pkgutil import resolve_name
 
 from ..auto import MODEL_TYPES
-from ..loading import load_config
+from ..loading.models import load_config
 from ..training.recipe import Recipe, RecipeError, suggestion
 from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.run import TrainingResult, run_task
 from ..training.task import Task
 
 TASKS: dict[str, str | type[Task]] = {
-    "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
-    "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
-    "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
-    "translation": "hf_ngsan.tasks.translation:TranslationTask",
-    "visual_question_answering": "hf_ngsan.tasks.visual_question_answering:VisualQuestionAnsweringTask",
+    "captioning": "hf_ngsan.tasks.captioning.task:CaptioningTask",
+    "retrieval": "hf_ngsan.tasks.retrieval.task:RetrievalTask",
+    "language_modeling": "hf_ngsan.tasks.language_modeling.task:LanguageModelingTask",
+    "translation": "hf_ngsan.tasks.translation.task:TranslationTask",
+    "visual_question_answering": "hf_ngsan.tasks.question_answering.task:VisualQuestionAnsweringTask",
 }
 DEFAULT_TASK = "captioning"
 

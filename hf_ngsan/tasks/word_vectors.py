@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..data import DataError
-from ..files import is_stream
+from ..ground.files import is_stream
 from ..training.recipe import RecipeError
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from ..files import (
+from ..ground.files import (
     TEMPORARY_PREFIX,
     DamagedFolderError,
     check_folder,
@@ -20,7 +20,7 @@ from ..files import (
     write_folder_atomically,
     write_text_atomically,
 )
-from ..messages import one_sentence
+from ..ground.messages import one_sentence
 from .averaging import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)

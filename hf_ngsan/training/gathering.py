@@ -7,7 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from ..progress_display import ProgressDisplay
+from ..ground.progress_display import ProgressDisplay
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:

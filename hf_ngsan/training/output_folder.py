@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..files import MANIFEST, TEMPORARY_PREFIX, is_empty, remove_leftovers, write_text_atomically
+from ..ground.files import MANIFEST, TEMPORARY_PREFIX, is_empty, remove_leftovers, write_text_atomically
 from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..bounds import LARGEST_INTEGER
-from ..configs import find_config
-from ..files import is_stream, write_text_atomically
+from ..ground.bounds import LARGEST_INTEGER
+from ..ground.configs import find_config
+from ..ground.files import is_stream, write_text_atomically
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 

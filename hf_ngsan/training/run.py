@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
 from ..data.splits import VALIDATION, set_aside
-from ..launching import make_accelerator
+from ..ground.launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..bounds import LARGEST_BATCH, MOST_THREADS, MOST_WORKERS
+from ..ground.bounds import LARGEST_BATCH, MOST_THREADS, MOST_WORKERS
 
 
 def setting(

@@ -13,8 +13,8 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..files import write_text_atomically
-from ..loading import load_model, save_model
+from ..ground.files import write_text_atomically
+from ..loading.models import load_model, save_model
 from .batches import batches_of_rows
 from .recipe import Recipe, RecipeError, suggestion
 from .stages import Stage
@@ -187,7 +187,7 @@ class Task(ABC):
         """Loads the model, or the models, that an evaluation names, and their processor.
 
         Args:
-            names: what [`~hf_ngsan.loading.find_model_folder`] takes; one, unless the task `can_ensemble`.
+            names: what [`~hf_ngsan.loading.models.find_model_folder`] takes; one, unless the task `can_ensemble`.
             task: the name that the task is registered with.
         """
         return load_model(names[0], task)

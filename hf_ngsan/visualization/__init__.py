@@ -5,7 +5,7 @@ Nothing heavy is imported before it is used; figures need matplotlib (the extra 
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import write_file_atomically
+from ..ground.files import write_file_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

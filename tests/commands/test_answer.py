@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict, Features
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.models.mcan.tiny import ANSWERS, VISION, tiny_model, tiny_processor

@@ -26,7 +26,7 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     assert "is a folder" in fails(capsys, *evaluate, "--output", tmp_path)
     assert not started
     main([str(argument) for argument in evaluate])
-    assert "hf_ngsan.launching" in started[0][1]
+    assert "hf_ngsan.ground.launching" in started[0][1]
 
 
 @pytest.mark.parametrize("command", ["evaluate", "caption"])

@@ -11,7 +11,7 @@ import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
-from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.sharing.known_facts import known_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.nsa_transformer.tiny import tiny_translator
@@ -176,6 +176,6 @@ def test_a_failure_while_writing_leaves_nothing(journey, tmp_path, capsys, monke
     def full(*arguments):
         raise OSError(28, "No space left on device", "model.safetensors")
 
-    monkeypatch.setattr("hf_ngsan.loading.save_model", full)
+    monkeypatch.setattr("hf_ngsan.loading.models.save_model", full)
     assert "No space left" in fails(capsys, *attach(journey, tmp_path / "captioner"))
     assert not list(tmp_path.iterdir())

@@ -11,9 +11,9 @@ from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
-from hf_ngsan.tasks.retrieval_embedding import with_words
+from hf_ngsan.tasks.retrieval.evaluate import with_words
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -260,7 +260,7 @@ def test_help_tells_the_penalty_of_groups(capsys):
 
 def test_a_caption_that_a_captioner_says_twice_is_printed_once(capsys, model, photos, monkeypatch):
     says = [{"generated_text": "a dog"}, {"generated_text": "a cat"}, {"generated_text": "a dog"}]
-    monkeypatch.setattr("hf_ngsan.tasks.captioned_images.ImageToTextPipeline.__call__", lambda *_, **__: [says])
+    monkeypatch.setattr("hf_ngsan.tasks.captioning.images.ImageToTextPipeline.__call__", lambda *_, **__: [says])
     found = captions(capsys, "--model", model, photos[0], "--groups", 3)
     assert found == [[str(photos[0]), "a dog"], [str(photos[0]), "a cat"]]
 

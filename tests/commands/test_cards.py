@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading import ModelFolderError, load_model
+from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from hf_ngsan.sharing.cards import CardFacts, training
 from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations, weights_checksum

@@ -8,12 +8,12 @@ from datasets import Dataset, DatasetDict
 from datasets import Image as ImageColumn
 from PIL import Image
 
-from hf_ngsan.bounds import LONGEST_TEXT
 from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.inspection import inspect_images
-from hf_ngsan.loading import save_model
+from hf_ngsan.ground.bounds import LONGEST_TEXT
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints

@@ -12,8 +12,8 @@ from huggingface_hub import ModelCard
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.loading import ModelFolderError
-from hf_ngsan.packaged_models import CAPTIONER
+from hf_ngsan.ground.packaged_models import CAPTIONER
+from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, hub

@@ -8,9 +8,9 @@ import pytest
 from transformers import pipeline
 
 from hf_ngsan import VisionConfig, VisionModel
+from hf_ngsan.loading.preprocessing import load_image_processor
+from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.packaged_backbones import find_packaged_weights
-from hf_ngsan.preprocessing import load_image_processor
-from hf_ngsan.provenance import vision_provenance
 
 NAME = "efficientnet-lite0"
 MILITARY_UNIFORM = 652

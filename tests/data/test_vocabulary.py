@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_ngsan.bounds import LONGEST_TEXT
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.data.vocabulary import words_of
+from hf_ngsan.ground.bounds import LONGEST_TEXT
 from tests.data.facts import fails_naming
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]

@@ -10,12 +10,12 @@ from datasets import load_from_disk
 from filelock import FileLock
 from PIL import Image
 
-from hf_ngsan import files
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.saved import refuse_changed_shards
 from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_extraction
 from hf_ngsan.extraction.extract import extract_features
-from hf_ngsan.files import sha256
+from hf_ngsan.ground import files
+from hf_ngsan.ground.files import sha256
 from hf_ngsan.models.images import load_image
 from tests.models.test_images import damaged_exif
 

@@ -15,11 +15,11 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import ExtractionError, load_vision, provenance_difference, vision_provenance
+from hf_ngsan.loading.preprocessing import PreprocessingError
+from hf_ngsan.loading.provenance import unusual_settings
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.preprocessing import PreprocessingError
-from hf_ngsan.provenance import unusual_settings
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.captioning.build import new_captioner
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tasks.tiny import tiny_recipe

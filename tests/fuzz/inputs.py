@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.metrics.document_frequency import DocumentFrequency
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration

@@ -8,7 +8,7 @@ import hf_ngsan.metrics
 
 def test_importing_the_package_loads_nothing_heavy():
     code = (
-        "import sys; import hf_ngsan.lazy; before = set(sys.modules)\n"
+        "import sys; import hf_ngsan.ground.lazy; before = set(sys.modules)\n"
         "import hf_ngsan.metrics, hf_ngsan.commands.score\n"
         "from hf_ngsan.metrics import PTBTokenizer\n"
         "heavy = {'torch', 'datasets', 'evaluate', 'pandas', 'pyarrow'} & (set(sys.modules) - before)\n"

@@ -9,11 +9,11 @@ import torch
 
 from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
+from hf_ngsan.loading.preprocessing import load_image_processor
 from hf_ngsan.models import packaged_backbones
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_vision import MissingBackboneError
 from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
-from hf_ngsan.preprocessing import load_image_processor
 
 NAME = "efficientnet-lite0"
 PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")

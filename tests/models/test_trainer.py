@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.loading.models import load_captioner, save_model
 from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.commands.inspect import lines_of_index
-from hf_ngsan.files import MANIFEST, FileStamp, sha256
+from hf_ngsan.ground.files import MANIFEST, FileStamp, sha256
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 
 DESCRIPTION = IndexDescription(

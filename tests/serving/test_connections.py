@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from fastapi import FastAPI, Request
 
-from hf_ngsan.listening import listen
+from hf_ngsan.ground.listening import listen
 from hf_ngsan.serving import BoundedServer, ServingLimits
 from hf_ngsan.serving.connections import BoundedConnection, most_connections
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from safetensors.torch import load_file
 
-from hf_ngsan.loading import ModelFolderError
+from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing.known_facts import known_facts
 from hf_ngsan.sharing.own_files import refuse_files_elsewhere
 from tests.models.tiny import tiny_captioner, tiny_processor

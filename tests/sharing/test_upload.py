@@ -4,8 +4,8 @@ import pytest
 from huggingface_hub import ModelCard, constants
 
 from hf_ngsan import push_to_hub
+from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.self_test import SELF_TEST
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload_folder import files_of
 from tests.hub_stub import READER, REPOSITORY

@@ -12,7 +12,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 import httpx
 from PIL import Image
 
-from hf_ngsan.listening import listen
+from hf_ngsan.ground.listening import listen
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.space import Parts, launch, make_page
 from hf_ngsan.space.parts import regions_of

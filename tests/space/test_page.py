@@ -15,7 +15,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 import gradio
 
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.space import load_parts, make_page
 from tests.commands.running import fails, prints
 from tests.models.mhsan import tiny as mhsan

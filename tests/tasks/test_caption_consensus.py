@@ -3,7 +3,7 @@
 import pytest
 
 from hf_ngsan.metrics import CiderD, DocumentFrequency
-from hf_ngsan.tasks.caption_consensus import LARGEST_WEIGHT, SMALLEST_WEIGHT, consensus_weights
+from hf_ngsan.tasks.captioning.consensus import LARGEST_WEIGHT, SMALLEST_WEIGHT, consensus_weights
 
 CAPTIONS = [
     ["a man rides a horse", "a man rides a brown horse", "what a lovely day this is"],

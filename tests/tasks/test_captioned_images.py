@@ -12,7 +12,7 @@ from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
 from hf_ngsan.tasks import caption_images as of_package
 from hf_ngsan.tasks import generate_captions
-from hf_ngsan.tasks.captioned_images import caption_images, with_file_names
+from hf_ngsan.tasks.captioning.images import caption_images, with_file_names
 from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -63,7 +63,7 @@ def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypat
     PHOTOS[0].resize((1600, 1200)).save(big)
     drawn, read = [], []
     monkeypatch.setattr(
-        "hf_ngsan.tasks.captioned_images.plot_word_maps", lambda *parts: drawn.append(parts) or plot_word_maps(*parts)
+        "hf_ngsan.tasks.captioning.images.plot_word_maps", lambda *parts: drawn.append(parts) or plot_word_maps(*parts)
     )
     monkeypatch.setattr(images, "content_of_file", lambda *at: read.append(at[0]) or content_of_file(*at))
     paths = [str(big), photos[1]]

@@ -8,13 +8,13 @@ import torch
 import yaml
 
 from hf_ngsan.auto import MODEL_TYPES, config_class, model_class
-from hf_ngsan.loading import load_config
+from hf_ngsan.loading.models import load_config
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.tasks import load_recipe
-from hf_ngsan.tasks.new_captioners import build_config
-from hf_ngsan.tasks.new_dual_encoders import losses
+from hf_ngsan.tasks.captioning.build import build_config
+from hf_ngsan.tasks.retrieval.build import losses
 from hf_ngsan.training.schedules import learning_rate_at
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"

@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.loading import load_captioner, save_model
+from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.training import RecipeError
 
 from .tiny import tiny_recipe

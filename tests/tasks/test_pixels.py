@@ -11,13 +11,13 @@ from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageCla
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.scenes.extra_scores import SCENE_SCORES
 from hf_ngsan.extraction import load_vision
-from hf_ngsan.loading import load_captioner
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.provenance import provenance_difference, vision_provenance
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.provenance import provenance_difference, vision_provenance
 from hf_ngsan.tasks import evaluate_captioner, train
 from hf_ngsan.tasks.caption_rows import rows_for
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from tests.extraction.test_vision import DETECTOR

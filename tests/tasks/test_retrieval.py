@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.loading import load_model
+from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.text_encoders import make_text_encoder
 from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
-from hf_ngsan.tasks.retrieval import pairs_of
+from hf_ngsan.tasks.retrieval.task import pairs_of
 from hf_ngsan.tasks.word_vectors import read_word_vectors
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails

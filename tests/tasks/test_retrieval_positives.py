@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from hf_ngsan.coco_files import CocoFileError
+from hf_ngsan.ground.coco_files import CocoFileError
 from hf_ngsan.tasks import PairEmbeddings
-from hf_ngsan.tasks.retrieval_positives import read_positives
+from hf_ngsan.tasks.retrieval.positives import read_positives
 
 ROWS = Dataset.from_dict({"image_id": [9, 4], "captions": [["a dog", "a dog"], ["a  cat sits", "a dog"]]})
 ANNOTATIONS = [(70, 4, "a cat sits "), (71, 9, "a dog"), (72, 9, "a dog"), (73, 4, "a dog"), (74, 5, "elsewhere")]

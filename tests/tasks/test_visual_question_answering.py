@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
-from hf_ngsan.launching import make_accelerator
-from hf_ngsan.loading import load_model
+from hf_ngsan.ground.launching import make_accelerator
+from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.vqa import vqa_accuracy
 from hf_ngsan.tasks import VisualQuestionAnsweringRecipe, VisualQuestionAnsweringTask, predict_answers, train
-from hf_ngsan.tasks.question_rows import QuestionCollator, known_answers, load_questions
+from hf_ngsan.tasks.question_answering.rows import QuestionCollator, known_answers, load_questions
 from hf_ngsan.tasks.registry import task_class_of
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from hf_ngsan.data import CaptionCollator, EpochSampler
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
-from hf_ngsan.tasks.captioning import CaptioningTask
-from hf_ngsan.tasks.new_captioners import new_captioner
+from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning.task import CaptioningTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import NamedTuple
 
-from ...coco_files import CocoFileError, read_json
+from ...ground.coco_files import CocoFileError, read_json
 from ..errors import DataError, as_data_error
 
 LISTED_AT_MOST = 10

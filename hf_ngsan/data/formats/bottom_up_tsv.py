@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...bounds import MOST_REGIONS
+from ...ground.bounds import MOST_REGIONS
 from ..errors import DataError
 from .arrays import LARGEST_ARRAY
 from .record import Entry, FeatureRecord, Source

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ...coco_files import Record, images_by_id, in_order, records_of, tidy_caption
+from ...ground.coco_files import Record, images_by_id, in_order, records_of, tidy_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, AnnotationEntry
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ...coco_files import Record, check_encodable, checked_record, records_of
+from ...ground.coco_files import Record, check_encodable, checked_record, records_of
 from ..errors import DataError
 from .annotations import AnnotatedImage, AnnotationEntry
 from .record import number_of

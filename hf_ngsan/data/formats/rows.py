@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Features, Value
 
-from ...boxes import cell_boxes
+from ...ground.boxes import cell_boxes
 from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations

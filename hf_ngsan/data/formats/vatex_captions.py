@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ...coco_files import Record, check_encodable, checked_record
+from ...ground.coco_files import Record, check_encodable, checked_record
 from ..errors import DataError
 from .annotations import AnnotatedImage, AnnotationEntry
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ...coco_files import CocoFileError, Record, check_encodable, checked_record, records_of
+from ...ground.coco_files import CocoFileError, Record, check_encodable, checked_record, records_of
 from ..errors import DataError
 from .annotations import read_document
 

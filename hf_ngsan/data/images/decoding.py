@@ -12,7 +12,7 @@ import PIL.Image
 from datasets.utils.file_utils import xopen
 from PIL import ExifTags, ImageOps, UnidentifiedImageError
 
-from ...files import is_stream
+from ...ground.files import is_stream
 from ..errors import DataError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

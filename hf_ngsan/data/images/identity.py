@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from ...files import sha256
+from ...ground.files import sha256
 
 
 def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:

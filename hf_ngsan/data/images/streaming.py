@@ -12,7 +12,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
 from datasets.formatting import PythonFormatter, _register_formatter
 
-from ...files import is_stream
+from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..splits import find_split

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ...messages import type_and_reason
+from ...ground.messages import type_and_reason
+from ...ground.user_modules import UserModuleError, import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.groups import ScoredGroups
 from ...metrics.ngrams import WordSequences, count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
-from ...user_modules import UserModuleError, import_user_module
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...bounds import LONGEST_CAPTION, MOST_CAPTIONS
+from ...ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
 from ..settings import ScheduleSettings, another_default, setting
 
 

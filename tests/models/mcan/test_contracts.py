@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoModelForVisualQuestionAnswering, AutoProcessor, Trainer, TrainingArguments
 
 from hf_ngsan import MCANForVisualQuestionAnswering, MCANModel, MCANProcessor, save_for_hub
-from hf_ngsan.loading import load_model, save_model
+from hf_ngsan.loading.models import load_model, save_model
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_config, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS

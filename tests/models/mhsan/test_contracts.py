@@ -8,12 +8,12 @@ import torch
 from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.loading import load_model, save_model
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.packaged_backbones import MissingBackboneError
 from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
-from hf_ngsan.self_test import SELF_TEST
 from tests.models.mhsan.tiny import (
     BERT,
     VISION,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.loading import save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.metrics.retrieval import retrieval_ranks
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS

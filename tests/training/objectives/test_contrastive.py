@@ -178,7 +178,7 @@ def test_two_processes_give_the_same_weights(tmp_path, size):
     """Of the last batch of 41 rows one process has nothing, and waits for the other."""
     overrides = (f"data.spec=scenes:size={size},validation=12,seed=4", "training.gradient_accumulation_steps=2")
     run_task(ToyRetrieval(toy_recipe(tmp_path / "one", *overrides)))
-    command = [sys.executable, "-m", "hf_ngsan.launching", "--standalone", "--nproc-per-node", "2", "-m"]
+    command = [sys.executable, "-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", "2", "-m"]
     command += ["tests.training.toy_retrieval", str(tmp_path / "two"), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

@@ -1,0 +1,1 @@
+"""The ground floor: files, messages, processes and arguments, which every layer but `models` may use."""

@@ -1,0 +1,173 @@
+"""Starting several processes of the same command, and joining them."""
+
+import logging
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+logger = logging.getLogger(__name__)
+
+MESSAGES = "HF_NGSAN_MESSAGES"
+"""Environment variable: the folder where each of several processes leaves what is wrong, which is then told once."""
+SECONDS_BETWEEN_LOOKS = 0.5
+"""After which a process looks again whether the one that started it is still there."""
+
+
+def launch_processes(
+    command: list[str], num_processes: int | None = None, check: Callable[[], None] | None = None
+) -> None:
+    """Replaces this process by `num_processes` ones of the same command, unless it is one of them already.
+
+    `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
+    a word; with `num_processes=None` it gets the N it asked for here. Without a GPU and without `--cpu` a warning says
+    that there is only one. The processes are `torchrun`'s; its report of a process that failed is left out, as that has
+    said itself what is wrong.
+
+    Args:
+        command: what follows `python`: a script or `-m` and a module, and the arguments.
+        num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
+        check: called before several are started; what it raises is told by one process only.
+    """
+    if "WORLD_SIZE" in os.environ:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            end_with_parent()
+        return
+    if num_processes is None:
+        num_processes = processes_asked_of_accelerate()
+        if num_processes > 1 and os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
+            logger.warning(
+                "accelerate launch has started one process, not %d; on a machine without a GPU it needs --cpu: "
+                "accelerate launch --cpu --num_processes %d ...",
+                num_processes,
+                num_processes,
+            )
+            num_processes = 1
+    if num_processes > 1:
+        if check is not None:
+            check()
+        torchrun = ["-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", str(num_processes)]
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *torchrun, *command])
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after the one that started it, whose killing it would otherwise outlive."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os._exit(128 + signal.SIGKILL)
+
+    threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
+
+
+def processes_asked_of_accelerate() -> int:
+    """Returns the N of a parent `accelerate launch ... --num_processes N`; 1 if there is no such parent."""
+    if "ACCELERATE_USE_CPU" not in os.environ:
+        return 1
+    import psutil
+
+    command = " ".join(psutil.Process(os.getppid()).cmdline())
+    asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", command)
+    return int(asked[1]) if asked else 1
+
+
+def make_accelerator(**options: Any) -> "Accelerator":
+    """Returns an `accelerate.Accelerator` that joins the processes of `torchrun` on a machine without a GPU too.
+
+    Accelerate would refuse another precision than the first that a process asked for; here the last one counts.
+
+    Args:
+        options: for `Accelerator`.
+    """
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    precision = options.get("mixed_precision")
+    if precision is not None and AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision:
+        AcceleratorState._reset_state()
+    return Accelerator(cpu=not torch.accelerator.is_available(), **options)
+
+
+def is_main_process() -> bool:
+    """Returns whether this process speaks for all that run the same command; it does where it is alone."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def leave_process_group() -> None:
+    """Ends the connections between processes, if there are several, at the end of what they do together."""
+    from accelerate import PartialState
+
+    PartialState().destroy_process_group()
+
+
+def tell_error(sentence: str) -> None:
+    """Prints what is wrong; one of several processes leaves it to the one that started them, which prints it once."""
+    folder = os.environ.get(MESSAGES)
+    if folder is not None:
+        with suppress(OSError):
+            Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(sentence, encoding="utf-8")
+            return
+    print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+
+
+def has_lost_another(error: Exception) -> bool:
+    """Returns whether an error says that another process of the same command has ended, which has said why."""
+    if "WORLD_SIZE" not in os.environ or not isinstance(error, RuntimeError):
+        return False
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or "gloo" in str(error)
+
+
+def torchrun() -> int:
+    """Runs the command `torchrun`; prints what is wrong in its processes, the same sentence once.
+
+    Returns:
+        The exit code of the process that failed first, or 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
+        os.environ[MESSAGES] = folder
+        code = run_processes()
+        for sentence in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
+            print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+    return code
+
+
+def run_processes() -> int:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    logging.disable(logging.CRITICAL)  # here alone: the processes that it starts have loggers of their own
+    try:
+        main()
+    except ChildFailedError as error:
+        failures = sorted(error.failures.values(), key=lambda failure: failure.timestamp)  # in whole seconds
+        for failure in failures:
+            if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:  # with which torchrun ends the others
+                name = signal.Signals(-failure.exitcode).name
+                print(f"hf-ngsan: error: process {failure.local_rank} was ended by {name}.", file=sys.stderr)
+                return 128 - failure.exitcode
+        return next((failure.exitcode for failure in failures if failure.exitcode > 0), 128 + signal.SIGTERM)
+    except SignalException as error:  # Ctrl-C, for example
+        return 128 + error.sigval
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(torchrun())

@@ -1,0 +1,22 @@
+"""Models from folders and the Hub, with their preprocessing and what they were made with.
+
+    model, processor = load_model("ngsan-flickr8k")
+
+Names are imported when used, so that importing this package imports nothing heavy.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..ground.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .hub import save_for_hub
+    from .models import ModelFolderError, find_model_folder, load_config, load_model, save_model
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "hub": ["save_for_hub"],
+        "models": ["ModelFolderError", "find_model_folder", "load_config", "load_model", "save_model"],
+    },
+)

@@ -1,0 +1,139 @@
+"""Checkpoints that carry their own code, for readers who have only transformers."""
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from ..auto import MODEL_TYPES, own_model_types
+from ..ground.files import write_text_atomically
+from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
+from .self_test import write_self_test
+
+MODELS = Path(__file__).parent.parent / "models"
+PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
+HANDLER = "handler.py"
+"""Of the Hub's inference endpoints, which a pushed captioner has."""
+SETTINGS = "*config.json"
+"""Files of a checkpoint that can refer to code."""
+
+
+def save_for_hub(
+    model: PreTrainedModel,
+    processor: ProcessorMixin | BaseImageProcessor | PreTrainedTokenizerBase | None,
+    directory: str | Path,
+    *,
+    max_shard_size: int | str = "50GB",
+) -> Path:
+    """Saves model, processor and the code of both, ready to be uploaded, with a record for `inspect --self-test`.
+
+    A process without this package can then load the folder, or the Hub repository made from it, with
+    `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
+    `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
+    References to other code, which the checkpoints that model and processor were loaded from may have, are left out.
+
+    Args:
+        model: a model of this package, or of a model type that was registered with it.
+        processor: its processor. An architecture without one takes what it has, an image processor or a tokenizer, or
+            `None`.
+        directory: where to write; made if absent.
+        max_shard_size: of a file of weights, as in transformers.
+
+    Returns:
+        The directory.
+
+    Raises:
+        ValueError: a model or processor of another package, a part of a model, or no processor for a model that has
+            one.
+        NotADirectoryError: `directory` is a file.
+    """
+    classes = getattr(model.config, "remote_classes", {})
+    auto_classes: dict[type, str] = {}
+    if not is_of_transformers(model):  # which has the code of its own
+        auto_classes[type(model.config)] = "AutoConfig"
+        auto_classes[type(model)] = auto_class_of(model, ("Model", "Backbone"), classes)
+        if "AutoProcessor" in classes:
+            auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
+        elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
+            auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
+    directory = Path(directory)
+    if directory.is_file():
+        raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
+    for name in ("", *getattr(processor, "get_attributes", list)()):
+        part = getattr(processor, name) if name else processor
+        for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
+            settings.pop("auto_map", None)
+    with registered_for_auto_classes(auto_classes):
+        model.save_pretrained(directory, max_shard_size=max_shard_size)
+        if processor is not None:
+            processor.save_pretrained(directory)
+    code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
+    for file in directory.glob(SETTINGS):
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        if foreign := list(foreign_references(settings, code)):
+            for mapping, key in foreign:
+                del mapping[key]
+            write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
+    write_self_test(model, processor, directory)
+    return directory
+
+
+def is_of_transformers(model: PreTrainedModel) -> bool:
+    """Returns whether a model is one of transformers itself that was registered for a task."""
+    return model.config.model_type in MODEL_TYPES and model.config.model_type not in own_model_types()
+
+
+def needs_the_package(folder: Path) -> bool:
+    """Returns whether the code in a folder imports this package, as that of others may; our own never does."""
+    return any(
+        PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace"))
+        for file in folder.glob("*.py")
+        if file.name != HANDLER
+    )
+
+
+def own_code(folder: Path) -> set[str]:
+    """Returns the names of the code files in a folder that are this package's, or those of another imported one."""
+    names = {file.name for file in folder.glob("*.py")}
+    imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
+    homes = {MODELS, *(file.parent for file in imported if file.name in names)} - {folder, folder.resolve()}
+    return {
+        name
+        for name in names
+        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
+    }
+
+
+def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
+    """Yields mapping and key of what refers, in the settings of a JSON file, to other code than that of some files."""
+    if isinstance(settings, list):
+        for value in settings:
+            yield from foreign_references(value, code)
+    elif isinstance(settings, dict):
+        for name, value in settings.items():
+            if name not in REFERENCES_TO_CODE:
+                yield from foreign_references(value, code)
+            elif isinstance(value, dict):
+                yield from ((value, kind) for kind, entry in value.items() if not is_of(code, entry))
+            else:
+                yield settings, name
+
+
+def is_of(code: Collection[str], entry: Any) -> bool:
+    """Returns whether an entry of `auto_map` or `custom_pipelines` refers to classes of some files, and to no other."""
+    references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
+    files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
+    return bool(files) and files <= {*code}
+
+
+def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
+    """Returns the auto class, of those of some kinds, that stands for the class of an object."""
+    name = "None" if saved is None else type(saved).__name__
+    for auto, location in classes.items():
+        if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:
+            return auto
+    raise ValueError(f"save_for_hub() saves a model of this package and its processor; {name} is not one of them.")

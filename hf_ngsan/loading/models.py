@@ -1,0 +1,361 @@
+"""Models of any task loaded from a folder or the Hub, and saved."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoProcessor,
+    AutoTokenizer,
+    BaseImageProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
+from transformers.utils import logging as transformers_logging
+
+from ..auto import MODEL_TYPES, model_types_of
+from ..ground.messages import one_sentence
+from ..ground.packaged_models import folder_of_packaged
+from ..models.configuration_hub import ConfigurationError, is_finite
+from ..models.modeling_vision import MissingBackboneError, VisionModel
+from .image_processor_settings import check_image_processor
+from .model_size import count, parameters_of, refuse_too_large
+
+NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+class ModelFolderError(ValueError):
+    """A folder that holds no complete model; the message names it and says what is missing."""
+
+
+def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
+    """Saves a model and its processor, if it has one, into one folder that the Auto classes load."""
+    with without_progress_bars():
+        model.save_pretrained(folder)
+        if processor is not None:
+            processor.save_pretrained(folder)
+
+
+def find_model_folder(name: str | os.PathLike) -> str:
+    """Returns the folder of a model: `name` itself, or its `best` or else `last` if it is that of a training run.
+
+    A name that is no folder is that of a model which the package brings, or, if it could be one of the Hub, is
+    returned as it is.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ModelFolderError: a folder without a model.
+    """
+    folder = Path(os.path.expanduser(folder_of_packaged(name)))
+    if not folder.exists():
+        if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
+            return str(name)
+        raise FileNotFoundError(f"There is no model folder {folder}.")
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder} is a file; give the folder of a model, such as {folder.parent}.")
+    for candidate in (folder, folder / "best", folder / "last"):
+        if (candidate / "config.json").is_file():
+            return str(candidate)
+    raise ModelFolderError(
+        f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
+    )
+
+
+def read_config_file(folder: str) -> dict:
+    try:
+        return dict(PreTrainedConfig.get_config_dict(folder)[0])
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if not Path(folder).is_dir():
+            raise ModelFolderError(
+                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+            ) from error
+        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+
+
+def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:
+    """Returns the configuration of a model in a folder or on the Hub.
+
+    Args:
+        name: what [`find_model_folder`] takes.
+        task: which the model must belong to; any of this package's model types if `None`.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
+            another task.
+    """
+    folder = find_model_folder(name)
+    described = read_config_file(folder)
+    known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
+    if described.get("model_type") not in known:
+        wanted = "one of this package" if task is None else f"one for {task}"
+        code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
+        raise ModelFolderError(
+            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)})."
+        )
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
+    except Exception as error:
+        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+
+
+def count_parameters(name: str | os.PathLike) -> int:
+    """Returns the number of parameters of a model in a folder or on the Hub, by its configuration alone.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`load_config`]; a configuration of no model.
+    """
+    config = load_config(name)
+    model_loader, _ = auto_classes_of(config)
+    try:
+        return count(parameters_of(lambda: model_loader.from_config(config, trust_remote_code=False)).values())
+    except Exception as error:  # transformers and torch say in many ways what does not fit
+        raise ModelFolderError(f"{name}: no model can be made of its configuration ({one_sentence(error)}).") from error
+
+
+def needed_code(described: Mapping) -> str:
+    """Returns what to say of the code that a checkpoint wants to be run, which this package never does; "" without."""
+    auto_map = described.get("auto_map")
+    if not auto_map:
+        return ""
+    classes = auto_map.values() if isinstance(auto_map, Mapping) else [auto_map]
+    return (
+        f" with code of its own ({', '.join(map(str, classes))}), which is not run here: read it, and if you trust it, "
+        "load it in Python with from_pretrained(..., trust_remote_code=True)"
+    )
+
+
+def code_of_processor(folder: str) -> dict:
+    """Returns the `auto_map` of the tokenizer and the other parts of a processor, by file."""
+    found = {}
+    for file in sorted(Path(folder).glob("*_config.json")):
+        with suppress(ValueError, OSError, AttributeError, LookupError, TypeError):
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            found[file.name] = settings.get("auto_map") or settings["image_processor"].get("auto_map")
+    return {"auto_map": {file: f"{code} in {file}" for file, code in found.items() if code}}
+
+
+def load_captioner(
+    name: str | os.PathLike, *, new_vision: bool = False, **config_changes: Any
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads a captioner and its processor; see [`load_model`]."""
+    return load_model(name, "captioning", new_vision=new_vision, **config_changes)
+
+
+def load_model(
+    name: str | os.PathLike, task: str | None = None, *, new_vision: bool = False, **config_changes: Any
+) -> tuple[PreTrainedModel, Any]:
+    """Loads a model and its processor, from a model folder, a training run's folder or the Hub.
+
+    Args:
+        name: what [`find_model_folder`] takes.
+        task: which the model must belong to; any of this package's model types if `None`.
+        new_vision: the vision encoder that the changed configuration describes begins with new weights, whatever the
+            folder has.
+        config_changes: fields of the configuration that get other values.
+
+    Returns:
+        The model in evaluation mode, and its processor; for a model type without one its tokenizer or image processor,
+        or `None`.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ModelFolderError: the folder has no such model or was not written completely.
+        MissingBackboneError: the folder of a backbone that was left out of the model is not there.
+        ConfigurationError: the changes are no values of their fields.
+    """
+    folder, saved = find_model_folder(name), load_config(name, task)
+    config = changed_config(saved, config_changes)
+    model_loader, processor_loader = auto_classes_of(config)
+    has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer)
+    if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
+        raise ModelFolderError(f"{folder} is not a complete model: tokenizer.json is missing; save it again.")
+    left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
+    try:
+        with quiet_loading():
+            refuse_too_large(
+                lambda: model_loader.from_config(config, trust_remote_code=False),
+                folder,
+                elsewhere=NAME_IN_VISION if left_out else None,
+            )
+            model, report = model_loader.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+            )
+            processor: Any = None
+            if processor_loader is not None:
+                processor = load_processor(processor_loader, folder)
+            image_processor = getattr(processor, "image_processor", processor)
+            if isinstance(image_processor, BaseImageProcessor):
+                check_image_processor(image_processor)
+    except (MissingBackboneError, ModelFolderError):
+        raise
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if "trust_remote_code" in str(error):
+            what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
+            raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
+        raise ModelFolderError(
+            f"{folder} is not a complete model ({one_sentence(error)}); save it again or use an earlier one."
+        ) from error
+    if new_vision:
+        model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
+    before, after = saved.to_dict(), config.to_dict()
+    changed = [field for field in config_changes if after[field] != before[field]]
+    check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
+    if model.can_generate() and Path(folder).is_dir() and not (Path(folder) / "generation_config.json").is_file():
+        raise ModelFolderError(f"{folder} is not a complete model: generation_config.json is missing; save it again.")
+    tokenizer: Any = getattr(processor, "tokenizer", processor)
+    if has_tokenizer:
+        check_tokenizer(folder, tokenizer, config)
+    return model.eval(), processor
+
+
+def load_processor(loader: Any, folder: str) -> Any:
+    try:
+        found = loader.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        files = [file for file in PROCESSOR_FILES if (Path(folder) / file).is_file()]
+        if not files or "trust_remote_code" in str(error):
+            raise
+        raise ModelFolderError(
+            f"{folder} is not a complete model: {' or '.join(files)} cannot be used ({one_sentence(error)}); save it "
+            "again or use an earlier one."
+        ) from error
+    if loader is AutoProcessor and not isinstance(found, ProcessorMixin):
+        raise ModelFolderError(
+            f"{folder} is not a complete model: processor_class in processor_config.json names no processor; save it "
+            "again or use an earlier one."
+        )
+    return found
+
+
+def auto_classes_of(config: Any) -> tuple[Any, Any]:
+    """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
+    known = getattr(type(config), "remote_classes", None)
+    if known is None:  # a model of transformers, which is saved with the name of its class
+        named = (config.architectures or [""])[0]
+        heads = [name for name in dir(transformers) if name.startswith("AutoModel")]
+        head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
+        return getattr(transformers, head), AutoProcessor
+    head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")
+    processor = next((kind for kind in PROCESSORS if kind.__name__ in known), None)
+    if processor is None and getattr(type(config), "has_tokenizer", False):
+        processor = AutoTokenizer
+    return getattr(transformers, head), processor
+
+
+def head_class(auto_class: str, config: Any) -> str | None:
+    """Returns the name of the class that an Auto class has for a configuration, if any."""
+    found = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
+    return getattr(found[0] if isinstance(found, tuple) else found, "__name__", None)
+
+
+def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
+    """Returns the configuration with other values in some fields, checked as a new one is.
+
+    Raises:
+        ConfigurationError: a value that its field cannot have.
+    """
+    try:
+        if not changes:
+            return config
+        code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
+        return type(config).from_dict({**config.to_dict(), **code, **changes})
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise ConfigurationError(one_sentence(error)) from error
+
+
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:
+    """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
+
+    Args:
+        folder: of the model, for the message.
+        report: of `from_pretrained`.
+        changed: fields of the configuration that are not as the folder says.
+        elsewhere: names of weights that do not come from the folder.
+    """
+    for fault, names in (
+        ("are missing", report["missing_keys"]),
+        ("have another shape than the configuration says", {name for name, *_ in report["mismatched_keys"]}),
+    ):
+        names = [name for name in names if elsewhere is None or not elsewhere.search(name)]
+        if names and changed:
+            raise ModelFolderError(
+                f"{folder} has no weights for the changed configuration ({', '.join(changed)}): {len(names)} "
+                f"{fault}, {min(names)} among them; leave out the fields that change them."
+            )
+        if names:
+            raise ModelFolderError(
+                f"{folder} is not a complete model: {len(names)} weights {fault}, {min(names)} among them; "
+                "save it again or use an earlier one."
+            )
+
+
+def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """Raises a ModelFolderError if a tokenizer is not the one of its model."""
+    named = ("pad_token", "bos_token", "eos_token")
+    special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
+    if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):
+        raise ModelFolderError(
+            f"{folder} is not a complete model: tokenizer_config.json names no padding, first or last token; save "
+            "it again or use an earlier one."
+        )
+    longest = tokenizer.model_max_length
+    if not is_finite(longest) or longest < 1:
+        raise ModelFolderError(
+            f"{folder} is not a complete model: model_max_length in tokenizer_config.json is {longest!r:.60}; it must "
+            "be a positive number."
+        )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        ids = getattr(config, name, None)
+        if any(
+            not 0 <= one < config.vocab_size for one in (ids if isinstance(ids, list) else [ids]) if one is not None
+        ):
+            raise ModelFolderError(
+                f"{folder}: {name} in config.json is {ids}, but the model's vocab_size is {config.vocab_size}."
+            )
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= config.vocab_size:
+        raise ModelFolderError(
+            f"{folder} is not a complete model: tokenizer.json has a word with id {largest}, but the model's "
+            f"vocab_size is {config.vocab_size}; save both together."
+        )
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """transformers shows none of its bars for the weights of small models inside the `with` block."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Inside the `with` block transformers shows no bars and does not report on weights, which the caller looks at."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with without_progress_bars():
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)

@@ -1,0 +1,47 @@
+"""What `pipeline()` builds while this package is imported: its own pipelines for its own models."""
+
+from typing import Any
+
+from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
+
+from ..auto import MODEL_TYPES, model_types_of
+from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..models.pipeline_translation import TranslationPipeline as OwnTranslationPipeline
+from ..models.pipeline_visual_question_answering import (
+    VisualQuestionAnsweringPipeline as OwnVisualQuestionAnsweringPipeline,
+)
+
+
+class ImageTextToTextPipeline(StockPipeline):
+    """Makes this package's pipeline for its own captioners and transformers' own for every other model."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        model = kwargs["model"] if "model" in kwargs else args[0]
+        if model.config.model_type in model_types_of("captioning"):
+            return ImageToTextPipeline(*args, **kwargs)
+        return StockPipeline(*args, **kwargs)
+
+
+class VisualQuestionAnsweringPipeline(OwnVisualQuestionAnsweringPipeline):
+    """Makes this package's pipeline for its own models; transformers 5 has none."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        refuse_models_of_others("visual-question-answering", *args, **kwargs)
+        return OwnVisualQuestionAnsweringPipeline(*args, **kwargs)
+
+
+class TranslationPipeline(OwnTranslationPipeline):
+    """Makes this package's pipeline for its own models; transformers 5 has none."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        refuse_models_of_others("translation", *args, **kwargs)
+        return OwnTranslationPipeline(*args, **kwargs)
+
+
+def refuse_models_of_others(removed_task: str, model: Any, *args: Any, **kwargs: Any) -> None:
+    """Raises a ValueError for a model that is not of this package."""
+    if model.config.model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
+            f"{model.config.model_type} model is none of them."
+        )

@@ -1,0 +1,110 @@
+"""How the images of a trained backbone or detection model are prepared."""
+
+import logging
+import os
+
+from transformers.image_processing_base import ImageProcessingMixin
+
+from ..ground.messages import one_sentence
+from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
+from ..models.packaged_backbones import is_packaged, preprocessing_of_variant
+
+logger = logging.getLogger(__name__)
+
+SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
+
+
+class PreprocessingError(ValueError):
+    """A model whose preprocessing is not known or does not suit boxes; the message names it and says what to do."""
+
+
+def load_image_processor(
+    source: str | os.PathLike, kind: str | None, name: str | None = None, image_size: int | None = None
+) -> CaptioningImageProcessor:
+    """Returns the preprocessing that the folder of a trained model describes, for whole images.
+
+    Args:
+        source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
+        kind: `"grid"` or `"regions"`, that of the [`VisionConfig`] around it.
+        name: what messages call the model; `source` if `None`.
+        image_size: height and width in pixels, in place of the size described there.
+
+    Raises:
+        PreprocessingError: it cuts images, has no usable size, or is unknown for a detection model. The images of a
+            backbone without any are normalized as ImageNet's.
+    """
+    name = name or str(source)
+    try:
+        if is_packaged(source):
+            settings = CaptioningImageProcessor(**preprocessing_of_variant(str(source))).to_dict()
+        else:
+            settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
+    except OSError as error:
+        if kind == "regions":
+            raise PreprocessingError(
+                f"{name} has no preprocessor_config.json, which says how large the images of a detection model are; "
+                "add the one of the original model."
+            ) from error
+        settings = CaptioningImageProcessor().to_dict()
+        side = image_size or settings["size"]["height"]
+        logger.warning(
+            "%s has no preprocessor_config.json; its images become %d x %d and are normalized as ImageNet's.",
+            name,
+            side,
+            side,
+        )
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        raise unusable(name, error) from error
+    try:
+        return image_processor_of(name, settings, image_size)
+    except PreprocessingError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise unusable(name, error) from error
+
+
+def unusable(name: str, error: Exception) -> PreprocessingError:
+    return PreprocessingError(
+        f"{name}: preprocessor_config.json cannot be used ({one_sentence(error)}); take that of the original model."
+    )
+
+
+def image_processor_of(name: str, settings: dict, image_size: int | None) -> CaptioningImageProcessor:
+    """Returns the image processor that the contents of a `preprocessor_config.json` describe, for whole images."""
+    if image_size is not None:
+        settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
+    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
+    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
+    return CaptioningImageProcessor(size=size_without_cropping(name, settings), **chosen)
+
+
+def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+    try:
+        check_whole_images(image_processor)
+    except ValueError as error:
+        raise PreprocessingError(f"{name}: {error}") from error
+    return image_processor
+
+
+def size_without_cropping(name: str, settings: dict) -> dict:
+    """Returns height and width, or shortest and longest edge, of images from which nothing is cut.
+
+    Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
+    that square.
+    """
+    size = settings.get("size")
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        size = settings["crop_size"]
+    if isinstance(size, int):
+        size = {"shortest_edge": size}
+    if isinstance(size, dict):
+        if size.get("height") and size.get("width"):
+            return {"height": size["height"], "width": size["width"]}
+        if size.get("shortest_edge") and size.get("longest_edge"):
+            return {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
+        if size.get("shortest_edge"):
+            return {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    raise PreprocessingError(
+        f"{name}: size in preprocessor_config.json is {size!r}; it must name height and width, or shortest_edge."
+    )

@@ -1,0 +1,207 @@
+"""A record of what a model computes, by which anybody can see whether it computes the same with other versions.
+
+`self_test.json` in the model's folder has the seed of random inputs, what the model made of them, and the versions of
+the libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
+them with the cache of the tokens before; for any other model, some numbers of its outputs.
+"""
+
+import copy
+import inspect
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import LogitsProcessor, PreTrainedModel
+
+from ..ground.files import write_text_atomically
+from ..ground.messages import one_sentence
+from ..models.attention_maps import evaluation_mode
+from ..models.modeling_vision import cell_boxes
+
+logger = logging.getLogger(__name__)
+
+SELF_TEST = "self_test.json"
+TOLERANCE = 1e-4
+SEED = 0
+LIBRARIES = ("hf-ngsan", "transformers", "torch", "tokenizers", "numpy", "pillow")
+GRID = 3
+"""Rows and columns of cells, where features are drawn and the model does not say how many."""
+IMAGE = (96, 128)
+"""Height and width of an image."""
+NUM_WORDS = 6
+SETTINGS: dict[str, Any] = {"num_beams": 1, "do_sample": False, "min_new_tokens": 8, "max_new_tokens": 8}
+"""Of `generate()`: eight tokens, even of a model that would end at once, since only the later ones need the cache."""
+NUM_VALUES = 16
+"""Kept of each output of a model that writes no text, evenly spread."""
+
+
+class SelfTestError(ValueError):
+    """A folder without a record or with a damaged one, or a model that computes something else than its record."""
+
+
+class Comparison(NamedTuple):
+    """What a self-test found.
+
+    Attributes:
+        difference: largest one to the recorded numbers.
+        recorded, installed: versions by library, of those that differ.
+    """
+
+    difference: float
+    recorded: dict[str, str]
+    installed: dict[str, str]
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= TOLERANCE
+
+    def __str__(self) -> str:
+        found = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
+        if self.passed:
+            return found
+        changes = [f"{name} {self.recorded[name]} (here {self.installed[name]})" for name in self.recorded]
+        return f"no longer {found}; recorded with " + (", ".join(changes) or "these versions of all libraries")
+
+
+def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
+    """Records what a model computes into its folder.
+
+    A model that cannot take what is drawn, such as one that was registered with inputs of its own, gets no record, and
+    a warning says so.
+    """
+    try:
+        single = in_float32(model)
+        found = outputs_of(single, random_inputs(single, processor, SEED), None)
+    except Exception as error:  # of a model of any kind
+        logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
+        return
+    record = {"seed": SEED, "versions": versions(), **found}
+    write_text_atomically(Path(folder) / SELF_TEST, json.dumps(record) + "\n")
+
+
+def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> Comparison:
+    """Compares what a model computes with the record in its folder.
+
+    Raises:
+        SelfTestError: there is no record, or a damaged one.
+    """
+    file = Path(folder) / SELF_TEST
+    if not file.is_file():
+        raise SelfTestError(
+            f"{folder} has no {SELF_TEST}, so there is nothing to compare with; hf-ngsan evaluate --record, hf-ngsan "
+            "push and save_for_hub() write one."
+        )
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        known = {str(name): str(value) for name, value in record["versions"].items()}
+        single = in_float32(model)
+        inputs = random_inputs(single, processor, int(record["seed"]))
+        found = outputs_of(single, inputs, record.get("token_ids"))
+        difference = max(
+            float(np.abs(np.subtract(found[name], np.asarray(record[name], dtype=float))).max()) for name in found
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise SelfTestError(f"{file} is damaged, or is the record of another model; write it anew.") from error
+    installed = versions()
+    other = {name for name in known if known[name] != installed.get(name, "none")}
+    return Comparison(
+        difference,
+        {name: known[name] for name in sorted(other)},
+        {name: installed.get(name, "none") for name in sorted(other)},
+    )
+
+
+def versions() -> dict[str, str]:
+    """Returns the installed versions of the libraries that take part in what a model computes."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def in_float32(model: PreTrainedModel) -> Any:
+    """Returns a model of float32 weights on the CPU: itself, or a copy."""
+    if {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
+        return model
+    return copy.deepcopy(model).float().cpu()
+
+
+def random_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
+    """Draws an image, features with boxes, and words, whichever of them a model reads; empty if it reads none."""
+    random = np.random.RandomState(seed)  # its numbers are promised to stay the same in every version of numpy
+    named, config = inspect.signature(model.forward).parameters, model.config
+    inputs: dict[str, torch.Tensor] = {}
+    if "visual_features" in named and getattr(config, "vision_config", None) is None:
+        rows, columns = getattr(config, "grid_size", None) or (GRID, GRID)
+        features = random.uniform(0, 1, (1, rows * columns, config.visual_feature_size))
+        inputs["visual_features"] = torch.tensor(features, dtype=torch.float32)
+        if "visual_boxes" in named:
+            inputs["visual_boxes"] = cell_boxes(rows, columns)[None]
+        if "attention_mask" in named and named["attention_mask"].default is inspect.Parameter.empty:
+            inputs["attention_mask"] = torch.ones(1, rows * columns, dtype=torch.long)
+    elif "pixel_values" in named:
+        image_processor = getattr(processor, "image_processor", processor)
+        if image_processor is None:
+            inputs["pixel_values"] = torch.tensor(random.uniform(-1, 1, (1, 3, *IMAGE)), dtype=torch.float32)
+        else:
+            image = Image.fromarray(random.randint(0, 256, (*IMAGE, 3)).astype(np.uint8))
+            inputs |= image_processor(images=[image], return_tensors="pt")
+    of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
+    for name in sorted(of_words & named.keys()):
+        number = getattr(config, "vocab_size", None) or model.get_input_embeddings().num_embeddings
+        words = np.setdiff1d(np.arange(number), getattr(config, "pad_token_id", None) or 0)
+        inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])
+    return inputs
+
+
+@torch.inference_mode()
+def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[int] | None) -> dict[str, list]:
+    """Returns numbers that a model computes.
+
+    Args:
+        model: in float32 on the CPU.
+        inputs: see [`random_inputs`].
+        token_ids: of a recorded text, whose log-probabilities are asked for; `None` for the model's own text.
+    """
+    with evaluation_mode(model):
+        if not model.can_generate():
+            outputs = model(**inputs).items()
+            last = {name: value[-1] if isinstance(value, tuple) else value for name, value in outputs}
+            flat = {name: value.flatten() for name, value in last.items() if torch.is_tensor(value)}
+            return {
+                name: value[torch.linspace(0, len(value) - 1, NUM_VALUES).long()].tolist()
+                for name, value in flat.items()
+                if value.is_floating_point() and len(value)
+            }
+        if token_ids is None:
+            token_ids = model.generate(**inputs, **SETTINGS)[0, 1:].tolist()
+        told = ToldText(token_ids)
+        model.generate(**inputs, **SETTINGS, logits_processor=[told])
+    return {"token_ids": token_ids, "log_probabilities": told.log_probabilities}
+
+
+class ToldText(LogitsProcessor):
+    """Makes `generate()` write a given text, and keeps how probable each of its tokens was.
+
+    Attributes:
+        log_probabilities (`list[float]`): of the tokens so far.
+    """
+
+    def __init__(self, token_ids: list[int]):
+        self.token_ids = token_ids
+        self.log_probabilities: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token = self.token_ids[len(self.log_probabilities)]
+        self.log_probabilities.append(float(scores[0].log_softmax(-1)[token]))
+        only = torch.full_like(scores, -torch.inf)
+        only[:, token] = 0
+        return only

@@ -1,0 +1,1 @@
+"""Captioning: images and regions in, sentences out."""

@@ -1,0 +1,314 @@
+"""Captioners made new from a recipe, or from a trained one that is to be trained further."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import BaseImageProcessor, PreTrainedModel, ProcessorMixin
+from transformers.image_utils import SizeDict
+
+from ...auto import config_class, model_class, model_types_of, processor_class
+from ...data import build_tokenizer
+from ...ground.messages import one_sentence
+from ...loading.model_size import ModelTooLargeError, refuse_too_large
+from ...loading.models import (
+    ModelFolderError,
+    changed_config,
+    find_model_folder,
+    load_captioner,
+    load_config,
+    load_model,
+    quiet_loading,
+)
+from ...loading.preprocessing import load_image_processor
+from ...loading.provenance import backbone_settings
+from ...models.configuration_hub import ConfigurationError, HubConfig
+from ...models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
+from ...models.image_processing_captioning import CaptioningImageProcessor
+from ...models.modeling_vision import VisionModel
+from ...training.recipe import RecipeError, suggestion
+from .recipe import CaptioningEvaluationSettings, CaptioningRecipe
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_WORD_ID = 3
+SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+FOLLOWS_FROM_DATA = {
+    **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
+    "features_provenance": "the features that are trained on",
+}
+
+
+def new_captioner(
+    recipe: CaptioningRecipe, captions: Iterable[str], visual_feature_size: int | None = None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Makes the model and processor that a recipe describes, with the vocabulary of the training captions.
+
+    With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
+    section change its configuration.
+
+    Args:
+        recipe: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
+            used.
+        captions: every training caption.
+        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        RecipeError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
+            a size that the vision encoder cannot take.
+    """
+    fields = dict(recipe.model)
+    if "init_from" in fields:
+        try:
+            model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
+        except ConfigurationError as error:
+            raise RecipeError(f"section model: {error}") from error
+    else:
+        tokenizer = with_language_model(fields)
+        if tokenizer is None:
+            tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+        asked_for = fields.get("visual_feature_size")
+        if visual_feature_size is not None and not has_vision(fields):
+            check_feature_size(asked_for, visual_feature_size, recipe.data.spec)
+            fields["visual_feature_size"] = visual_feature_size
+        elif asked_for is not None and has_vision(fields):
+            of_vision = build_config({**fields, "visual_feature_size": None}, len(tokenizer)).visual_feature_size
+            check_feature_size(asked_for, of_vision, "the vision encoder")
+        config = build_config(fields, len(tokenizer))
+        config.pad_token_id, config.bos_token_id, config.eos_token_id = (
+            tokenizer.pad_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+        )
+        config.decoder_start_token_id = tokenizer.bos_token_id
+        captioner = model_class(config.model_type, "AutoModelForImageTextToText")
+        with usable_backbone(config.vision_config):
+            refuse_too_large(lambda: captioner(config))
+            model = captioner(config)
+        vision, image_processor = model.base_model.vision, None
+        if vision is not None:
+            image_processor = new_image_processor(vision, recipe.data.image_size)
+        processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+    encoder: Any = model.base_model.vision
+    check_image_size(encoder, processor.image_processor)
+    set_generation_defaults(model, recipe.evaluation)
+    return model, processor
+
+
+def with_language_model(fields: dict) -> Any:
+    """Returns the tokenizer of the trained language model that a captioner shall have, whose vocabulary it shares.
+
+    Args:
+        fields: of the section `model`; a folder of a training run in `pretrained_language_model` becomes that of its
+            best model.
+
+    Returns:
+        The tokenizer, or `None` if no trained language model is named.
+    """
+    name = fields.get("pretrained_language_model")
+    if not isinstance(name, str):
+        if config_class_of(fields["model_type"]).has_language_model(fields):
+            logger.warning(
+                "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
+                "with model.pretrained_language_model=DIR."
+            )
+        return None
+    _, processor = load_model(name, "language_modeling")
+    fields["pretrained_language_model"] = find_model_folder(name)
+    return processor.tokenizer
+
+
+def check_feature_size(asked_for: int | None, found: int, data: str) -> None:
+    """Raises a RecipeError if a training config asks for features of another dimension than its data has."""
+    if asked_for not in (None, found):
+        raise RecipeError(
+            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {found}; set "
+            f"model.visual_feature_size={found}, or leave it out."
+        )
+
+
+def build_config(fields: Mapping, vocab_size: int) -> Any:
+    """Returns the configuration with `model_type` and the fields of a recipe's section `model`.
+
+    Raises:
+        RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
+    """
+    fields = dict(fields)
+    kind = config_class_of(fields.pop("model_type"))
+    check_field_names(fields, kind)
+    try:
+        return kind(**fields, vocab_size=vocab_size)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+
+
+def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
+
+    It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
+    another backbone it gets new ones.
+    """
+    folder = fields.pop("init_from")
+    config = load_config(folder, "captioning")
+    if fields.pop("model_type", config.model_type) != config.model_type:
+        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_field_names(fields, type(config))
+    trained = config.vision_config
+    is_new = has_another_backbone(fields.get("vision_config"), trained)
+    how_trained = {}
+    if is_new:
+        check_width(folder, config, fields)
+    elif fields.get("vision_config") is not None:
+        changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
+        changed.pop("model_type")  # as in a dictionary that a person wrote, in which unknown keys are mistakes
+        wanted = changed_config(config, {"vision_config": changed}).vision_config
+        how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
+        as_saved = {name: getattr(trained, name) for name in how_trained}  # which tells where the weights are
+        fields["vision_config"] = {**changed, **as_saved}
+    with usable_backbone(changed_config(config, fields).vision_config if is_new else None):
+        model, processor = load_captioner(folder, new_vision=is_new, **fields)
+    vision: Any = model.base_model.vision
+    if how_trained:
+        vision.config.update(how_trained)
+        vision.requires_grad_(True).train(vision.training)
+    if vision is None:
+        processor.image_processor = None
+    elif is_new or processor.image_processor is None:
+        processor.image_processor = new_image_processor(vision, image_size)
+    elif image_size is not None:
+        processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+    return model, processor
+
+
+def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
+    """Returns whether the `vision_config` of a recipe means another backbone than a trained captioner has."""
+    if vision is None or trained is None:
+        return vision is not None
+    source, described = vision.get("pretrained"), vision.get("backbone_config")
+    if source is not None and (trained.pretrained is None or lasting_name(source) != lasting_name(trained.pretrained)):
+        return True
+    if described is None:
+        return False
+    try:
+        own: Any = trained.backbone_config
+        return backbone_settings(make_backbone_config(described)) != backbone_settings(own)
+    except (ValueError, TypeError) as error:
+        raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
+
+
+def check_width(folder: str, config: Any, fields: Mapping) -> None:
+    """Raises a RecipeError unless a new vision encoder has the feature dimension that a captioner takes."""
+    expected = config.visual_feature_size
+    found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
+    if found != expected:
+        raise RecipeError(
+            f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
+            f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
+        )
+
+
+def has_vision(fields: Mapping) -> bool:
+    """Returns whether the captioner with these fields of a configuration has a vision encoder."""
+    kind = config_class_of(fields["model_type"])
+    return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+
+
+@contextmanager
+def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
+    """Inside the `with` block, weights of a backbone that cannot be loaded where a configuration says are an error.
+
+    Raises:
+        RecipeError: there are no such weights.
+    """
+    try:
+        with quiet_loading():
+            yield
+    except ModelFolderError:  # of the captioner around the backbone
+        raise
+    except ModelTooLargeError as error:
+        raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if vision is None or not vision.pretrained:
+            raise
+        raise unusable_backbone(vision.pretrained, error) from error
+
+
+def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
+    """Images are prepared as the source of a backbone's weights says, else as ImageNet's.
+
+    Args:
+        vision: the vision encoder around the backbone.
+        image_size: height and width in pixels anyway, if not `None`.
+
+    Raises:
+        RecipeError: the preprocessing is not known, or does not suit boxes.
+    """
+    source = vision.config.pretrained
+    if source is None:
+        if image_size is None:
+            return CaptioningImageProcessor()
+        return CaptioningImageProcessor(size={"height": image_size, "width": image_size})
+    try:
+        return load_image_processor(source, vision.config.kind, image_size=image_size)
+    except (ValueError, OSError) as error:
+        raise unusable_backbone(source, error) from error
+
+
+def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
+    """Raises a RecipeError if all images become of one size, which the vision encoder cannot take."""
+    size = getattr(image_processor, "size", None) or {}
+    if vision is not None and size.get("height") and size.get("width"):
+        try:
+            vision.check_size(size["height"], size["width"])
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
+
+
+def unusable_backbone(name: str, error: Exception) -> RecipeError:
+    return RecipeError(
+        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
+        "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
+    )
+
+
+def config_class_of(model_type: str) -> Any:
+    captioners = model_types_of("captioning")
+    if model_type not in captioners:
+        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
+    return config_class(model_type)
+
+
+def check_field_names(fields: Mapping, kind: type) -> None:
+    """Raises a RecipeError for a key of section `model` that is no field of its configuration."""
+    for name in fields:
+        if name in FOLLOWS_FROM_DATA:
+            raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
+    valid = config_fields(kind)
+    for name in fields:
+        if name not in valid:
+            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+    vision = fields.get("vision_config")
+    if not (vision is None or isinstance(vision, Mapping)):
+        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
+
+
+def config_fields(kind: type) -> set[str]:
+    """Returns the fields that a configuration class itself declares, those of transformers' base class left out."""
+    own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
+    names = {name for parent in own for name in parent.__annotations__}
+    return names & {field.name for field in dataclasses.fields(kind)}
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings) -> None:
+    """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
+    defaults = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
+    defaults.suppress_tokens = [UNKNOWN_WORD_ID]

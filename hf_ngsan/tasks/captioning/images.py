@@ -1,0 +1,113 @@
+"""Captions of images one after the other, of files and of rows of a dataset alike, with figures of the attention."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ...models.pipeline_image_to_text import ImageToTextPipeline
+from ...visualization import check_matplotlib, plot_word_maps, save_figure
+from ..retrieval.reranking import Reranker
+
+logger = logging.getLogger(__name__)
+
+FIGURE_SIDE = 640
+"""Longest side in pixels of the images and maps that figures are drawn of: each panel is about 300 pixels wide."""
+
+
+class CaptionedImage(NamedTuple):
+    """What came of an image.
+
+    Attributes:
+        name: what the image is called.
+        caption: `None` for one that was skipped.
+        error: why it was skipped, or `None`.
+        rank: of the caption among those of its image, from 0 on.
+    """
+
+    name: str
+    caption: str | None
+    error: str | None
+    rank: int = 0
+
+
+def caption_images(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    images: Dataset | Iterable,
+    names: Iterable[str],
+    *,
+    attention_folder: str | Path | None = None,
+    reranker: Reranker | None = None,
+    on_error: str = "raise",
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> Iterator[CaptionedImage]:
+    """Captions images as they come, a batch at a time, through [`ImageToTextPipeline`].
+
+    Args:
+        model: a captioner in evaluation mode.
+        processor: the model's.
+        images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
+        names: what to call each image in the results, and its figure.
+        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
+            caption has no words, or that is features without an image or boxes, gets none, and the log says so.
+        reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
+            or a list.
+        on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
+        batch_size: images captioned together.
+        generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
+
+    Yields:
+        A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
+        each of its captions, the best first and none twice.
+
+    Raises:
+        ValueError: an image cannot be read, or the model does not take images of this kind.
+        MissingPlotsError: figures are asked for and matplotlib is not installed.
+        FileExistsError: the folder for figures is a file.
+    """
+    if attention_folder is not None:
+        check_matplotlib()
+        Path(attention_folder).mkdir(parents=True, exist_ok=True)
+        generate_arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
+    pipeline = ImageToTextPipeline(model=model, processor=processor, batch_size=batch_size)
+    seen: Any = images
+    images = images if isinstance(images, Dataset) else iter(images)
+    answers = pipeline(images, on_error=on_error, **generate_arguments)
+    for number, ((name, file_name), of_image) in enumerate(zip(with_file_names(names), answers, strict=True)):
+        is_captioned = of_image[0].get("error") is None
+        if reranker is not None and is_captioned:
+            of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
+        if attention_folder is not None and is_captioned:
+            save_attention(of_image[0], name, Path(attention_folder) / f"{file_name}.png")
+        for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
+            yield CaptionedImage(name, caption, answer.get("error"), rank)
+
+
+def save_attention(answer: dict, name: str, path: Path) -> None:
+    """Draws where each word of a caption looked; `answer` is the pipeline's."""
+    if not answer["words"]:
+        logger.warning("The caption of %s has no words; there is no figure of it.", name)
+    elif "image" not in answer:
+        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
+    else:
+        figure = plot_word_maps(answer["image"], answer["words"], answer["attention"])
+        save_figure(figure, path)
+        figure.clear()  # else its parts, which refer to each other, would stay in memory for long
+
+
+def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each name and one for a file, after the last part of the name; files of one name get a number."""
+    taken = set()
+    for name in names:
+        stem = file_name = Path(name).stem
+        number = 1
+        while file_name in taken:
+            number += 1
+            file_name = f"{stem}-{number}"
+        taken.add(file_name)
+        yield name, file_name

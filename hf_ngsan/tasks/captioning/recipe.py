@@ -1,0 +1,120 @@
+"""The training config of a captioner: the settings that captioning adds to those of every task."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from ...ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
+from ...training.objectives.self_critical_settings import SelfCriticalSettings
+from ...training.recipe import Recipe
+from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, setting
+
+
+@dataclass(frozen=True)
+class CaptionDataSettings(DataSettings):
+    """Which words and captions of the images are trained on."""
+
+    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    captions_per_image: int = setting(
+        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
+    )
+    max_caption_length: int = setting(
+        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+    )
+
+
+@dataclass(frozen=True)
+class CaptioningDataSettings(CaptionDataSettings):
+    """Which images are trained on, and which words and captions of them."""
+
+    image_size: int | None = setting(
+        None,
+        "height and width in pixels that images are made; null = those of the backbone, or else 224",
+        minimum=8,
+        maximum=LARGEST_SIDE,
+    )
+
+
+@dataclass(frozen=True)
+class AugmentationSettings:
+    """Random changes of the training images of a model with a vision encoder; without any by default."""
+
+    smallest_crop: float = setting(
+        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
+    )
+    flip: float = setting(0.0, "share of the images that are mirrored", minimum=0.0, maximum=1.0)
+    captions_with_sides: str = setting(
+        "skip",
+        "captions that say left or right: skip = their image is not mirrored, swap = the words change places",
+        choices=("skip", "swap"),
+    )
+    color_jitter: float = setting(
+        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
+    )
+
+    feature_copies: bool = setting(
+        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
+    )
+
+    @property
+    def changes_images(self) -> bool:
+        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
+
+
+@dataclass(frozen=True)
+class CaptioningTrainingSettings(TrainingSettings):
+    """How a captioner is fitted; the schedule is that of teacher forcing."""
+
+    stage: str = setting(
+        "xe",
+        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other",
+        choices=("xe", "scst", "auto"),
+    )
+    label_smoothing: float = setting(
+        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
+    )
+    word_dropout: float = setting(
+        0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
+    )
+    consensus_power: float = setting(
+        0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
+    )
+
+
+@dataclass(frozen=True)
+class CaptioningEvaluationSettings(EvaluationSettings):
+    """How captions are generated for the validation split, and what makes a model the best."""
+
+    metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
+    num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MOST_CAPTIONS)
+    max_new_tokens: int = setting(
+        20, "longest generated caption in tokens, its end included", minimum=1, maximum=LONGEST_CAPTION
+    )
+    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
+
+
+@dataclass(frozen=True)
+class CaptioningRecipe(Recipe):
+    """Everything that the training of a captioner depends on.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
+            the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
+        data, augmentation, training, self_critical, evaluation: the other sections.
+    """
+
+    default_model_type: ClassVar[str] = "ngsan"
+
+    data: CaptioningDataSettings = field(default_factory=CaptioningDataSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
+    training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
+    evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
+    self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
+
+    def changes_that_break_resuming(self, new: Self) -> list[str]:
+        """Returns the keys that must not differ; a run without a self-critical stage may get one, with any settings."""
+        changed = super().changes_that_break_resuming(new)
+        if (self.training.stage, new.training.stage) == ("xe", "auto"):
+            changed.remove("training.stage")
+        if self.training.stage == "xe":
+            changed = [key for key in changed if not key.startswith("self_critical.")]
+        return changed

@@ -1,0 +1,276 @@
+"""Image captioning: teacher forcing, self-critical training, and captions scored against references."""
+
+import argparse
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from ...data import CaptionCollator, extra_scores_of
+from ...loading.provenance import remember_features
+from ...metrics.diagnostics import BAD_ENDINGS
+from ...models.modeling_vision import vision_encoders
+from ...training.objectives.self_critical import SelfCritical
+from ...training.objectives.self_critical_policy import Policy
+from ...training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
+from ...training.objectives.teacher_forcing import TeacherForcing
+from ...training.recipe import RecipeError
+from ...training.stages import Stage
+from ...training.task import InputRoles, Task
+from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
+from ..generation_options import add_generation_options, checked_options, generation_settings
+from ..image_augmentation import augmentation_of, check_augmentation
+from .build import new_captioner
+from .consensus import consensus_weights
+from .ensembles import load_captioners
+from .evaluate import CaptionEvaluation, caption_metric, evaluate_captioner, score_captions
+from .recipe import CaptioningRecipe
+
+logger = logging.getLogger(__name__)
+
+WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
+"""Metrics whose values depend on the document frequencies."""
+MOST_UNKNOWN_WORDS = 0.05
+"""Share of unknown words above which training warns."""
+
+
+def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws features and boxes of images `(rows, tokens)`; a captioner with a vision encoder reads them as well."""
+    corners = torch.rand(*shape, 2, generator=generator) * 0.6
+    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
+    features = torch.randn(*shape, config.visual_feature_size, generator=generator)
+    return {"visual_features": features, "visual_boxes": boxes}
+
+
+CAPTIONER = InputRoles(
+    words="decoder_input_ids",
+    word_mask="decoder_attention_mask",
+    source=("visual_features", "visual_boxes"),
+    source_mask="attention_mask",
+    source_name="visual tokens",
+    rows_name="images",
+    source_is_a_set=True,
+    draw_source=draw_regions,
+)
+
+
+class CaptioningTask(Task):
+    """Trains a captioner of images, regions or video frames by a [`CaptioningRecipe`]."""
+
+    recipe_class = CaptioningRecipe
+    unit = "images"
+    model_noun = "a captioner"
+    does = "captions images"
+    pipeline_tag = "image-to-text"
+    tags = ("image-captioning",)
+    can_ensemble = True
+    input_roles = CAPTIONER
+    recipe: CaptioningRecipe
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        first = rows.select(range(min(2, len(rows))))
+        if len(first) < 2:
+            raise RecipeError(
+                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, has one image only; CIDEr-D "
+                "needs two or more."
+            )
+        known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
+        extra_scores = extra_scores_of(self.recipe.data.spec)
+        return known if extra_scores is None else [*known, *extra_scores.names]
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
+        report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
+        return model, processor
+
+    def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        power = self.recipe.training.consensus_power
+        if power:
+            weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
+            form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
+            del form["format_kwargs"]
+            rows = weighted.with_format(**form)  # which add_column forgets
+        rows = self.evaluation_rows(model, processor, rows)
+        check_augmentation(self.recipe, rows.column_names)
+        remember_features(model, rows, self.recipe.data.spec)
+        return rows
+
+    def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        return rows_for(model, processor, rows, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        """Returns the stages that `training.stage` asks for.
+
+        Raises:
+            RecipeError: self-critical training has nothing to start from, or its settings do not go together.
+            RewardError: the reward cannot be computed.
+        """
+        training, stages = self.recipe.training, []
+        if training.stage != "scst":
+            unknown = processor.tokenizer.unk_token_id
+            forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown)
+            stages.append(Stage("xe", forcing, training))
+        if training.stage != "xe":
+            objective = self.self_critical(model, processor, list(rows["captions"]))
+            settings = self.recipe.self_critical
+            prepare = freeze_encoder if settings.freeze_encoder else None
+            stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
+        return stages
+
+    def self_critical(
+        self, model: PreTrainedModel, processor: ProcessorMixin, references: list[list[str]]
+    ) -> SelfCritical:
+        settings, tokenizer = self.recipe.self_critical, processor.tokenizer
+        check_self_critical(self.recipe)
+        functions = {}
+        if settings.reward_function is not None:
+            function = load_reward_function(settings.reward_function)
+            functions[settings.reward_function] = (function, settings.reward_function_weight)
+        frequency = None
+        if settings.document_frequency is not None:
+            frequency = load_document_frequency(settings.document_frequency)
+        rewards = CaptionRewards(
+            references,
+            tokenizer,
+            weights={"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight},
+            functions=functions,
+            document_frequency=frequency,
+            end_token=settings.end_token_in_reward,
+        )
+        policy = Policy.of(
+            model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
+        )
+        vocabulary = tokenizer.get_vocab()
+        return SelfCritical(rewards, settings, policy, {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()})
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data = self.recipe.data
+        return CaptionCollator(
+            processor,
+            captions_per_image=data.captions_per_image,
+            max_caption_length=data.max_caption_length,
+            seed=self.recipe.training.seed,
+            augment=augmentation_of(self.recipe),
+        )
+
+    def evaluate(
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        accelerator: Accelerator,
+        metrics: Sequence[str] | None = None,
+        **generate_arguments: Any,
+    ) -> CaptionEvaluation:
+        return evaluate_captioner(
+            model,
+            processor,
+            rows,
+            accelerator,
+            metrics=metrics,
+            extra_scores=extra_scores_of(self.recipe.data.spec),
+            batch_size=self.recipe.evaluation.batch_size,
+            **checked_options(generate_arguments, model.generation_config),
+        )
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        add_generation_options(parser)
+        parser.add_argument(
+            "--metrics",
+            nargs="+",
+            metavar="METRIC",
+            help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
+        )
+
+    @classmethod
+    def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
+        return load_captioners(names)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        settings = {**generation_settings(generation, options), "tok": "ptb"}
+        if metric in WITH_DOCUMENT_FREQUENCIES:
+            settings |= {"df": "references", "end": "excluded"}
+        return settings
+
+    @classmethod
+    def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
+        config: Any = model.config
+        if "image-to-text" not in getattr(config, "remote_pipelines", {}):
+            return None
+        if config.vision_config is not None:
+            use = ['print(captioner("photo.jpg"))']
+        else:
+            size = config.visual_feature_size
+            use = [
+                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+            ]
+        pipe = f'captioner = pipeline("image-to-text", model={place}, trust_remote_code=True)'
+        return ["from transformers import pipeline", "", pipe, *use]
+
+    @classmethod
+    def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
+        critical = training_config.get("self_critical") or {}
+        stage = training_config.get("training", {}).get("stage")
+        if stage not in ("auto", "scst") or "end_token_in_reward" not in critical:
+            return []
+        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
+        return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
+
+
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
+    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
+
+    Args:
+        tokenizer: of the captioner.
+        captions: for training.
+        is_new: whether the vocabulary was made of them; otherwise it is that of a trained captioner, which is kept.
+    """
+    ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
+    number = sum(map(len, ids))
+    unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
+    known = len(tokenizer) - len(set(tokenizer.all_special_ids))
+    message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
+    if unknown > MOST_UNKNOWN_WORDS:
+        remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
+        logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
+    else:
+        logger.info(message, known, 100 * unknown, "")
+
+
+def freeze_encoder(model: PreTrainedModel) -> None:
+    """Freezes what turns an image into encoder states, a vision encoder included."""
+    for encoder in (model.get_encoder(), *vision_encoders(model).values()):
+        encoder.requires_grad_(False)
+
+
+def check_self_critical(recipe: CaptioningRecipe) -> None:
+    """Raises a RecipeError if self-critical training cannot start, or its settings do not go together."""
+    settings = recipe.self_critical
+    if recipe.training.stage == "scst" and "init_from" not in recipe.model:
+        raise RecipeError(
+            "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
+            "train both stages with --stage auto."
+        )
+    if settings.samples_per_image < 2 and settings.baseline != "greedy":
+        raise RecipeError(
+            f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
+            "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
+        )
+    if settings.decoding == "beam" and (settings.temperature != 1 or settings.top_p != 1):
+        raise RecipeError(
+            "self_critical.temperature and top_p are of sampling; leave them at 1 with self_critical.decoding=beam."
+        )

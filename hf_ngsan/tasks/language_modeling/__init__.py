@@ -1,0 +1,1 @@
+"""Language modeling: the next word of a caption from those before it."""

@@ -1,0 +1,1 @@
+"""Visual question answering: an image and a question in, an answer of a list out."""

@@ -1,0 +1,86 @@
+"""Answers to questions one after the other, about image files and about rows of a dataset alike, with figures."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ...models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
+from ...visualization import check_matplotlib, plot_question, save_figure
+from ..captioning.images import FIGURE_SIDE, with_file_names
+
+logger = logging.getLogger(__name__)
+
+
+class AnsweredQuestion(NamedTuple):
+    """What came of a question.
+
+    Attributes:
+        name: what the question is called.
+        answers: pairs of an answer and its score, the best first; empty for a question that was skipped.
+        error: why it was skipped, or `None`.
+    """
+
+    name: str
+    answers: list[tuple[str, float]]
+    error: str | None
+
+
+def answer_questions(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    questions: Dataset | Iterable,
+    names: Iterable[str],
+    *,
+    top_k: int = 1,
+    attention_folder: str | Path | None = None,
+    on_error: str = "raise",
+    batch_size: int = 64,
+) -> Iterator[AnsweredQuestion]:
+    """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
+
+    Args:
+        model: of the task visual question answering, in evaluation mode.
+        processor: the model's.
+        questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
+            `question` and an image or features.
+        names: what to call each question in the results, and its figure.
+        top_k: answers to a question at most.
+        attention_folder: folder for a figure of each question, `NAME.png`. A question about features without an image
+            or boxes gets none, and the log says so.
+        on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
+        batch_size: questions answered together.
+
+    Raises:
+        ValueError: an input cannot be read, or the model does not take inputs of this kind.
+        MissingPlotsError: figures are asked for and matplotlib is not installed.
+    """
+    arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
+    if attention_folder is not None:
+        check_matplotlib()
+        Path(attention_folder).mkdir(parents=True, exist_ok=True)
+        arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
+    pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
+    questions = questions if isinstance(questions, Dataset) else iter(questions)
+    found = pipeline(questions, **arguments)
+    for (name, file_name), answers in zip(with_file_names(names), found, strict=True):
+        best = answers[0]
+        if best.get("error") is not None:
+            yield AnsweredQuestion(name, [], best["error"])
+            continue
+        if attention_folder is not None:
+            save_attention(best, name, Path(attention_folder) / f"{file_name}.png")
+        yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
+
+
+def save_attention(best: dict, name: str, path: Path) -> None:
+    """Draws to which regions each word of a question mattered; `best` is the pipeline's first answer."""
+    if "image" not in best:
+        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
+        return
+    figure = plot_question(best["image"], best["words"], best["attention"], best["answer"], best["answer_attention"])
+    save_figure(figure, path)
+    figure.clear()  # else its parts, which refer to each other, would stay in memory for long

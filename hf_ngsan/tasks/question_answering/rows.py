@@ -1,0 +1,116 @@
+"""The questions that a model is trained on or evaluated with, and the batches made of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ...data import DataError, load_data
+from ...data.collator import visual_arguments
+from ...data.vqa import WithImages
+from ...metrics.vqa import answer_scores, normalize_answer
+from ..caption_rows import rows_for
+from ..retrieval.evaluate import with_words
+
+
+def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:
+    """Returns the questions of one split of a dataset, or the first `limit` of them.
+
+    Raises:
+        DataError: the data cannot be used, or has no questions, or no answers though they are asked for.
+    """
+    rows = load_data(spec, split)
+    for column in ("question", "answers")[: 1 + with_answers]:
+        if column not in rows.column_names:
+            raise DataError(
+                f"{spec}, split {split}, has no column {column!r}; give a dataset of questions with their answers, "
+                "such as vqa:DIR,features=DIR or nlvr:DIR."
+            )
+    return rows.select(range(limit)) if limit is not None and limit < len(rows) else rows
+
+
+def column(rows: Dataset, name: str) -> list:
+    """Returns the values of a column without reading the images beside it."""
+    return rows.with_format(None)[name][:]
+
+
+def image_rows(rows: Dataset) -> Dataset:
+    """Returns the dataset that holds the features of the images of questions: another one, or the same."""
+    transform = rows.format["format_kwargs"].get("transform")
+    return transform.images if isinstance(transform, WithImages) else rows
+
+
+def questions_for(
+    model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
+) -> Dataset:
+    """Returns the questions with what the model sees of their images; see [`caption_rows.rows_for`].
+
+    Raises:
+        DataError: the features have another dimension than the model takes, or there are none.
+        ProvenanceError: they are known to be of another backbone.
+    """
+    images = image_rows(rows)
+    seen = rows_for(model, processor, images, data, keep_images)
+    return seen if images is rows else rows.with_transform(WithImages(seen))
+
+
+def known_answers(rows: Dataset, min_count: int) -> list[str]:
+    """Returns the answers that a model can learn to give, the most frequent first.
+
+    They are the normalised `multiple_choice_answer` of the questions, or else the most common of their `answers`.
+
+    Args:
+        rows: training questions.
+        min_count: questions that an answer must be that of.
+
+    Raises:
+        DataError: no answer is frequent enough.
+    """
+    if "multiple_choice_answer" in rows.column_names:
+        best: Iterable[str] = map(normalize_answer, column(rows, "multiple_choice_answer"))
+    else:
+        best = (
+            Counter(map(normalize_answer, given)).most_common(1)[0][0] for given in column(rows, "answers") if given
+        )
+    counts = Counter(best)
+    answers = [answer for answer, number in counts.items() if number >= min_count and answer]
+    if not answers:
+        raise DataError(
+            f"No answer is that of {min_count} of the {len(rows)} training questions; lower data.min_answer_count."
+        )
+    return sorted(answers, key=lambda answer: (-counts[answer], answer))
+
+
+class QuestionCollator:
+    """Makes a batch of rows with questions.
+
+    Args:
+        processor: of the model.
+        answers: number of each answer that the model can give; None leaves `labels` out.
+    """
+
+    def __init__(self, processor: Any, answers: Mapping[str, int] | None = None) -> None:
+        self.processor, self.answers = processor, answers
+
+    def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
+        """Returns the inputs of the model and, of rows with answers, `labels` `(B, A)`: scores in [0, 1].
+
+        Answers that the model cannot give have no score, and a question may have no other. A question without any word
+        is read as an unknown word.
+
+        Raises:
+            DataError: a row has neither features nor an image, or some have boxes and others not.
+        """
+        questions = with_words(self.processor, [row["question"] for row in rows])
+        batch = dict(self.processor(text=questions, **visual_arguments(rows)))
+        if self.answers is not None:
+            labels = torch.zeros(len(rows), len(self.answers))
+            for scores, row in zip(labels, rows, strict=True):
+                for answer, score in answer_scores(row["answers"]).items():
+                    if answer in self.answers:
+                        scores[self.answers[answer]] = score
+            batch["labels"] = labels
+        return batch

@@ -1,0 +1,1 @@
+"""Image-text retrieval: images and captions in one space, indexes and search."""

@@ -1,0 +1,103 @@
+"""Embeddings of a dataset's images and captions, and how well they find each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel
+
+from ...data.collator import visual_arguments
+from ...metrics.average_precision import map_at_r
+from ...metrics.retrieval import retrieval_metrics, retrieval_ranks
+from ...training.batches import take
+from ...training.gathering import map_sharded
+from .positives import Positives
+
+
+@dataclass(frozen=True)
+class PairEmbeddings:
+    """Images and captions in one space.
+
+    Attributes:
+        images: float32 `(images, dimension)`, of length 1.
+        captions: float32 `(captions, dimension)`, of length 1, image by image.
+        caption_images: int64 `(captions,)`, the image of each caption.
+    """
+
+    images: np.ndarray
+    captions: np.ndarray
+    caption_images: np.ndarray
+
+    def scores(self, folds: int = 1) -> dict[str, float]:
+        """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""
+        return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
+
+    def map_at_r(self, positives: Positives) -> dict[str, float]:
+        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.average_precision.map_at_r`]."""
+        similarity = self.images @ self.captions.T
+        return {
+            "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),
+            "text_to_image_map_at_r": map_at_r(similarity.T, positives.text_to_image),
+        }
+
+    def ranks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rank of the right answer to each image and to each caption; 1 is the first place."""
+        return retrieval_ranks(self.images @ self.captions.T, self.caption_images)
+
+
+def embed_images(model: Any, processor: Any, rows: Sequence[dict]) -> np.ndarray:
+    """Returns the embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
+    inputs = processor(**visual_arguments(rows)).to(model.device)
+    with torch.inference_mode():
+        return model.get_image_features(**inputs).pooler_output.float().cpu().numpy()
+
+
+def embed_texts(model: Any, processor: Any, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
+    """Returns the embeddings of texts, float32 `(texts, dimension)`; those that are too long are cut."""
+    usable = with_words(processor, texts)
+    parts = []
+    for start in range(0, len(usable), batch_size):
+        inputs = processor(text=usable[start : start + batch_size], truncation=True).to(model.device)
+        with torch.inference_mode():
+            parts.append(model.get_text_features(**inputs).pooler_output.float().cpu().numpy())
+    return np.concatenate(parts)
+
+
+def with_words(processor: Any, texts: Sequence[str]) -> list[str]:
+    """Returns texts with an unknown word in place of those that have none, such as a lone full stop."""
+    words = processor.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [text if ids else processor.tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]
+
+
+def embed_pairs(
+    model: PreTrainedModel,
+    processor: Any,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    batch_size: int = 64,
+) -> PairEmbeddings:
+    """Embeds every image and every caption of a dataset once.
+
+    Args:
+        model: a dual encoder on the accelerator's device, not wrapped, in evaluation mode.
+        processor: the model's.
+        rows: a `datasets.Dataset` of the feature contract, with captions.
+        accelerator: to share the work among its processes; each gets the whole result.
+        batch_size: images embedded together in one process.
+    """
+
+    def embed(indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
+        batch = take(rows, indices)
+        numbers = [len(row["captions"]) for row in batch]
+        texts = embed_texts(model, processor, [caption for row in batch for caption in row["captions"]])
+        of_images = np.split(texts, np.cumsum(numbers)[:-1])
+        return list(zip(embed_images(model, processor, batch), of_images, strict=True))
+
+    pairs = map_sharded(embed, len(rows), batch_size, accelerator)
+    images, captions = zip(*pairs, strict=True)
+    numbers = [len(of_image) for of_image in captions]
+    return PairEmbeddings(np.stack(images), np.concatenate(captions), np.repeat(np.arange(len(images)), numbers))

@@ -1,0 +1,82 @@
+"""Images of an index found by a text or by another image, and drawn."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...models.images import load_image
+from ...retrieval import Hit, IndexFolder, IndexFolderError, search
+from ...visualization import plot_contact_sheet, save_figure
+from .evaluate import embed_texts
+from .index import embed_pixels, model_fingerprint
+
+
+def search_images(
+    model: Any,
+    processor: Any,
+    index: IndexFolder,
+    *,
+    text: str | None = None,
+    image: Any = None,
+    top_k: int = 9,
+    backend: str | None = None,
+) -> list[Hit]:
+    """Returns the images of an index that are nearest to a text or to an image.
+
+    Args:
+        model, processor: the dual encoder that made the index.
+        index: see [`~hf_ngsan.retrieval.IndexFolder`].
+        text: what to look for; or
+        image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
+        top_k: images at most.
+        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default what the index was made
+            for.
+
+    Raises:
+        ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
+        IndexFolderError: the index is of another model, empty or damaged; or the backend cannot be used.
+    """
+    if (text is None) == (image is None):
+        raise ValueError("Give a text or an image to look for, and not both.")
+    if model_fingerprint(model, processor) != index.description.fingerprint:
+        raise IndexFolderError(
+            f"{index.folder} was made with another model, {index.description.model}; search it with that one, or index "
+            "the images again."
+        )
+    if text is None:
+        query = embed_pixels(model, dict(processor(images=load_image(image))))
+    else:
+        check_query(processor, text)
+        query = embed_texts(model, processor, [text])
+    hits = search(index, query, top_k, backend)[0]
+    if not hits:
+        raise IndexFolderError(f"{index.folder} has no images: none of those that were indexed could be read.")
+    return hits
+
+
+def check_query(processor: Any, text: str) -> None:
+    """Raises a ValueError for a query without any word, too long, or of unknown words alone."""
+    ids = processor(text=text)["input_ids"][0].tolist()
+    if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
+        raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
+
+
+def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | Path) -> None:
+    """Draws the thumbnails of images that were found, with their scores and names.
+
+    Args:
+        index: where they were found.
+        hits: in the order in which they are drawn.
+        title: the query.
+        path: file of the figure.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    from PIL import Image
+
+    stored = [index.thumbnail_at(hit.place) for hit in hits]
+    images = [None if thumbnail is None else Image.open(io.BytesIO(thumbnail)) for thumbnail in stored]
+    labels = [f"{hit.score:.3f}  {Path(hit.name).name}" for hit in hits]
+    save_figure(plot_contact_sheet(images, labels, title), path)

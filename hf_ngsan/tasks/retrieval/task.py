@@ -1,0 +1,223 @@
+"""Image-text retrieval: a dual encoder is trained to find the image of a caption, and the captions of an image."""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from accelerate import Accelerator
+from datasets import Dataset
+from torch import nn
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ...data import CaptionCollator
+from ...ground.argument_types import positive_int, user_path
+from ...ground.files import write_text_atomically
+from ...loading.provenance import remember_features
+from ...metrics.retrieval import RECALL_AT
+from ...training.objectives.contrastive import Contrastive
+from ...training.recipe import RecipeError
+from ...training.stages import Stage
+from ...training.task import Evaluation, Task
+from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
+from ..captioning.task import report_vocabulary
+from ..image_augmentation import augmentation_of, check_augmentation
+from .build import new_dual_encoder
+from .evaluate import PairEmbeddings, embed_pairs, with_words
+from .head_diversity import measure_head_diversity
+from .positives import read_positives
+from .recipe import RetrievalRecipe
+
+DIRECTIONS = ("image_to_text", "text_to_image")
+SCORES = [
+    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
+]
+
+
+@dataclass(frozen=True)
+class RetrievalEvaluation(Evaluation):
+    """How well images and captions find each other; the ranks of right answers are computed where they are saved."""
+
+    pairs: PairEmbeddings | None = None
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the rank of the right answer to each image and to each caption, whole or not at all."""
+        pairs: Any = self.pairs
+        ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
+        write_text_atomically(path, json.dumps(ranks) + "\n")
+
+
+class RetrievalTask(Task):
+    """Trains a dual encoder by a [`RetrievalRecipe`]."""
+
+    recipe_class = RetrievalRecipe
+    unit = "images"
+    model_noun = "a dual encoder"
+    does = "finds images by texts, and texts by images"
+    pipeline_tag = "zero-shot-image-classification"
+    tags = ("image-text-retrieval",)
+    recipe: RetrievalRecipe
+
+    @property
+    def greater_is_better(self) -> bool:
+        return not self.metric.endswith("rank")
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        if len(rows) % self.recipe.evaluation.folds:
+            raise RecipeError(
+                f"evaluation.folds is {self.recipe.evaluation.folds}, but the {len(rows)} images of "
+                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, cannot be divided equally."
+            )
+        return [*SCORES, "rsum"]
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        model, processor = new_dual_encoder(self.recipe, captions, visual_feature_size(rows))
+        report_vocabulary(processor.tokenizer, captions)
+        return model, processor
+
+    def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        rows = self.evaluation_rows(model, processor, rows)
+        check_augmentation(self.recipe, rows.column_names)
+        remember_features(model, rows, self.recipe.data.spec)
+        return rows
+
+    def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        return rows_for(model, processor, rows, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        """Returns one stage, or the three of Park et al. 2020: each trains what the one before it did, and more."""
+        recipe, objective = self.recipe, Contrastive(self.recipe.contrastive)
+        dual_encoder: Any = model
+        dual_encoder.get_input_embeddings().requires_grad_(recipe.training.train_word_vectors)
+        if recipe.training.stage == "joint":
+            return [Stage("joint", objective, recipe.training)]
+        last = [dual_encoder.image_projection]
+        text = [dual_encoder.text, dual_encoder.text_projection]
+        image = [dual_encoder.image_states]
+        for modules, pooling in ((text, dual_encoder.text_pooling), (image, dual_encoder.image_pooling)):
+            modules += [] if pooling is None else [pooling]
+        trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
+        frozen_words = not recipe.training.train_word_vectors
+        settings = recipe.projection_stage, recipe.text_stage, recipe.image_stage
+        trained = last, [*last, *text], [*last, *text, *image]
+        return [
+            Stage(
+                name,
+                objective,
+                of_stage,
+                epoch_name=f"{name} epoch",
+                prepare=partial(
+                    train_only, modules=modules, vision=trains_vision and name == "image", words=not frozen_words
+                ),
+            )
+            for name, of_stage, modules in zip(("projection", "text", "image"), settings, trained, strict=True)
+        ]
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data = self.recipe.data
+        seed = self.recipe.training.seed
+        return CaptionCollator(
+            partial(pairs_of, processor, max_length=data.max_caption_length),
+            captions_per_image=data.captions_per_image,
+            seed=seed,
+            augment=augmentation_of(self.recipe),
+        )
+
+    def evaluate(  # type: ignore[override]  # its options by their names
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        accelerator: Accelerator,
+        folds: int | None = None,
+        positives: Sequence[str] | None = None,
+        head_diversity: bool = False,
+    ) -> RetrievalEvaluation:
+        """Scores how well images and captions find each other; see [`RetrievalTask.add_evaluation_options`]."""
+        if folds is not None and len(rows) % folds:
+            raise ValueError(f"--folds {folds}: {len(rows)} images cannot be divided into so many equal parts.")
+        right_answers = None
+        if positives is not None:
+            image_to_text, text_to_image, caption_file = positives
+            right_answers = read_positives(image_to_text, text_to_image, caption_file, rows)
+        batch_size = self.recipe.evaluation.batch_size
+        pairs = embed_pairs(model, processor, rows, accelerator, batch_size)
+        scores = pairs.scores(folds or self.recipe.evaluation.folds)
+        report = {"images": len(pairs.images), "captions": len(pairs.captions), "all": scores}
+        if folds is not None:
+            report["all"] = pairs.scores()
+            report[f"mean of {folds} folds"] = scores
+        if right_answers is not None:
+            queries = {"images with positives": len(right_answers.image_to_text)}
+            queries["captions with positives"] = len(right_answers.text_to_image)
+            report["all right answers"] = {**queries, **pairs.map_at_r(right_answers)}
+        if head_diversity:
+            report["heads"] = measure_head_diversity(model, processor, rows, accelerator, batch_size)
+        return RetrievalEvaluation(scores, report=report, pairs=pairs)
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--folds",
+            type=positive_int,
+            metavar="N",
+            help="also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
+        )
+        parser.add_argument(
+            "--positives",
+            nargs=3,
+            type=user_path,
+            metavar=("I2T.json", "T2I.json", "CAPTIONS.json"),
+            help="also mAP@R by all right answers: eccv_image_to_caption.json and eccv_caption_to_image.json of ECCV "
+            "Caption, and COCO's file of captions, which has their ids",
+        )
+        parser.add_argument("--head-diversity", action="store_true", help="also how different the attention heads are")
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return {"folds": options.get("folds") or 1}
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
+
+
+def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
+    """Returns a batch of images or features and of their captions, the same number of each image.
+
+    Args:
+        processor: of a dual encoder.
+        captions: of each image; `None` in place of one that it does not have, for which the others are repeated.
+        max_length: longer captions are cut to so many tokens.
+        visual: what the processor is given of the images.
+    """
+    texts = []
+    for of_image in captions:
+        own = [caption for caption in of_image if caption is not None]
+        texts += [own[place % len(own)] for place in range(len(of_image))]
+    return processor(text=with_words(processor, texts), truncation=True, max_length=max_length, **visual)
+
+
+def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:
+    """Freezes a dual encoder but for some modules.
+
+    Args:
+        model: the dual encoder.
+        modules: what is trained.
+        vision: whether its vision backbone is trained too; if not, it stays in evaluation mode.
+        words: whether word vectors are.
+    """
+    model.requires_grad_(False)
+    for module in modules:
+        module.requires_grad_(True)
+    if not words:
+        model.get_input_embeddings().requires_grad_(False)
+    if model.vision is not None:
+        model.vision.config.frozen = not vision
+        model.vision.requires_grad_(vision).train(model.vision.training)

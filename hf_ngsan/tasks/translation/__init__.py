@@ -1,0 +1,1 @@
+"""Translation of sentences from one language into another."""

@@ -1,0 +1,83 @@
+"""Translations of sentences, on one process or several, and their scores."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ...metrics.translation import TranslationScores, score_translations
+from ...models.word_generation import WordGenerationMixin
+from ...training.gathering import map_sharded
+from .rows import check_sources
+
+
+def translate_batch(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **generate_arguments: Any
+) -> list[str]:
+    """Translates a few texts together, each into one line.
+
+    Args:
+        model: a translator in evaluation mode.
+        tokenizer: the model's.
+        texts: in the language of the sources.
+        generate_arguments: for `model.generate`, such as `num_beams`; the model's defaults otherwise.
+    """
+    inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
+    with torch.inference_mode():
+        ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
+    return [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+
+def translate_rows(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    data: str = "the data",
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> list[str]:
+    """Translates the source of every row, in the order of the rows; sources of one length are translated together.
+
+    Args:
+        model: a translator on the accelerator's device, not wrapped, in evaluation mode.
+        tokenizer: the model's.
+        rows: of parallel text.
+        accelerator: to share the work among its processes; each gets the whole result, which is the same for any number
+            of them.
+        data: what messages call the rows.
+        batch_size: texts translated together in one process.
+        generate_arguments: for `model.generate`.
+
+    Raises:
+        DataError: sources have more tokens than the model translates.
+    """
+    order = np.argsort(-check_sources(rows, tokenizer, data), kind="stable")
+    sources = rows["source"][:]
+
+    def translate(places: range) -> list[str]:
+        return translate_batch(model, tokenizer, [sources[order[place]] for place in places], **generate_arguments)
+
+    found = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
+    return [found[place] for place in np.argsort(order)]
+
+
+def evaluate_translator(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    **options: Any,
+) -> tuple[list[str], TranslationScores]:
+    """Returns the translations of all sources of parallel text, and their scores against the targets.
+
+    Args:
+        model, tokenizer, rows, accelerator, options: see [`translate_rows`].
+    """
+    translations = translate_rows(model, tokenizer, rows, accelerator, **options)
+    return translations, score_translations(translations, rows["target"][:])

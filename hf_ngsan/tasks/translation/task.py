@@ -1,0 +1,180 @@
+"""Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ...auto import config_class, model_class
+from ...data import EpochSampler, TokenSampler, build_subword_tokenizer
+from ...data.parallel_text import SIDES
+from ...ground.files import write_text_atomically
+from ...ground.messages import one_sentence
+from ...loading.model_size import refuse_too_large
+from ...loading.models import load_model
+from ...metrics.translation import SCORES
+from ...models.configuration_hub import ConfigurationError
+from ...training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
+from ...training.recipe import RecipeError
+from ...training.run import short_checksum
+from ...training.stages import Stage
+from ...training.task import Evaluation, InputRoles, Task
+from ..captioning.build import check_field_names
+from ..generation_options import add_generation_options, checked_options, generation_settings
+from .evaluate import evaluate_translator
+from .recipe import TranslationRecipe
+from .rows import load_pairs, with_lengths
+
+
+def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws sources `(rows, tokens)`, none of which is padding."""
+    words = torch.randint(0, config.vocab_size, shape, generator=generator)
+    return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
+
+
+TRANSLATOR = InputRoles(
+    words="decoder_input_ids",
+    word_mask="decoder_attention_mask",
+    source=("input_ids",),
+    source_mask="attention_mask",
+    source_name="source tokens",
+    rows_name="sources",
+    draw_source=draw_sources,
+)
+
+
+class TranslationEvaluation(Evaluation):
+    """Translations and their scores."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the translations, one a line, whole or not at all."""
+        write_text_atomically(path, "".join(f"{text}\n" for text in self.results))
+
+
+class TranslationTask(Task):
+    """Trains a translator on parallel text by a [`TranslationRecipe`]."""
+
+    recipe_class = TranslationRecipe
+    unit = "pairs"
+    model_noun = "a translator"
+    does = "translates sentences"
+    pipeline_tag = "translation"
+    input_roles = TRANSLATOR
+    recipe: TranslationRecipe
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_pairs(self.recipe.data.spec, split, self.recipe.data.limit)
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        return SCORES
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, Any]:
+        return new_translator(self.recipe, rows)
+
+    def training_rows(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> Dataset:
+        return with_lengths(rows, processor, processor.model_max_length, self.recipe.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> list[Stage]:
+        training = self.recipe.training
+        return [Stage("xe", TeacherForcing(training.label_smoothing), training)]
+
+    def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
+        training = self.recipe.training
+        if training.batch_tokens is None:
+            return super().sampler(rows)
+        if training.drop_last:
+            raise RecipeError(
+                "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
+                "training.batch_tokens to null."
+            )
+        return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
+
+    def collator(self, processor: Any) -> Callable[[list], dict]:
+        return partial(collate_pairs, processor)
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
+    ) -> TranslationEvaluation:
+        given = checked_options(generate_arguments, model.generation_config)
+        settings = {"data": self.recipe.data.spec, "batch_size": self.recipe.evaluation.batch_size}
+        translations, scored = evaluate_translator(model, processor, rows, accelerator, **settings, **given)
+        report = {**scored.scores, "signatures": scored.signatures}
+        return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        add_generation_options(parser)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return generation_settings(generation, options)
+
+    def identity(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
+        return {
+            "number of pairs": len(rows),
+            "text of the pairs": short_checksum([rows[side][:] for side in SIDES]),
+            "vocabulary": short_checksum(sorted(processor.get_vocab().items())),
+        }
+
+
+def collate_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
+    """Makes a batch of pairs: `input_ids` and `attention_mask` `(B, S)`, `labels` `(B, T)`, -100 at padding."""
+    sources, targets = (tokenizer([row[side] for row in rows])["input_ids"] for side in SIDES)
+    sources = [torch.tensor(tokens) for tokens in sources]
+    labels = [torch.tensor(tokens) for tokens in targets]
+    return {
+        "input_ids": pad_sequence(sources, batch_first=True, padding_value=tokenizer.pad_token_id),
+        "attention_mask": pad_sequence([torch.ones_like(tokens) for tokens in sources], batch_first=True),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL),
+    }
+
+
+def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Makes the translator that a recipe describes, with subwords of the training pairs, or loads a trained one.
+
+    Args:
+        recipe: sections `model`, `data` and `evaluation` (how it generates by default) are used.
+        rows: the training pairs.
+
+    Returns:
+        The model, on the CPU, and its tokenizer.
+
+    Raises:
+        RecipeError: unknown fields, or fields that do not fit together.
+    """
+    fields, data = dict(recipe.model), recipe.data
+    try:
+        if "init_from" in fields:
+            folder = fields.pop("init_from")
+            fields.pop("model_type", None)
+            model, tokenizer = load_model(folder, "translation", **fields)
+        else:
+            model_type = fields.pop("model_type")
+            kind: Any = config_class(model_type)
+            check_field_names(fields, kind)
+            tokenizer = build_subword_tokenizer(
+                chain.from_iterable(rows[side] for side in SIDES),
+                vocab_size=data.vocab_size,
+                max_length=data.max_length,
+            )
+            tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+            config = kind(**fields, **tokens, decoder_start_token_id=tokenizer.bos_token_id, vocab_size=len(tokenizer))
+            translator = model_class(model_type, "AutoModelForSeq2SeqLM")
+            refuse_too_large(lambda: translator(config))
+            model = translator(config)
+    except (ConfigurationError, StrictDataclassError, TypeError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+    defaults: Any = model.generation_config
+    defaults.num_beams = recipe.evaluation.num_beams
+    defaults.max_new_tokens = recipe.evaluation.max_new_tokens
+    defaults.length_penalty = recipe.evaluation.length_penalty if recipe.evaluation.num_beams > 1 else None
+    return model, tokenizer
