@@ -23,11 +23,11 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as
 import hf_ngsan
 from hf_ngsan import auto
 from hf_ngsan.loading.models import save_model
+from tests.loading.test_hub import result_of, run_python
 from tests.models.mcan import tiny as mcan
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS
-from tests.test_hub import result_of, run_python
 
 OURS = """
 import json

@@ -10,7 +10,7 @@ import pytest
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import hf_ngsan
-from tests.test_hub import result_of
+from tests.loading.test_hub import result_of
 
 ROOT = Path(hf_ngsan.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}

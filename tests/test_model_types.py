@@ -12,12 +12,12 @@ from hf_ngsan.loading.models import auto_classes_of, load_config
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
+from tests.loading.test_hub import result_of
 from tests.models.tiny import random_images, tiny_config, tiny_processor
 from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
 from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
 from tests.outside.processing_outside import OutsideProcessor
 from tests.tasks.tiny import tiny_recipe
-from tests.test_hub import result_of
 
 REGISTER = """
 import hf_ngsan

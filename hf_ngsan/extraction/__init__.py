@@ -25,6 +25,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "image_list": ["ImageList", "list_images"],
         "loading": ["ImageChange"],
         "vision": ["load_vision"],
-        ".provenance": ["provenance_difference", "vision_provenance"],
+        ".loading.provenance": ["provenance_difference", "vision_provenance"],
     },
 )

@@ -17,10 +17,10 @@ from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, hub
+from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.sharing.conftest import online  # noqa: F401
-from tests.test_hub import result_of
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.retrieval import IndexFolder
-from hf_ngsan.tasks.retrieval.task import index as image_index
+from hf_ngsan.tasks.retrieval import index as image_index
 from tests.data.images.photos import write_image_folder
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS

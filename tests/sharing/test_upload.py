@@ -9,8 +9,8 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload_folder import files_of
 from tests.hub_stub import READER, REPOSITORY
+from tests.loading.test_hub import CODE
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.test_hub import CODE
 
 FILES = CODE | {
     SELF_TEST,

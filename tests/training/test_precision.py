@@ -10,7 +10,7 @@ from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.ground.launching import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning.task import task as captioning
+from hf_ngsan.tasks.captioning import task as captioning
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.precision import full_precision, precision_of
 from tests.tasks.tiny import tiny_recipe

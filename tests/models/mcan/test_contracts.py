@@ -9,10 +9,10 @@ from transformers import AutoModel, AutoModelForVisualQuestionAnswering, AutoPro
 
 from hf_ngsan import MCANForVisualQuestionAnswering, MCANModel, MCANProcessor, save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
+from tests.loading.test_hub import result_of
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_config, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
-from tests.test_hub import result_of
 
 VARIANTS = {
     "MCAN": {},

@@ -14,6 +14,7 @@ from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.packaged_backbones import MissingBackboneError
 from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
+from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
     VISION,
@@ -24,7 +25,6 @@ from tests.models.mhsan.tiny import (
     tiny_processor,
 )
 from tests.models.tiny_photos import PHOTOS
-from tests.test_hub import result_of
 
 VARIANTS = {
     "both sides": {},

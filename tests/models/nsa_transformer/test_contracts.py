@@ -9,10 +9,10 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 from hf_ngsan import save_for_hub
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
+from tests.loading.test_hub import result_of
 from tests.models.nsa_transformer.loops import logits as logits_by_loops
 from tests.models.nsa_transformer.tiny import SIZES, VARIANTS, random_sources, tiny_translator
 from tests.models.tiny import tiny_tokenizer
-from tests.test_hub import result_of
 
 LENGTHS = [6, 2, 5, 3]
 LABELS = torch.tensor([[5, 6, 7, 2], [8, 9, 2, -100], [10, 2, -100, -100], [11, 12, 13, 2]])

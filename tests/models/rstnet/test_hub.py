@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hf_ngsan import RSTNetProcessor, save_for_hub
+from tests.loading.test_hub import result_of
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_language_model
 from tests.models.tiny import tiny_tokenizer
-from tests.test_hub import result_of
 
 WITHOUT_THE_PACKAGE = """
 import json, sys

@@ -14,8 +14,8 @@ from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training import RecipeError
 
-from .models.tiny_photos import pixel_captioner, pixel_processor
-from .tasks.tiny import DATA, MODEL, tiny_recipe
+from ..models.tiny_photos import pixel_captioner, pixel_processor
+from ..tasks.tiny import DATA, MODEL, tiny_recipe
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from hf_ngsan.ground.configs import copy_config, describe_config, find_config, packaged_configs
 from hf_ngsan.tasks import load_recipe
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "configs"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
 NAMES = sorted(f"{file.parent.name}/{file.stem}" for file in EXAMPLES.glob("*/*.yaml"))
 
 

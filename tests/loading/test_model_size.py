@@ -16,8 +16,8 @@ from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.tasks import train
 from hf_ngsan.training import RecipeError
 
-from .models.tiny import tiny_captioner, tiny_config, tiny_processor
-from .tasks.tiny import tiny_recipe
+from ..models.tiny import tiny_captioner, tiny_config, tiny_processor
+from ..tasks.tiny import tiny_recipe
 
 
 @pytest.fixture(scope="module")

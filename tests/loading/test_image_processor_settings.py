@@ -8,7 +8,7 @@ from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
-from .models.tiny import tiny_captioner, tiny_processor
+from ..models.tiny import tiny_captioner, tiny_processor
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}
 

@@ -15,10 +15,10 @@ from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.tasks.captioning.ensembles import is_model
+from tests.loading.test_hub import CODE, result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.test_hub import CODE, result_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")

@@ -9,7 +9,7 @@ from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
 from hf_ngsan.tasks.captioning.generate import caption_batch
 from hf_ngsan.training.batches import take
 
-from .tiny import DATA, tiny_recipe
+from ..tiny import DATA, tiny_recipe
 
 
 @pytest.fixture(scope="module")

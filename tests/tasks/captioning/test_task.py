@@ -13,8 +13,8 @@ from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
 from hf_ngsan.training.recipe import RecipeError
 
-from ..training.test_loop import same_weights, scores
-from .tiny import tiny_sections
+from ...training.test_loop import same_weights, scores
+from ..tiny import tiny_sections
 
 SELF_CRITICAL = {"epochs": 2, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
 

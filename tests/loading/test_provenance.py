@@ -19,7 +19,7 @@ from hf_ngsan.training import RecipeError
 from hf_ngsan.training.checkpoints import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 
-from .tasks.tiny import tiny_recipe
+from ..tasks.tiny import tiny_recipe
 
 SPLITS = ("train", "validation", "test")
 

@@ -27,7 +27,7 @@ from tests.hub_stub import hub
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
     "attention_maps.py",
