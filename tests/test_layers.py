@@ -151,6 +151,21 @@ def test_only_the_entrances_stay_at_the_top():
     assert {file for file in FILES if "/" not in file} == {"__init__.py", "auto.py", "cli.py"}
 
 
+def test_no_task_imports_another():
+    in_rooms = {file: file.split("/")[1] for file in FILES if file.startswith("tasks/") and file.count("/") == 2}
+    rooms = set(in_rooms.values())
+    for file in FILES:
+        tasks = {name.split(".")[2] for name in imported_modules(file) if name.startswith("hf_ngsan.tasks.")} & rooms
+        if file in in_rooms:
+            assert tasks <= {in_rooms[file]}, file
+            assert {f"tasks/{in_rooms[file]}/{name}.py" for name in ("task", "recipe", "build", "evaluate")} <= set(
+                FILES
+            )
+        elif file.startswith("tasks/"):
+            assert not tasks, f"{file} is shared by all tasks"
+    assert len(rooms) == 5
+
+
 def test_files_have_one_subject():
     assert not [file for file in FILES if Path(file).stem in {"utils", "util", "helpers", "misc", "common"}]
     assert not [file for file in FILES if len(FILES[file].read_text().splitlines()) > 560]

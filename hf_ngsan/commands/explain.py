@@ -31,9 +31,9 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.models import load_model
     from ..models.attention_maps import attention_maps
     from ..models.images import load_image
-    from ..tasks.captioning.images import FIGURE_SIDE
     from ..tasks.retrieval.search import check_query
     from ..visualization import explain_match, plot_match, save_figure
+    from ..visualization.plots import FIGURE_SIDE
 
     if options.figure:
         check_figure_file(options.figure)

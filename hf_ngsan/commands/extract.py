@@ -129,8 +129,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
 
 def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
-    from ..tasks.captioning.recipe import AugmentationSettings
-    from ..tasks.image_augmentation import ImageAugmentation
+    from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
 
     settings = AugmentationSettings(
         smallest_crop=options.smallest_crop, flip=options.flip, color_jitter=options.color_jitter

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .contract import refuse_long_caption
 from .errors import DataError
@@ -90,3 +90,9 @@ def make_tokenizer(
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def with_words(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
+    """Returns texts with an unknown word in place of those that have none, such as a lone full stop."""
+    words = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [text if ids else tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -293,3 +293,16 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each name and one for a file, after the last part of the name; files of one name get a number."""
+    taken = set()
+    for name in names:
+        stem = file_name = Path(name).stem
+        number = 1
+        while file_name in taken:
+            number += 1
+            file_name = f"{stem}-{number}"
+        taken.add(file_name)
+        yield name, file_name

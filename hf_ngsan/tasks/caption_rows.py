@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -13,8 +14,36 @@ from ..data.contract import ARRAY_COLUMNS
 from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
 from ..data.splits import VALIDATION, set_aside
+from ..ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
 from ..loading.provenance import check_features
 from ..training.run import short_checksum
+from ..training.settings import DataSettings, setting
+
+
+@dataclass(frozen=True)
+class CaptionDataSettings(DataSettings):
+    """Which words and captions of the images are trained on."""
+
+    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    captions_per_image: int = setting(
+        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
+    )
+    max_caption_length: int = setting(
+        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+    )
+
+
+@dataclass(frozen=True)
+class CaptioningDataSettings(CaptionDataSettings):
+    """Which images are trained on, and which words and captions of them."""
+
+    image_size: int | None = setting(
+        None,
+        "height and width in pixels that images are made; null = those of the backbone, or else 224",
+        minimum=8,
+        maximum=LARGEST_SIDE,
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,34 @@ from ..data.feature_copies import FeatureCopies
 from ..data.seeded import generator_of
 from ..models.images import load_image
 from ..training.recipe import RecipeError
-from .captioning.recipe import AugmentationSettings, CaptioningRecipe
-from .retrieval.recipe import RetrievalRecipe
+from ..training.settings import setting
+
+
+@dataclass(frozen=True)
+class AugmentationSettings:
+    """Random changes of the training images of a model with a vision encoder; without any by default."""
+
+    smallest_crop: float = setting(
+        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
+    )
+    flip: float = setting(0.0, "share of the images that are mirrored", minimum=0.0, maximum=1.0)
+    captions_with_sides: str = setting(
+        "skip",
+        "captions that say left or right: skip = their image is not mirrored, swap = the words change places",
+        choices=("skip", "swap"),
+    )
+    color_jitter: float = setting(
+        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
+    )
+
+    feature_copies: bool = setting(
+        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
+    )
+
+    @property
+    def changes_images(self) -> bool:
+        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
+
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 """Of crops, as a factor of the image's own."""
@@ -56,15 +83,20 @@ class ImageAugmentation:
         return changed
 
 
-def check_augmentation(recipe: CaptioningRecipe | RetrievalRecipe, columns: Sequence[str]) -> None:
-    """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow."""
+def check_augmentation(recipe: Any, columns: Sequence[str], has_rewards: bool = False) -> None:
+    """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow.
+
+    Args:
+        recipe: with sections `augmentation` and `data`.
+        columns: of the training rows.
+        has_rewards: whether generated captions are compared with those of the rows.
+    """
     settings = recipe.augmentation
     if settings.changes_images and "visual_features" in columns:
         raise RecipeError(
             f"section augmentation changes images, but the model is trained on the features of {recipe.data.spec}; "
             "give the model a vision_config and data with images, or leave the section out."
         )
-    has_rewards = isinstance(recipe, CaptioningRecipe) and recipe.training.stage != "xe"
     if settings.feature_copies and not recipe.data.spec.startswith("features:"):
         raise RecipeError(
             f"augmentation.feature_copies goes with features, not with {recipe.data.spec}; extract them with hf-ngsan "
@@ -77,7 +109,7 @@ def check_augmentation(recipe: CaptioningRecipe | RetrievalRecipe, columns: Sequ
         )
 
 
-def augmentation_of(recipe: CaptioningRecipe | RetrievalRecipe) -> ImageAugmentation | FeatureCopies | None:
+def augmentation_of(recipe: Any) -> ImageAugmentation | FeatureCopies | None:
     """Returns what changes the rows of a training at random, or None.
 
     Raises:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
+FIGURE_SIDE = 640
+"""Longest side in pixels of the images and maps that figures are drawn of: each panel is about 300 pixels wide."""
 
 
 class MissingPlotsError(ImportError):

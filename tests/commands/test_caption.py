@@ -11,9 +11,9 @@ from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
+from hf_ngsan.data.vocabulary import with_words
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
-from hf_ngsan.tasks.retrieval.evaluate import with_words
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -85,7 +85,7 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
         ids = pixels.generate(**processor(images=photo), num_beams=3, num_return_sequences=3)
         beams = [beam.strip() for beam in processor.batch_decode(ids, skip_special_tokens=True)]
         with torch.no_grad():
-            found = dual_encoder(**texts(images=photo, text=with_words(texts, beams))).logits_per_image
+            found = dual_encoder(**texts(images=photo, text=with_words(texts.tokenizer, beams))).logits_per_image
         expected.append(beams[int(found.argmax())])
         first.append(beams[0])
     options = ["--model", model, "--num-beams", 3, "--rerank-with", tmp_path / "mhsan"]

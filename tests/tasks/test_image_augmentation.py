@@ -11,8 +11,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import CaptionCollator
 from hf_ngsan.data.feature_copies import copy_folder
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning.recipe import AugmentationSettings
-from hf_ngsan.tasks.image_augmentation import ImageAugmentation, crop_box, cropped, mirrored
+from hf_ngsan.tasks.image_augmentation import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
 from hf_ngsan.training import RecipeError
 from tests.tasks.test_pixels import PIXELS, pixel_recipe, weights
 from tests.tasks.tiny import tiny_recipe

@@ -1,45 +1,40 @@
 """Captioners made new from a recipe, or from a trained one that is to be trained further."""
 
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import BaseImageProcessor, PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
 from ...auto import config_class, model_class, model_types_of, processor_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import ModelTooLargeError, refuse_too_large
+from ...loading.model_size import refuse_too_large
 from ...loading.models import (
-    ModelFolderError,
     changed_config,
     find_model_folder,
     load_captioner,
     load_config,
     load_model,
-    quiet_loading,
 )
-from ...loading.preprocessing import load_image_processor
 from ...loading.provenance import backbone_settings
-from ...models.configuration_hub import ConfigurationError, HubConfig
+from ...models.configuration_hub import ConfigurationError
 from ...models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
-from ...models.image_processing_captioning import CaptioningImageProcessor
-from ...models.modeling_vision import VisionModel
 from ...training.recipe import RecipeError, suggestion
+from ..new_models import (
+    check_configured_feature_size,
+    check_field_names,
+    check_image_size,
+    new_image_processor,
+    usable_backbone,
+)
 from .recipe import CaptioningEvaluationSettings, CaptioningRecipe
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
-SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-FOLLOWS_FROM_DATA = {
-    **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
-    "features_provenance": "the features that are trained on",
-}
 
 
 def new_captioner(
@@ -75,11 +70,11 @@ def new_captioner(
             tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         asked_for = fields.get("visual_feature_size")
         if visual_feature_size is not None and not has_vision(fields):
-            check_feature_size(asked_for, visual_feature_size, recipe.data.spec)
+            check_configured_feature_size(asked_for, visual_feature_size, recipe.data.spec)
             fields["visual_feature_size"] = visual_feature_size
         elif asked_for is not None and has_vision(fields):
             of_vision = build_config({**fields, "visual_feature_size": None}, len(tokenizer)).visual_feature_size
-            check_feature_size(asked_for, of_vision, "the vision encoder")
+            check_configured_feature_size(asked_for, of_vision, "the vision encoder")
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
             tokenizer.pad_token_id,
@@ -122,15 +117,6 @@ def with_language_model(fields: dict) -> Any:
     _, processor = load_model(name, "language_modeling")
     fields["pretrained_language_model"] = find_model_folder(name)
     return processor.tokenizer
-
-
-def check_feature_size(asked_for: int | None, found: int, data: str) -> None:
-    """Raises a RecipeError if a training config asks for features of another dimension than its data has."""
-    if asked_for not in (None, found):
-        raise RecipeError(
-            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {found}; set "
-            f"model.visual_feature_size={found}, or leave it out."
-        )
 
 
 def build_config(fields: Mapping, vocab_size: int) -> Any:
@@ -219,90 +205,11 @@ def has_vision(fields: Mapping) -> bool:
     return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
 
 
-@contextmanager
-def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
-    """Inside the `with` block, weights of a backbone that cannot be loaded where a configuration says are an error.
-
-    Raises:
-        RecipeError: there are no such weights.
-    """
-    try:
-        with quiet_loading():
-            yield
-    except ModelFolderError:  # of the captioner around the backbone
-        raise
-    except ModelTooLargeError as error:
-        raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if vision is None or not vision.pretrained:
-            raise
-        raise unusable_backbone(vision.pretrained, error) from error
-
-
-def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Images are prepared as the source of a backbone's weights says, else as ImageNet's.
-
-    Args:
-        vision: the vision encoder around the backbone.
-        image_size: height and width in pixels anyway, if not `None`.
-
-    Raises:
-        RecipeError: the preprocessing is not known, or does not suit boxes.
-    """
-    source = vision.config.pretrained
-    if source is None:
-        if image_size is None:
-            return CaptioningImageProcessor()
-        return CaptioningImageProcessor(size={"height": image_size, "width": image_size})
-    try:
-        return load_image_processor(source, vision.config.kind, image_size=image_size)
-    except (ValueError, OSError) as error:
-        raise unusable_backbone(source, error) from error
-
-
-def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
-    """Raises a RecipeError if all images become of one size, which the vision encoder cannot take."""
-    size = getattr(image_processor, "size", None) or {}
-    if vision is not None and size.get("height") and size.get("width"):
-        try:
-            vision.check_size(size["height"], size["width"])
-        except ValueError as error:
-            raise RecipeError(str(error)) from error
-
-
-def unusable_backbone(name: str, error: Exception) -> RecipeError:
-    return RecipeError(
-        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
-        "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
-    )
-
-
 def config_class_of(model_type: str) -> Any:
     captioners = model_types_of("captioning")
     if model_type not in captioners:
         raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
     return config_class(model_type)
-
-
-def check_field_names(fields: Mapping, kind: type) -> None:
-    """Raises a RecipeError for a key of section `model` that is no field of its configuration."""
-    for name in fields:
-        if name in FOLLOWS_FROM_DATA:
-            raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
-    valid = config_fields(kind)
-    for name in fields:
-        if name not in valid:
-            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
-    vision = fields.get("vision_config")
-    if not (vision is None or isinstance(vision, Mapping)):
-        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
-
-
-def config_fields(kind: type) -> set[str]:
-    """Returns the fields that a configuration class itself declares, those of transformers' base class left out."""
-    own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
-    names = {name for parent in own for name in parent.__annotations__}
-    return names & {field.name for field in dataclasses.fields(kind)}
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings) -> None:

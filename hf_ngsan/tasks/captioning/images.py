@@ -1,21 +1,26 @@
 """Captions of images one after the other, of files and of rows of a dataset alike, with figures of the attention."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ...ground.files import with_file_names
 from ...models.pipeline_image_to_text import ImageToTextPipeline
 from ...visualization import check_matplotlib, plot_word_maps, save_figure
-from ..retrieval.reranking import Reranker
+from ...visualization.plots import FIGURE_SIDE
 
 logger = logging.getLogger(__name__)
 
-FIGURE_SIDE = 640
-"""Longest side in pixels of the images and maps that figures are drawn of: each panel is about 300 pixels wide."""
+
+class CaptionReranker(Protocol):
+    """Orders the captions of an image, as [`~hf_ngsan.tasks.retrieval.reranking.Reranker`] does."""
+
+    def order(self, image: Any, captions: Sequence[str]) -> list[int]:
+        """Returns the places of captions, the best first."""
 
 
 class CaptionedImage(NamedTuple):
@@ -41,7 +46,7 @@ def caption_images(
     names: Iterable[str],
     *,
     attention_folder: str | Path | None = None,
-    reranker: Reranker | None = None,
+    reranker: CaptionReranker | None = None,
     on_error: str = "raise",
     batch_size: int = 64,
     **generate_arguments: Any,
@@ -98,16 +103,3 @@ def save_attention(answer: dict, name: str, path: Path) -> None:
         figure = plot_word_maps(answer["image"], answer["words"], answer["attention"])
         save_figure(figure, path)
         figure.clear()  # else its parts, which refer to each other, would stay in memory for long
-
-
-def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields each name and one for a file, after the last part of the name; files of one name get a number."""
-    taken = set()
-    for name in names:
-        stem = file_name = Path(name).stem
-        number = 1
-        while file_name in taken:
-            number += 1
-            file_name = f"{stem}-{number}"
-        taken.add(file_name)
-        yield name, file_name

@@ -3,61 +3,12 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from ...ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
+from ...ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
 from ...training.objectives.self_critical_settings import SelfCriticalSettings
 from ...training.recipe import Recipe
-from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, setting
-
-
-@dataclass(frozen=True)
-class CaptionDataSettings(DataSettings):
-    """Which words and captions of the images are trained on."""
-
-    min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
-    captions_per_image: int = setting(
-        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
-    )
-    max_caption_length: int = setting(
-        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
-    )
-
-
-@dataclass(frozen=True)
-class CaptioningDataSettings(CaptionDataSettings):
-    """Which images are trained on, and which words and captions of them."""
-
-    image_size: int | None = setting(
-        None,
-        "height and width in pixels that images are made; null = those of the backbone, or else 224",
-        minimum=8,
-        maximum=LARGEST_SIDE,
-    )
-
-
-@dataclass(frozen=True)
-class AugmentationSettings:
-    """Random changes of the training images of a model with a vision encoder; without any by default."""
-
-    smallest_crop: float = setting(
-        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
-    )
-    flip: float = setting(0.0, "share of the images that are mirrored", minimum=0.0, maximum=1.0)
-    captions_with_sides: str = setting(
-        "skip",
-        "captions that say left or right: skip = their image is not mirrored, swap = the words change places",
-        choices=("skip", "swap"),
-    )
-    color_jitter: float = setting(
-        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
-    )
-
-    feature_copies: bool = setting(
-        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
-    )
-
-    @property
-    def changes_images(self) -> bool:
-        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
+from ...training.settings import EvaluationSettings, TrainingSettings, setting
+from ..caption_rows import CaptioningDataSettings
+from ..image_augmentation import AugmentationSettings
 
 
 @dataclass(frozen=True)

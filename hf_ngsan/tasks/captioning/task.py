@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
 from ...loading.provenance import remember_features
@@ -24,6 +24,7 @@ from ...training.task import InputRoles, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from ..image_augmentation import augmentation_of, check_augmentation
+from ..new_models import report_vocabulary
 from .build import new_captioner
 from .consensus import consensus_weights
 from .ensembles import load_captioners
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
 """Metrics whose values depend on the document frequencies."""
-MOST_UNKNOWN_WORDS = 0.05
-"""Share of unknown words above which training warns."""
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -99,7 +98,7 @@ class CaptioningTask(Task):
             del form["format_kwargs"]
             rows = weighted.with_format(**form)  # which add_column forgets
         rows = self.evaluation_rows(model, processor, rows)
-        check_augmentation(self.recipe, rows.column_names)
+        check_augmentation(self.recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
         remember_features(model, rows, self.recipe.data.spec)
         return rows
 
@@ -229,26 +228,6 @@ class CaptioningTask(Task):
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
-
-
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
-
-    Args:
-        tokenizer: of the captioner.
-        captions: for training.
-        is_new: whether the vocabulary was made of them; otherwise it is that of a trained captioner, which is kept.
-    """
-    ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
-    number = sum(map(len, ids))
-    unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
-    known = len(tokenizer) - len(set(tokenizer.all_special_ids))
-    message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
-    if unknown > MOST_UNKNOWN_WORDS:
-        remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
-        logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
-    else:
-        logger.info(message, known, 100 * unknown, "")
 
 
 def freeze_encoder(model: PreTrainedModel) -> None:

@@ -1,74 +1,25 @@
 """Language modeling: the next word of a caption from the words before it, without the image."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import torch
 from accelerate import Accelerator
 from datasets import Dataset
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import PreTrainedModel, ProcessorMixin
 
-from ...auto import config_class, model_class, processor_class
-from ...data import CaptionCollator, build_tokenizer
-from ...ground.messages import one_sentence
-from ...loading.models import load_model, quiet_loading
-from ...models.configuration_hub import ConfigurationError
-from ...models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
-from ...models.text_encoders import find_text_encoder
-from ...training.batches import take
-from ...training.gathering import map_sharded
+from ...data import CaptionCollator
+from ...models.modeling_rstnet_language_model import shift_behind_start
 from ...training.objectives.objective import Update
 from ...training.objectives.teacher_forcing import TeacherForcing
-from ...training.recipe import Recipe, RecipeError
-from ...training.settings import EvaluationSettings, TrainingSettings, another_default, setting
 from ...training.stages import Stage
 from ...training.task import Evaluation, InputRoles, Task
 from ..caption_rows import captions_identity, load_rows
-from ..captioning.build import check_field_names
-from ..captioning.recipe import CaptionDataSettings
-from ..captioning.task import report_vocabulary
+from ..new_models import report_vocabulary
+from .build import new_language_model
+from .evaluate import evaluate_language_model
+from .recipe import LanguageModelingRecipe
 
 COLUMNS = ("image_id", "captions")
-LARGEST_LOSS = 700.0
-"""Above it the perplexity is beyond all floats."""
-SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""What the special tokens of captions are to a text encoder."""
-
-
-@dataclass(frozen=True)
-class LanguageModelingTrainingSettings(TrainingSettings):
-    """How a language model is fitted."""
-
-    label_smoothing: float = setting(
-        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
-    )
-
-
-@dataclass(frozen=True)
-class LanguageModelingEvaluationSettings(EvaluationSettings):
-    """What makes a language model the best."""
-
-    metric: str = another_default(EvaluationSettings, "metric", "perplexity")
-
-
-@dataclass(frozen=True)
-class LanguageModelingRecipe(Recipe):
-    """Everything that the training of a language model depends on.
-
-    Attributes:
-        model: `model_type` and the fields of its configuration, `pretrained_text_encoder` among them; or `init_from`, a
-            folder of a trained language model. `vocab_size` follows from the captions.
-        data, training, evaluation: the other sections.
-    """
-
-    default_model_type: ClassVar[str] = "rstnet_language_model"
-
-    data: CaptionDataSettings = field(default_factory=CaptionDataSettings)
-    training: LanguageModelingTrainingSettings = field(default_factory=LanguageModelingTrainingSettings)
-    evaluation: LanguageModelingEvaluationSettings = field(default_factory=LanguageModelingEvaluationSettings)
 
 
 class NextWord(TeacherForcing):
@@ -135,129 +86,3 @@ class LanguageModelingTask(Task):
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer)
-
-
-def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
-    """Makes the language model that a recipe describes, with the vocabulary of the training captions.
-
-    The words of a model around a pretrained text encoder are aligned with its word pieces; those of one that is new are
-    its own pieces.
-
-    Raises:
-        RecipeError: unknown fields, or fields that do not fit together, or a text encoder that cannot be used.
-    """
-    fields = dict(recipe.model)
-    if "init_from" in fields:
-        folder = fields.pop("init_from")
-        fields.pop("model_type", None)
-        try:
-            return load_model(folder, "language_modeling", **fields)
-        except ConfigurationError as error:
-            raise RecipeError(f"section model: {error}") from error
-    model_type = fields.pop("model_type")
-    kind: Any = config_class(model_type)
-    check_field_names(fields, kind)
-    tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
-    encoder = fields.get("text_encoder_config")
-    if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
-        fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
-    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    try:
-        with quiet_loading():
-            config = kind(**fields, **tokens, vocab_size=len(tokenizer))
-            model = model_class(model_type, "AutoModel")(config)
-            if config.language_tokenization == "word_pieces":
-                align(model, tokenizer)
-    except (ValueError, TypeError, OSError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
-    return model, processor_class(model_type)(tokenizer=tokenizer)
-
-
-def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Aligns the words of a tokenizer with the word pieces of a language model's text encoder.
-
-    Raises:
-        ValueError: a new text encoder has fewer embeddings than there are words.
-        OSError: there is no tokenizer where the text encoder comes from.
-    """
-    source: Any = model.config.pretrained_text_encoder
-    vocabulary = tokenizer.get_vocab()
-    words = sorted(vocabulary, key=vocabulary.__getitem__)
-    if source is None:
-        encoder: Any = model.config.text_encoder_config
-        if encoder.vocab_size < len(words):
-            raise ValueError(
-                f"text_encoder_config has a vocab_size of {encoder.vocab_size} for {len(words)} words; leave it out."
-            )
-        return
-    pieces: Any = AutoTokenizer.from_pretrained(find_text_encoder(source), trust_remote_code=False)  # nosec B615  # the user's choice
-    special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
-
-    def pieces_of(word: str) -> list[int]:
-        if special.get(word) is not None:
-            return [special[word]]
-        # behind a space, as within a caption, which byte-level pieces tell from the first word of a text
-        return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
-
-    model.align_vocabulary(words, pieces_of)
-
-
-def evaluate_language_model(
-    model: PreTrainedModel,
-    processor: ProcessorMixin,
-    rows: Dataset,
-    accelerator: Accelerator | None = None,
-    batch_size: int = 64,
-) -> dict[str, float]:
-    """Scores a language model on all captions of a dataset.
-
-    A model whose text encoder is bidirectional, as RSTNet's is released, is asked word by word, as it decodes: asked at
-    once, it would see the words that it is to predict.
-
-    Args:
-        model: a language model in evaluation mode.
-        processor: the model's.
-        rows: with a column `captions`.
-        accelerator: to split the work among its processes; each gets the whole result.
-        batch_size: rows evaluated together in one process.
-
-    Returns:
-        `loss`, the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and
-        `token_accuracy`.
-    """
-
-    def measure(indices: range) -> list[tuple[float, int, int]]:
-        captions = [caption for row in take(rows, indices) for caption in row["captions"]]
-        labels = processor(captions=captions)["labels"].to(model.device)
-        with torch.inference_mode():
-            log_probs = next_word_logits(model, labels).float().log_softmax(-1)
-        targets = labels != -100
-        losses = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * targets
-        right = (log_probs.argmax(-1) == labels) & targets
-        sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)
-        return [
-            tuple(part.sum(0).tolist()) for part in sums.split([len(row["captions"]) for row in take(rows, indices)])
-        ]
-
-    found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
-    loss, right, number = (sum(values) for values in zip(*found, strict=True))
-    mean = loss / max(number, 1)
-    perplexity = math.exp(mean) if not mean > LARGEST_LOSS else math.inf
-    return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
-
-
-def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`."""
-    words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
-    if model.config.language_attention == "causal":
-        return model(words, use_cache=False).logits
-    return torch.cat(list(logits_by_step(model, words)), dim=1)
-
-
-def logits_by_step(model: Any, words: torch.Tensor) -> Iterator[torch.Tensor]:
-    cache = None
-    seen = torch.ones_like(words)
-    for end in range(1, words.shape[1] + 1):
-        outputs = model(words[:, end - 1 : end], attention_mask=seen[:, :end], cache=cache, use_cache=True)
-        cache = outputs.cache
-        yield outputs.logits

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ...ground.files import with_file_names
 from ...models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
 from ...visualization import check_matplotlib, plot_question, save_figure
-from ..captioning.images import FIGURE_SIDE, with_file_names
+from ...visualization.plots import FIGURE_SIDE
 
 logger = logging.getLogger(__name__)
 

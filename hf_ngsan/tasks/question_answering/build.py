@@ -15,8 +15,8 @@ from ...loading.models import load_config, load_model
 from ...models.configuration_hub import ConfigurationError
 from ...training.recipe import RecipeError
 from ..caption_rows import visual_feature_size
-from ..captioning.build import (
-    check_feature_size,
+from ..new_models import (
+    check_configured_feature_size,
     check_field_names,
     check_image_size,
     new_image_processor,
@@ -71,7 +71,7 @@ def fresh(fields: dict, recipe: VisualQuestionAnsweringRecipe, rows: Dataset) ->
     check_fields(fields, kind)
     size = visual_feature_size(image_rows(rows))
     if size is not None and fields.get("vision_config") is None:
-        check_feature_size(fields.get("visual_feature_size"), size, recipe.data.spec)
+        check_configured_feature_size(fields.get("visual_feature_size"), size, recipe.data.spec)
         fields["visual_feature_size"] = size
     data = recipe.data
     tokenizer = build_question_tokenizer(

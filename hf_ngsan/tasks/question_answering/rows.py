@@ -10,10 +10,10 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import DataError, load_data
 from ...data.collator import visual_arguments
+from ...data.vocabulary import with_words
 from ...data.vqa import WithImages
 from ...metrics.vqa import answer_scores, normalize_answer
 from ..caption_rows import rows_for
-from ..retrieval.evaluate import with_words
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:
@@ -104,7 +104,7 @@ class QuestionCollator:
         Raises:
             DataError: a row has neither features nor an image, or some have boxes and others not.
         """
-        questions = with_words(self.processor, [row["question"] for row in rows])
+        questions = with_words(self.processor.tokenizer, [row["question"] for row in rows])
         batch = dict(self.processor(text=questions, **visual_arguments(rows)))
         if self.answers is not None:
             labels = torch.zeros(len(rows), len(self.answers))

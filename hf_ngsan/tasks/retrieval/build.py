@@ -19,7 +19,13 @@ from ...loading.models import load_config, load_model
 from ...models.configuration_hub import ConfigurationError
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError, suggestion
-from ..captioning.build import check_feature_size, check_image_size, config_fields, new_image_processor, usable_backbone
+from ..new_models import (
+    check_configured_feature_size,
+    check_image_size,
+    config_fields,
+    new_image_processor,
+    usable_backbone,
+)
 from ..word_vectors import fill_word_vectors
 from .recipe import RetrievalContrastiveSettings, RetrievalRecipe
 
@@ -75,7 +81,7 @@ def fresh_dual_encoder(
     check_field_names(fields, kind)
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if visual_feature_size is not None and not has_vision:
-        check_feature_size(fields.get("visual_feature_size"), visual_feature_size, recipe.data.spec)
+        check_configured_feature_size(fields.get("visual_feature_size"), visual_feature_size, recipe.data.spec)
         fields["visual_feature_size"] = visual_feature_size
     tokenizer = new_tokenizer(fields, recipe, captions)
     try:

@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from ...data.collator import visual_arguments
+from ...data.vocabulary import with_words
 from ...metrics.average_precision import map_at_r
 from ...metrics.retrieval import retrieval_metrics, retrieval_ranks
 from ...training.batches import take
@@ -58,19 +59,13 @@ def embed_images(model: Any, processor: Any, rows: Sequence[dict]) -> np.ndarray
 
 def embed_texts(model: Any, processor: Any, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
     """Returns the embeddings of texts, float32 `(texts, dimension)`; those that are too long are cut."""
-    usable = with_words(processor, texts)
+    usable = with_words(processor.tokenizer, texts)
     parts = []
     for start in range(0, len(usable), batch_size):
         inputs = processor(text=usable[start : start + batch_size], truncation=True).to(model.device)
         with torch.inference_mode():
             parts.append(model.get_text_features(**inputs).pooler_output.float().cpu().numpy())
     return np.concatenate(parts)
-
-
-def with_words(processor: Any, texts: Sequence[str]) -> list[str]:
-    """Returns texts with an unknown word in place of those that have none, such as a lone full stop."""
-    words = processor.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return [text if ids else processor.tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]
 
 
 def embed_pairs(

@@ -7,11 +7,11 @@ from accelerate import Accelerator
 from datasets import Dataset
 
 from ...data.collator import visual_arguments
+from ...data.vocabulary import with_words
 from ...models.contrastive import diversity_penalty
 from ...training.batches import take
 from ...training.gathering import map_sharded
 from ...visualization.heads import head_overlap
-from .evaluate import with_words
 
 
 def measure_head_diversity(
@@ -34,7 +34,7 @@ def measure_head_diversity(
 
     def measure(indices: range) -> list[dict[str, list[float]]]:
         batch = take(rows, indices)
-        texts = with_words(processor, [caption for row in batch for caption in row["captions"]])
+        texts = with_words(processor.tokenizer, [caption for row in batch for caption in row["captions"]])
         found: dict[str, list[float]] = {}
         with torch.inference_mode():
             if model.config.num_image_heads:

@@ -7,7 +7,8 @@ from ...ground.bounds import LONGEST_CAPTION
 from ...training.objectives.contrastive import ContrastiveSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
-from ..captioning.recipe import AugmentationSettings, CaptioningDataSettings
+from ..caption_rows import CaptioningDataSettings
+from ..image_augmentation import AugmentationSettings
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator
+from ...data.vocabulary import with_words
 from ...ground.argument_types import positive_int, user_path
 from ...ground.files import write_text_atomically
 from ...loading.provenance import remember_features
@@ -23,10 +24,10 @@ from ...training.recipe import RecipeError
 from ...training.stages import Stage
 from ...training.task import Evaluation, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
-from ..captioning.task import report_vocabulary
 from ..image_augmentation import augmentation_of, check_augmentation
+from ..new_models import report_vocabulary
 from .build import new_dual_encoder
-from .evaluate import PairEmbeddings, embed_pairs, with_words
+from .evaluate import PairEmbeddings, embed_pairs
 from .head_diversity import measure_head_diversity
 from .positives import read_positives
 from .recipe import RetrievalRecipe
@@ -201,7 +202,7 @@ def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_lengt
     for of_image in captions:
         own = [caption for caption in of_image if caption is not None]
         texts += [own[place % len(own)] for place in range(len(of_image))]
-    return processor(text=with_words(processor, texts), truncation=True, max_length=max_length, **visual)
+    return processor(text=with_words(processor.tokenizer, texts), truncation=True, max_length=max_length, **visual)
 
 
 def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:

@@ -4,32 +4,25 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
-from huggingface_hub.errors import StrictDataclassError
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...auto import config_class, model_class
-from ...data import EpochSampler, TokenSampler, build_subword_tokenizer
+from ...data import EpochSampler, TokenSampler
 from ...data.parallel_text import SIDES
 from ...ground.files import write_text_atomically
-from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
-from ...loading.models import load_model
 from ...metrics.translation import SCORES
-from ...models.configuration_hub import ConfigurationError
 from ...training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.run import short_checksum
 from ...training.stages import Stage
 from ...training.task import Evaluation, InputRoles, Task
-from ..captioning.build import check_field_names
 from ..generation_options import add_generation_options, checked_options, generation_settings
+from .build import new_translator
 from .evaluate import evaluate_translator
 from .recipe import TranslationRecipe
 from .rows import load_pairs, with_lengths
@@ -136,45 +129,3 @@ def collate_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict]) -> d
         "attention_mask": pad_sequence([torch.ones_like(tokens) for tokens in sources], batch_first=True),
         "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL),
     }
-
-
-def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Makes the translator that a recipe describes, with subwords of the training pairs, or loads a trained one.
-
-    Args:
-        recipe: sections `model`, `data` and `evaluation` (how it generates by default) are used.
-        rows: the training pairs.
-
-    Returns:
-        The model, on the CPU, and its tokenizer.
-
-    Raises:
-        RecipeError: unknown fields, or fields that do not fit together.
-    """
-    fields, data = dict(recipe.model), recipe.data
-    try:
-        if "init_from" in fields:
-            folder = fields.pop("init_from")
-            fields.pop("model_type", None)
-            model, tokenizer = load_model(folder, "translation", **fields)
-        else:
-            model_type = fields.pop("model_type")
-            kind: Any = config_class(model_type)
-            check_field_names(fields, kind)
-            tokenizer = build_subword_tokenizer(
-                chain.from_iterable(rows[side] for side in SIDES),
-                vocab_size=data.vocab_size,
-                max_length=data.max_length,
-            )
-            tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-            config = kind(**fields, **tokens, decoder_start_token_id=tokenizer.bos_token_id, vocab_size=len(tokenizer))
-            translator = model_class(model_type, "AutoModelForSeq2SeqLM")
-            refuse_too_large(lambda: translator(config))
-            model = translator(config)
-    except (ConfigurationError, StrictDataclassError, TypeError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
-    defaults: Any = model.generation_config
-    defaults.num_beams = recipe.evaluation.num_beams
-    defaults.max_new_tokens = recipe.evaluation.max_new_tokens
-    defaults.length_penalty = recipe.evaluation.length_penalty if recipe.evaluation.num_beams > 1 else None
-    return model, tokenizer
