@@ -10,7 +10,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
-import logging
 import os
 import sys
 import threading
@@ -131,6 +130,9 @@ MODEL_TYPES = {
 AUTO = "transformers.models.auto"
 TAKES_NAMES = "takes_packaged_names"
 """Marks functions that have been made to, which happens once however often the package registers its models."""
+
+
+KEEPS_NAME = "keeps_image_to_text"
 
 
 def model_types_of(task: str) -> tuple[str, ...]:
@@ -289,8 +291,14 @@ def register_pipelines() -> None:
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
     supported: Any = pipelines.PIPELINE_REGISTRY.supported_tasks
     supported["image-text-to-text"]["impl"] = "hf_ngsan.loading.pipelines.ImageTextToTextPipeline"
-    # transformers renames "image-to-text" to this task and says so in a logging call that fails with a stack trace.
-    logging.getLogger("transformers.pipelines").addFilter(is_no_renaming)
+    supported["image-to-text"] = {
+        **supported["image-text-to-text"],
+        "impl": "hf_ngsan.loading.pipelines.CaptioningPipeline",
+    }
+    if hasattr(pipelines, "_resolve_deprecated_task") and not hasattr(
+        pipelines._resolve_deprecated_task, KEEPS_NAME
+    ):  # transformers 5 takes it for another name of the task above
+        pipelines._resolve_deprecated_task = keeps_image_to_text(pipelines._resolve_deprecated_task)
     removed = getattr(pipelines, "REMOVED_TASKS", {})
     if removed.pop("vqa", None):
         pipelines.PIPELINE_REGISTRY.task_aliases["vqa"] = "visual-question-answering"
@@ -328,8 +336,15 @@ def knows_own_tasks(get_task: Callable[..., str]) -> Callable[..., str]:
     return task_of
 
 
-def is_no_renaming(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith("The task `image-to-text` has been removed")
+def keeps_image_to_text(resolve: Callable[[str], str]) -> Callable[[str], str]:
+    """Makes transformers' function, which renames the task, leave it: captioners have a pipeline of their own."""
+
+    @wraps(resolve)
+    def name_of(task: str) -> str:
+        return task if task == "image-to-text" else resolve(task)
+
+    setattr(name_of, KEEPS_NAME, True)
+    return name_of
 
 
 REGISTRATIONS = {

@@ -19,6 +19,7 @@ PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 LAYERS = [
     "ground",
     "auto",
+    "guests",
     "loading",
     "extraction",
     "training",

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from transformers import AutoProcessor
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
 from ..auto import MODEL_TYPES, model_types_of
+from ..guests.pipeline import GuestImageToTextPipeline
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.pipeline_translation import TranslationPipeline as OwnTranslationPipeline
 from ..models.pipeline_visual_question_answering import (
@@ -16,10 +18,29 @@ class ImageTextToTextPipeline(StockPipeline):
     """Makes this package's pipeline for its own captioners and transformers' own for every other model."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        model = kwargs["model"] if "model" in kwargs else args[0]
-        if model.config.model_type in model_types_of("captioning"):
-            return ImageToTextPipeline(*args, **kwargs)
-        return StockPipeline(*args, **kwargs)
+        return (ImageToTextPipeline if is_own(*args, **kwargs) else StockPipeline)(*args, **kwargs)
+
+
+class CaptioningPipeline(ImageToTextPipeline):
+    """Makes the pipeline that captions for this package's captioners, or that for captioners of transformers."""
+
+    # Those that are there: checkpoints of transformers may have a tokenizer and an image processor in place of both.
+    _load_processor: Any = None
+    _load_tokenizer: Any = None
+    _load_image_processor: Any = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if not is_own(*args, **kwargs):
+            return GuestImageToTextPipeline(*args, **kwargs)
+        for part in ("tokenizer", "image_processor"):
+            kwargs.pop(part, None)
+        if kwargs.get("processor") is None:
+            kwargs["processor"] = AutoProcessor.from_pretrained(kwargs.get("model", *args).name_or_path)
+        return ImageToTextPipeline(*args, **kwargs)
+
+
+def is_own(model: Any, *args: Any, **kwargs: Any) -> bool:
+    return model.config.model_type in model_types_of("captioning")
 
 
 class VisualQuestionAnsweringPipeline(OwnVisualQuestionAnsweringPipeline):
