@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import CaptionCollator, extra_scores_of
 from ..metrics.diagnostics import BAD_ENDINGS
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
 from ..provenance import remember_features
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_policy import Policy

@@ -23,7 +23,7 @@ from ..data import EpochSampler
 from ..files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
 from ..loading import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
 from ..progress_display import ProgressDisplay
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, batches_of_rows, update_loader
