@@ -1,6 +1,6 @@
 """Configurations of models with parts that not all of them have: a checkpoint carries the code of those that it has."""
 
-import importlib
+import importlib.util
 import inspect
 import shutil
 from collections.abc import Iterable
@@ -63,11 +63,16 @@ def save_parts(modules: Iterable[str], folder: Path) -> None:
 
 def code_of_parts(modules: Iterable[str]) -> str:
     """Returns the contents of `parts.py` of a checkpoint that needs some modules."""
-    imports = "".join(f"    from .{module} import *  # noqa: F403\n" for module in modules)
+    imports = "".join(f"    from .{module} import *\n" for module in modules)
     return (
         '"""The code of the parts that the model of this checkpoint has; see `configuration_parts`."""\n\n'
         f"from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}"
     )
+
+
+def has_part(module: str) -> bool:
+    """Returns whether this code has a module that a checkpoint carries only if its model has the part."""
+    return importlib.util.find_spec(f".{module}", __package__) is not None
 
 
 def from_part(location: str) -> Any:

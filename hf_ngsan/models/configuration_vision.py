@@ -19,7 +19,7 @@ from .configuration_hub import (
     refuse_unknown_fields,
     strict,
 )
-from .configuration_parts import ConfigWithParts, from_part
+from .configuration_parts import ConfigWithParts, from_part, has_part
 
 LARGEST_GRID = 128
 OWN_CONFIGS = {
@@ -108,6 +108,9 @@ class VisionConfig(ConfigWithParts):
         if self.pretrained and not self.backbone_config:
             kind, self.backbone_config = read_source(self.pretrained)
             self.kind = self.kind or kind
+        elif not self.backbone_config and not has_part("configuration_vgg"):
+            # transformers compares every configuration with the default one, which is then of no use for a model
+            self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))
         self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
