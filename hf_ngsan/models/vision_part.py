@@ -9,12 +9,13 @@ from torch import nn
 from transformers.utils import ModelOutput, logging
 
 from .configuration_hub import HubModelMixin, PreTrainedConfig, SubConfigSpec
-from .configuration_parts import from_part
+from .configuration_parts import from_part, has_part
 
 logger = logging.get_logger(__name__)
 
-VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
-"""How a configuration declares its field `vision_config`, which [`make_vision_config`] has made."""
+VisionConfig = from_part("configuration_vision.VisionConfig") if has_part("configuration_vision") else PreTrainedConfig
+VISION = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+"""How a configuration declares its field `vision_config`."""
 
 
 @dataclass
