@@ -15,8 +15,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
 from .keywords import accepts_old_cache_name
-from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .transformer import TransformerPreTrainedModel, WordDecoder
+from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
 from .word_generation import WordGenerationMixin, merged_outputs
 
 
@@ -42,13 +42,12 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
 
     encoder: PreTrainedModel
     decoder: WordDecoder
-    vision: VisionModel | None
+    vision: Any
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)
-        self.vision = None
-        if config.vision_config is not None:
-            self.vision = VisionModel(config.vision_config)
+        self.vision = make_vision_encoder(config.vision_config)
+        if self.vision is not None:
             self.main_input_name = "pixel_values"
 
     def get_visual_tokens(

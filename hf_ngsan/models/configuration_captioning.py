@@ -5,18 +5,17 @@ from typing import Any
 
 from .configuration_hub import (
     IMAGE_TO_TEXT_PIPELINE,
-    HubConfig,
     PreTrainedConfig,
-    SubConfigSpec,
     check_choice,
     check_heads,
     check_positive,
     check_rate,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
+from .configuration_parts import ConfigWithParts
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 
-class CaptionerConfig(HubConfig):
+class CaptionerConfig(ConfigWithParts):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
     A subclass documents the fields, may give them other defaults, and names the default feature dimension in
@@ -29,7 +28,8 @@ class CaptionerConfig(HubConfig):
     attention_bias = True
     attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
-    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    sub_configs_defaults = VISION
+    parts = ("vision_config",)
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
 
     vocab_size: int = 9491

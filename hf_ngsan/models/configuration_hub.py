@@ -4,6 +4,7 @@ import copy
 import difflib
 import functools
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from dataclasses import fields
 from importlib import metadata
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub import dataclasses
@@ -86,6 +88,10 @@ OTHER_FIELDS_OF_TRANSFORMERS = ("model_type", "attn_implementation", "torch_dtyp
 
 class ConfigurationError(StrictDataclassError, ValueError):
     """A value that a configuration refuses; the message names the field."""
+
+
+class MissingBackboneError(OSError):
+    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
 
 
 def strict(cls: Any) -> Any:
@@ -287,6 +293,12 @@ def check_rate(**fields: float) -> None:
     for field, value in fields.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{field} is {value}; it must lie between 0 and 1.")
+
+
+def lasting_name(name: str | PathLike) -> str:
+    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
+    folder = Path(os.path.expanduser(name))
+    return str(folder.absolute() if folder.is_dir() else name)
 
 
 def is_finite(value: Any) -> bool:

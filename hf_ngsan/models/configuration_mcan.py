@@ -4,9 +4,7 @@ from typing import Any, Self
 
 from .configuration_hub import (
     VISUAL_QUESTION_ANSWERING_PIPELINE,
-    HubConfig,
     PreTrainedConfig,
-    SubConfigSpec,
     check_choice,
     check_finite,
     check_heads,
@@ -14,15 +12,16 @@ from .configuration_hub import (
     check_rate,
     strict,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
+from .configuration_parts import ConfigWithParts
 from .geometry import check_geometric_bias
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """What the large model of the authors' release has other than the small one."""
 
 
 @strict
-class MCANConfig(HubConfig):
+class MCANConfig(ConfigWithParts):
     r"""Configuration of MCAN (Yu et al. 2019), the encoder-decoder. The defaults are the small model of the release.
 
     With `geometric_bias` the self-attention of the image becomes geometry-aware (section 6.3 of Guo et al. 2020). The
@@ -70,7 +69,8 @@ class MCANConfig(HubConfig):
     model_type = "mcan"
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    sub_configs_defaults = VISION
+    parts = ("vision_config",)
     remote_pipelines = VISUAL_QUESTION_ANSWERING_PIPELINE
     remote_classes = {
         "AutoConfig": "configuration_mcan.MCANConfig",

@@ -14,12 +14,14 @@ from .configuration_hub import (
     check_finite,
     check_positive,
     check_rate,
+    lasting_name,
     refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
-from .text_encoders import lasting_text_source, read_text_config
+from .configuration_parts import ConfigWithParts
+from .text_encoders import read_text_config
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 
 def resnet_152_grid() -> dict:
@@ -94,7 +96,7 @@ class MHSANTextConfig(HubConfig):
 
 
 @strict
-class MHSANConfig(HubConfig):
+class MHSANConfig(ConfigWithParts):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
@@ -138,8 +140,9 @@ class MHSANConfig(HubConfig):
     model_type = "mhsan"
     sub_configs_defaults = {
         "text_config": SubConfigSpec(MHSANTextConfig),
-        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+        **VISION,
     }
+    parts = ("vision_config",)
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
         "AutoModel": "modeling_mhsan.MHSANModel",
@@ -178,7 +181,7 @@ class MHSANConfig(HubConfig):
         if self.visual_feature_size is None:
             self.visual_feature_size = 2048 if vision is None else vision.feature_size
         if self.text_pretrained:
-            self.text_pretrained = lasting_text_source(self.text_pretrained)
+            self.text_pretrained = lasting_name(self.text_pretrained)
             if self.text_config is None:
                 self.text_config = read_text_config(self.text_pretrained)
         self.text_config = make_text_config(self.text_config)

@@ -5,9 +5,17 @@ from os import PathLike
 from typing import Any, Self
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import ConfigurationError, PreTrainedConfig, SubConfigSpec, check_choice, check_positive, strict
+from .configuration_hub import (
+    ConfigurationError,
+    PreTrainedConfig,
+    SubConfigSpec,
+    check_choice,
+    check_positive,
+    lasting_name,
+    strict,
+)
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .configuration_vision import VisionConfig, lasting_name
+from .vision_part import VISION
 
 RELEASE = {
     "geometry_fusion": "log",
@@ -122,7 +130,7 @@ class RSTNetConfig(CaptionerConfig):
 
     model_type = "rstnet"
     sub_configs_defaults = {
-        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+        **VISION,
         "language_model_config": SubConfigSpec(RSTNetLanguageModelConfig, optional=True),
     }
     remote_classes = {

@@ -12,10 +12,11 @@ from .configuration_hub import (
     check_choice,
     check_positive,
     check_rate,
+    lasting_name,
     refuse_absurd_sizes,
     strict,
 )
-from .text_encoders import lasting_text_source, read_text_config
+from .text_encoders import read_text_config
 
 
 @strict
@@ -99,7 +100,7 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.pretrained_text_encoder:
-            self.pretrained_text_encoder = lasting_text_source(self.pretrained_text_encoder)
+            self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
             self.text_encoder_config = read_text_config(self.pretrained_text_encoder, "pretrained_text_encoder")
         encoder = make_text_encoder_config(self.text_encoder_config)

@@ -17,10 +17,10 @@ from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
 from .initialization import initialize_linear
 from .keywords import refuse_unknown_keywords
-from .modeling_vision import VisionCheckpointMixin, VisionModel
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import load_text_encoder, make_text_encoder
+from .vision_part import VisionCheckpointMixin, make_vision_encoder
 
 
 @dataclass
@@ -174,14 +174,13 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
     ```
     """
 
-    vision: VisionModel | None
+    vision: Any
 
     def __init__(self, config: MHSANConfig):
         super().__init__(config)
         text_config: Any = config.text_config
-        vision_config: Any = config.vision_config
         visual_size: Any = config.visual_feature_size
-        self.vision = None if vision_config is None else VisionModel(vision_config)
+        self.vision = make_vision_encoder(config.vision_config)
         own_text = text_config.model_type == MHSANTextConfig.model_type
         self.text: Any = MHSANTextModel(text_config) if own_text else make_text_encoder(text_config)
         self.image_states = nn.Linear(visual_size, config.hidden_size)  # the 1 x 1 convolution

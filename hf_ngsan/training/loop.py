@@ -24,7 +24,7 @@ from ..ground.files import list_files, replace_folder_contents, write_folder_ato
 from ..ground.progress_display import ProgressDisplay
 from ..loading.models import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, batches_of_rows, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint

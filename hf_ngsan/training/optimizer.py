@@ -2,7 +2,7 @@
 
 import torch
 
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
 from .recipe import RecipeError
 from .settings import TrainingSettings
 

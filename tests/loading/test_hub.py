@@ -33,14 +33,9 @@ CODE = {
     "attention_maps.py",
     "captioning.py",
     "configuration_captioning.py",
-    "configuration_convolutional.py",
-    "configuration_efficientnet_lite.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
-    "configuration_resnext.py",
-    "configuration_vgg.py",
-    "configuration_vision.py",
-    "convolutional_backbone.py",
+    "configuration_parts.py",
     "decoding.py",
     "downloads.py",
     "generation_settings.py",
@@ -48,21 +43,26 @@ CODE = {
     "image_processing_captioning.py",
     "images.py",
     "keywords.py",
-    "modeling_efficientnet_lite.py",
     "modeling_ngsan.py",
-    "modeling_resnext.py",
-    "modeling_vgg.py",
-    "modeling_vision.py",
-    "packaged_backbones.py",
+    "parts.py",
     "pipeline_image_to_text.py",
     "pipeline_items.py",
     "processing_captioning.py",
     "processing_ngsan.py",
     "stepwise_decoding.py",
     "transformer.py",
+    "vision_part.py",
     "visual_inputs.py",
     "word_generation.py",
 }
+"""Of a captioner of visual features."""
+CODE_OF_VISION = {
+    "configuration_convolutional.py",
+    "configuration_vision.py",
+    "convolutional_backbone.py",
+    "modeling_vision.py",
+}
+"""Of a vision encoder, with what the package's own backbones share."""
 
 
 def run_python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ...data import CaptionCollator, extra_scores_of
 from ...loading.provenance import remember_features
 from ...metrics.diagnostics import BAD_ENDINGS
-from ...models.modeling_vision import vision_encoders
+from ...models.vision_part import vision_encoders
 from ...training.objectives.self_critical import SelfCritical
 from ...training.objectives.self_critical_policy import Policy
 from ...training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
