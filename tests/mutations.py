@@ -88,7 +88,7 @@ def tests_of_lines(database: Path, file: Path) -> dict[int, list[str]]:
 
 
 def is_noticed(tests: list[str], folder: Path) -> bool:
-    """Returns whether one of some tests fails, or hangs, in a child of this process, which has imported the heavy part."""
+    """Returns whether one of some tests fails or hangs, in a child of this process, which has the libraries."""
     child = os.fork()
     if not child:
         os.setsid()

@@ -15,7 +15,7 @@ from hf_ngsan import save_for_hub
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading import load_captioner
 from hf_ngsan.models.configuration_parts import PARTS
-from tests.test_hub import CODE, CODE_OF_VISION, result_of
+from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 
 ROOT = Path(__file__).parents[1]
 IGNORED = shutil.ignore_patterns("__pycache__")

@@ -20,9 +20,9 @@ from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
+from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
-from tests.test_hub import CODE, CODE_OF_VISION, result_of
 
 VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
