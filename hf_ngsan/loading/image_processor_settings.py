@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from transformers import BaseImageProcessor
 
-from ..ground.bounds import LARGEST_SIDE
+from ..ground.bounds import MAX_SIDE
 from ..ground.messages import one_sentence
 
 SIZES = ("size", "crop_size", "pad_size")
@@ -26,9 +26,9 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
         size: Any = getattr(image_processor, name, None)
         size = asdict(size) if is_dataclass(size) and not isinstance(size, type) else size
         sides = size.values() if isinstance(size, Mapping) else [size]
-        if not all(side is None or (type(side) is int and 1 <= side <= LARGEST_SIDE) for side in sides):
+        if not all(side is None or (type(side) is int and 1 <= side <= MAX_SIDE) for side in sides):
             raise LoadedSettingsError(
-                f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {LARGEST_SIDE} pixels"
+                f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {MAX_SIDE} pixels"
             )
         shortest = sorted(side for side in sides if side)[:2]
         if shortest and min(shortest) * max(shortest) > LARGEST_AREA:
