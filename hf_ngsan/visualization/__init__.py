@@ -18,17 +18,4 @@ if TYPE_CHECKING:
     from .questions import plot_question
     from .visualness import plot_visual_words, plot_visualness
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "attention": ["WordAttention", "word_attention"],
-        "contact_sheet": ["plot_contact_sheet"],
-        "figures": ["plot_caption", "plot_regions", "plot_words"],
-        "geometry": ["geometric_weights", "plot_geometric_weights"],
-        "heads": ["Match", "explain_match", "head_overlap", "plot_match"],
-        "heatmaps": ["plot_word_maps"],
-        "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],
-        "questions": ["plot_question"],
-        "visualness": ["plot_visual_words", "plot_visualness"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)
