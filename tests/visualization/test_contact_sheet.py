@@ -29,5 +29,5 @@ def test_an_image_without_a_thumbnail_and_names_that_are_no_formulas(tmp_path):
 
 @pytest.mark.parametrize(("images", "labels"), [([], []), ([SQUARE], [])])
 def test_images_and_labels_go_together(images, labels):
-    with pytest.raises(ValueError, match=f"{len(images)} images and {len(labels)} labels"):
+    with pytest.raises(ValueError, match="labels"):
         plot_contact_sheet(images, labels)
