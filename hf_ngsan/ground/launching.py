@@ -95,10 +95,10 @@ def make_accelerator(**options: Any) -> "Accelerator":
     """
     import torch
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+    from accelerate.state import AcceleratorState, is_initialized
 
     precision = options.get("mixed_precision")
-    if precision is not None and AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision:
+    if precision is not None and is_initialized() and AcceleratorState().mixed_precision != precision:
         AcceleratorState._reset_state()
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
