@@ -1,4 +1,4 @@
-"""How commands and scripts tell errors."""
+"""Messages of errors and warnings, as commands and scripts print them: one line, without a traceback."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
-LONGEST_SENTENCE = 2_000
+MAX_LENGTH = 2_000
 """Characters that are shown of a message, which may quote a value of somebody's file."""
 
 
@@ -26,7 +26,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     text = " ".join(str(error).split())
-    return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} …"
 
 
 def printable(name: str) -> str:

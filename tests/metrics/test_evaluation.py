@@ -231,7 +231,7 @@ def test_rouge_l_of_long_texts_is_exact_and_small_in_memory():
 
 
 def test_rouge_l_refuses_texts_that_it_could_not_compare(monkeypatch):
-    monkeypatch.setattr(rouge, "MOST_PAIRS", 12)
+    monkeypatch.setattr(rouge, "MAX_PAIRS", 12)
     metric = RougeL(tokenizer=None)
     assert metric.compute(predictions=["a b c"], references=[["a b c d"]])["rouge_l"] > 0
     with pytest.raises(ValueError, match=r"prediction 1 .* 12 pairs"):
