@@ -112,12 +112,12 @@ def test_joined_captions_depend_on_the_next_one_as_in_the_original():
 
 @pytest.mark.parametrize("bad", [None, 3, b"a cat", ["a cat"]])
 def test_captions_must_be_strings(bad):
-    with pytest.raises(ValueError, match="Caption 1 must be a string, not"):
+    with pytest.raises(ValueError, match="Caption 1"):
         PTBTokenizer().tokenize(["a cat", bad])
 
 
 def test_a_single_string_is_not_a_list_of_captions():
-    with pytest.raises(ValueError, match="list of captions"):
+    with pytest.raises(ValueError, match="list"):
         PTBTokenizer().tokenize("a cat")
 
 
