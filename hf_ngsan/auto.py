@@ -46,9 +46,9 @@ class ModelType:
 
     Attributes:
         configuration: module that has its configuration class.
-        task: what its models are trained for, a name of `hf_ngsan.tasks`; `None` for parts of models.
-        name: what its models are called, such as "NG-SAN"; the model type itself if it is empty.
-        paper: that describes it, if any.
+        task: the task that its models are trained for, by its name in `hf_ngsan.tasks`; `None` for parts of models.
+        name: of its models in texts, such as "NG-SAN"; the model type itself if it is empty.
+        paper: the one that describes it, if any.
     """
 
     configuration: str
@@ -128,7 +128,7 @@ MODEL_TYPES = {
     "ngsan_resnext": ModelType(f"{HERE}resnext"),
     "ngsan_efficientnet_lite": ModelType(f"{HERE}efficientnet_lite"),
 }
-"""The one place that says what a model type is; [`register_model_type`] adds to it."""
+"""The registry of model types; [`register_model_type`] adds to it."""
 AUTO = "transformers.models.auto"
 
 
@@ -148,8 +148,8 @@ def register_model_type(
             with the file beside that of the configuration; `AutoConfig` is one of them. That of a model of transformers
             (BLIP, CLIP, ...) is taken as it is: the Auto classes know its model.
         task: the task that its models are trained for; `None` for parts of models.
-        name: what its models are called on their cards; the model type, if it is left out.
-        paper: that describes the architecture.
+        name: of its models on their cards; the model type, if it is left out.
+        paper: the one that describes the architecture.
 
     Raises:
         ValueError: the class has no `remote_classes`, or its model type belongs to another architecture.
@@ -175,7 +175,7 @@ def is_in_transformers(module: str) -> bool:
 
 
 def own_model_types() -> tuple[str, ...]:
-    """Returns the model types whose classes transformers must be told of: all but its own."""
+    """Returns the model types to be registered with transformers: all but its own."""
     return tuple(name for name, entry in MODEL_TYPES.items() if not is_in_transformers(entry.configuration))
 
 
@@ -241,7 +241,7 @@ def register_configurations() -> None:
 
 
 class LazyClasses(dict):
-    """What is registered with a mapping of transformers; a `partial` among the values is called when looked up."""
+    """The registered classes of a mapping of transformers; a `partial` among them is called when it is looked up."""
 
     def __getitem__(self, key: type) -> type:
         value = super().__getitem__(key)
@@ -312,7 +312,7 @@ def register_pipelines() -> None:
 
 
 def knows_own_tasks(get_task: Callable[..., str]) -> Callable[..., str]:
-    """Makes transformers' `get_task`, which asks the Hub, tell the task of a folder with a model of this package."""
+    """Makes transformers' `get_task`, which asks the Hub, return the task of a folder with a model of this package."""
 
     @wraps(get_task)
     def task_of(model: str, *args: Any, **kwargs: Any) -> str:

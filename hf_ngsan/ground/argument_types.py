@@ -1,4 +1,4 @@
-"""Types of arguments on a command line: what argparse calls with the text, and what that refuses."""
+"""Types of command-line arguments: functions that argparse calls with the text, and that refuse wrong values."""
 
 import argparse
 import math

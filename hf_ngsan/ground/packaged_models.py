@@ -1,4 +1,4 @@
-"""The trained models that the package brings, by name, such as "ngsan-flickr8k"."""
+"""Trained models that come with the package, loaded by name, such as "ngsan-flickr8k"."""
 
 import inspect
 import os

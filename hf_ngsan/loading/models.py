@@ -1,4 +1,7 @@
-"""Models of any task loaded from a folder or the Hub, and saved."""
+"""Models of any task, loaded from a folder or the Hub with their processors, and saved.
+
+model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
+"""
 
 import json
 import os
@@ -129,7 +132,7 @@ def count_parameters(name: str | os.PathLike) -> int:
 
 
 def needed_code(described: Mapping) -> str:
-    """Returns what to say of the code that a checkpoint wants to be run, which this package never does; "" without."""
+    """Returns the end of a sentence on the code that a checkpoint brings, which is never run here; "" without code."""
     auto_map = described.get("auto_map")
     if not auto_map:
         return ""
@@ -323,7 +326,7 @@ def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: Pre
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """transformers shows none of its bars for the weights of small models inside the `with` block."""
+    """Hides transformers' progress bars, which the weights of small models do not need, inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -335,7 +338,7 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Inside the `with` block transformers shows no bars and does not report on weights, which the caller looks at."""
+    """Hides transformers' progress bars and its report on weights, which the caller checks, inside the `with` block."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,7 +1,7 @@
-"""A record of what a model computes, by which anybody can see whether it computes the same with other versions.
+"""A record of the outputs of a model, which shows whether it computes the same with other versions of libraries.
 
-`self_test.json` in the model's folder has the seed of random inputs, what the model made of them, and the versions of
-the libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
+`self_test.json` in the model's folder has the seed of random inputs, the outputs of the model, and the versions of the
+libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
 them with the cache of the tokens before; for any other model, some numbers of its outputs.
 """
 
@@ -183,12 +183,12 @@ def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[i
             }
         if token_ids is None:
             token_ids = model.generate(**inputs, **SETTINGS)[0, 1:].tolist()
-        told = ToldText(token_ids)
-        model.generate(**inputs, **SETTINGS, logits_processor=[told])
-    return {"token_ids": token_ids, "log_probabilities": told.log_probabilities}
+        given = GivenText(token_ids)
+        model.generate(**inputs, **SETTINGS, logits_processor=[given])
+    return {"token_ids": token_ids, "log_probabilities": given.log_probabilities}
 
 
-class ToldText(LogitsProcessor):
+class GivenText(LogitsProcessor):
     """Makes `generate()` write a given text, and keeps how probable each of its tokens was.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Marks of a broken captioner that show without references."""
+"""Signs of a broken captioner that need no references: bad endings, repetitions, few distinct captions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Figures of an image with its boxes, its caption and what the words of the caption attended to."""
+"""Figures of an image with its boxes, its caption and the attention of the caption's words to the boxes."""
 
 from __future__ import annotations
 

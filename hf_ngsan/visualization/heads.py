@@ -1,4 +1,4 @@
-"""Attention heads of a dual encoder: what each looked at, and its share in the similarity of an image and a text."""
+"""Attention heads of a dual encoder: the attention of each, and its share in the similarity of image and text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Match:
         shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, that of the biases last; their sum is
             the similarity. A side without heads has one term, its embedding, and no bias.
         words: the T tokens of the text.
-        image_weights: float32 `(image_heads, N)`, what each head weighs the N cells or regions with; rows sum to 1.
+        image_weights: float32 `(image_heads, N)`, the attention of each head to the N cells or regions; rows sum to 1.
         text_weights: float32 `(text_heads, T)`, the same over the tokens.
         boxes: float32 `(N, 4)` of the cells or regions, if known.
     """
@@ -45,12 +45,12 @@ class Match:
 
 
 def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Match:
-    """Returns what each head of a dual encoder has to do with the similarity of an image and a text.
+    """Returns the share of each head of a dual encoder in the similarity of an image and a text.
 
     Args:
         model: a dual encoder of this package, in evaluation mode.
         tokenizer: the model's.
-        inputs: what its processor made of one image, or its features, and one text.
+        inputs: the processor's output for one image, or its features, and one text.
 
     Raises:
         ValueError: more than one image or text.

@@ -63,7 +63,7 @@ def plot_question(
 ) -> Figure:
     """Draws an image once for every word of a question, under a map of the regions to which the word mattered.
 
-    The last panel shows the regions that the answer was made of.
+    The last panel shows the attention of the answer.
 
     Args:
         image: a `PIL.Image.Image` or an array `(height, width, 3)`.

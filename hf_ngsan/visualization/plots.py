@@ -1,4 +1,4 @@
-"""Figures and their files, which are whole or absent."""
+"""Figures as all modules make them: their colours, their panels, and their files, written whole or not at all."""
 
 from __future__ import annotations
 
