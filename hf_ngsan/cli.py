@@ -50,6 +50,7 @@ COMMANDS = {
 exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
 be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
 memory runs out."""
+PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
 EXAMPLES = """examples:
@@ -129,7 +130,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = self._option_string_actions
-        words = args if self._subparsers is None else takewhile(lambda word: word.startswith("-"), args)
+        words = args if self.prog != PROGRAM else takewhile(lambda word: word.startswith("-"), args)
         for word in words:
             name = word.partition("=")[0]
             if word == "--":
@@ -143,7 +144,7 @@ class CommandParser(argparse.ArgumentParser):
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
     parser = CommandParser(
-        prog="hf-ngsan",
+        prog=PROGRAM,
         description=DESCRIPTION,
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -156,7 +157,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType, is_chosen: bool) -> None:
+def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -> None:
     parser = commands.add_parser(
         name,
         help=module.SUMMARY,
@@ -175,7 +176,7 @@ def common_parser() -> argparse.ArgumentParser:
 
     It is parsed first, so that the other arguments and the help texts know what the user's modules register.
     """
-    parser = argparse.ArgumentParser(prog="hf-ngsan", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",
         dest="modules",

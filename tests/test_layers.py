@@ -136,15 +136,15 @@ def test_models_can_travel_with_a_checkpoint(file):
     assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def test_the_picture_names_every_room():
+def test_the_table_names_every_package():
     """CONTRIBUTING.md has a row for each folder of the package and each file at its top."""
     text = (ROOT.parent / "CONTRIBUTING.md").read_text()
     rows = re.findall(r"^\| (`[^|]+`) \|", text, flags=re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    rooms = {file.rpartition("/")[0] or file for file in FILES}
+    packages = {file.rpartition("/")[0] or file for file in FILES}
     outside = {"conversion", "examples", "benchmarks"}
     assert all((ROOT.parent / name).is_dir() for name in outside)
-    assert named == rooms | outside
+    assert named == packages | outside
 
 
 def test_only_the_entrances_stay_at_the_top():
@@ -152,18 +152,20 @@ def test_only_the_entrances_stay_at_the_top():
 
 
 def test_no_task_imports_another():
-    in_rooms = {file: file.split("/")[1] for file in FILES if file.startswith("tasks/") and file.count("/") == 2}
-    rooms = set(in_rooms.values())
+    task_of = {file: file.split("/")[1] for file in FILES if file.startswith("tasks/") and file.count("/") == 2}
+    all_tasks = set(task_of.values())
     for file in FILES:
-        tasks = {name.split(".")[2] for name in imported_modules(file) if name.startswith("hf_ngsan.tasks.")} & rooms
-        if file in in_rooms:
-            assert tasks <= {in_rooms[file]}, file
-            assert {f"tasks/{in_rooms[file]}/{name}.py" for name in ("task", "recipe", "build", "evaluate")} <= set(
+        tasks = {
+            name.split(".")[2] for name in imported_modules(file) if name.startswith("hf_ngsan.tasks.")
+        } & all_tasks
+        if file in task_of:
+            assert tasks <= {task_of[file]}, file
+            assert {f"tasks/{task_of[file]}/{name}.py" for name in ("task", "recipe", "build", "evaluate")} <= set(
                 FILES
             )
         elif file.startswith("tasks/"):
             assert not tasks, f"{file} is shared by all tasks"
-    assert len(rooms) == 5
+    assert len(all_tasks) == 5
 
 
 def test_files_have_one_subject():
