@@ -108,7 +108,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
-        parser.error(f"there is no command {command!r:.60}{nearest(command, COMMANDS)}")
+        parser.error(f"there is no command {command!r:.60}{did_you_mean(command, COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -119,14 +119,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns a question for the known name that is most like a word, as the end of a sentence."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {found[0]}?" if found else "; --help lists what there is"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown options with the nearest name, before it looks for what is missing."""
+    """Refuses unknown options with the nearest name, before it looks for missing ones."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = self._option_string_actions
@@ -137,7 +137,7 @@ class CommandParser(argparse.ArgumentParser):
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                self.error(f"there is no option {name!r:.60}{nearest(name, known)}")
+                self.error(f"there is no option {name!r:.60}{did_you_mean(name, known)}")
         return super().parse_known_args(args, namespace)
 
 

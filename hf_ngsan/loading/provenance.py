@@ -203,7 +203,7 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
     )
 
 
-def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
+def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
     """Refuses features of another provenance than a captioner's.
 
     Its provenance is that of the features that it was trained on, and that of its vision encoder and image processor,
@@ -215,13 +215,13 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
     provenance = features_provenance(rows, data)
     if provenance is None:
         return
-    refuse_to_mix(model.config.features_provenance, provenance, data, "those the model was trained on have")
+    refuse_other(model.config.features_provenance, provenance, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
     if isinstance(vision, PreTrainedModel) and image_processor is not None:
-        refuse_to_mix(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
+        refuse_other(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
 
 
-def refuse_to_mix(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
+def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
     if is_provenance(own) and (difference := provenance_difference(own, provenance)):
         raise ProvenanceError(
             f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "

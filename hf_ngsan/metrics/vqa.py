@@ -16,7 +16,7 @@ MAX_PERIODS = 32
 """The official code passes `re.UNICODE`, which is 32, where `re.sub` expects the number of replacements."""
 ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-DIGITS = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
+DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
 ENOUGH_PEOPLE = 3
 """Of those who gave an answer, for full accuracy (Antol et al. 2015)."""
 SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
@@ -77,7 +77,7 @@ def without_punctuation(answer: str) -> str:
 
 def with_digits_without_articles(answer: str) -> str:
     """Lower-cases an answer, writes numbers up to ten as digits, drops articles, completes contractions."""
-    words = [DIGITS.get(word, word) for word in answer.lower().split()]
+    words = [DIGIT_OF_WORD.get(word, word) for word in answer.lower().split()]
     return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
 

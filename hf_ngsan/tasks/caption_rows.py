@@ -15,7 +15,7 @@ from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
 from ..data.splits import VALIDATION, set_aside
 from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
-from ..loading.provenance import check_features
+from ..loading.provenance import check_provenance
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, setting
 
@@ -123,7 +123,7 @@ def rows_for(
     for member in members:
         check_feature_size(member, size, data)
         check_grid(member, rows, data)
-        check_features(member, processor, rows, data)
+        check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 

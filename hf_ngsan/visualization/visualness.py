@@ -27,7 +27,7 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     Raises:
         MissingPlotsError: matplotlib is not installed.
     """
-    lines = lines_of(words)
+    lines = words_in_lines(words)
     figure = new_figure(5.0, 4.2 + 0.35 * len(lines))
     picture, text = figure.subplots(2, 1, height_ratios=[4.0, 0.2 + 0.35 * len(lines)])
     picture.imshow(np.asarray(image))
@@ -56,7 +56,7 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     return figure
 
 
-def lines_of(words: Sequence[tuple[str, float]]) -> list[list[tuple[str, float]]]:
+def words_in_lines(words: Sequence[tuple[str, float]]) -> list[list[tuple[str, float]]]:
     """Breaks words into lines of 42 characters at most; a longer word has a line of its own."""
     lines: list[list[tuple[str, float]]] = [[]]
     length = 0
