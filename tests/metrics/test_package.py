@@ -20,7 +20,8 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_every_public_name_is_there():
     for name in hf_ngsan.metrics.__all__:
-        assert getattr(hf_ngsan.metrics, name) is not None and name in dir(hf_ngsan.metrics)
+        assert getattr(hf_ngsan.metrics, name) is vars(hf_ngsan.metrics)[name] is not None
+    assert {"__doc__", *hf_ngsan.metrics.__all__} <= set(dir(hf_ngsan.metrics))
 
 
 def test_unknown_names_are_refused():

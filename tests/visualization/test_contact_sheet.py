@@ -8,12 +8,12 @@ from hf_ngsan.visualization import plot_contact_sheet, save_figure
 SQUARE = Image.new("RGB", (20, 20), "red")
 
 
-@pytest.mark.parametrize("number", [1, 3, 4])
-def test_every_image_has_a_panel(number):
+@pytest.mark.parametrize(("number", "panels"), [(1, 1), (3, 3), (4, 6)])
+def test_every_image_has_a_panel(number, panels):
     labels = [f"{place}.jpg" for place in range(number)]
     figure = plot_contact_sheet([SQUARE] * number, labels, "red squares")
     titles = [panel.get_title() for panel in figure.axes]
-    assert titles[:number] == labels and not any(titles[number:])
+    assert titles[:number] == labels and not any(titles[number:]) and len(titles) == panels
     assert [len(panel.images) for panel in figure.axes[:number]] == [1] * number
     assert figure.get_suptitle() == "red squares"
 
