@@ -50,6 +50,7 @@ COMMANDS = {
 exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
 be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
 memory runs out."""
+PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
 EXAMPLES = """examples:
@@ -107,7 +108,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
-        parser.error(f"there is no command {command!r:.60}{nearest(command, COMMANDS)}")
+        parser.error(f"there is no command {command!r:.60}{did_you_mean(command, COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -118,32 +119,32 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns a question for the known name that is most like a word, as the end of a sentence."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {found[0]}?" if found else "; --help lists what there is"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown options with the nearest name, before it looks for what is missing."""
+    """Refuses unknown options with the nearest name, before it looks for missing ones."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = self._option_string_actions
-        words = args if self._subparsers is None else takewhile(lambda word: word.startswith("-"), args)
+        words = args if self.prog != PROGRAM else takewhile(lambda word: word.startswith("-"), args)
         for word in words:
             name = word.partition("=")[0]
             if word == "--":
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                self.error(f"there is no option {name!r:.60}{nearest(name, known)}")
+                self.error(f"there is no option {name!r:.60}{did_you_mean(name, known)}")
         return super().parse_known_args(args, namespace)
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
     parser = CommandParser(
-        prog="hf-ngsan",
+        prog=PROGRAM,
         description=DESCRIPTION,
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -156,7 +157,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType, is_chosen: bool) -> None:
+def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -> None:
     parser = commands.add_parser(
         name,
         help=module.SUMMARY,
@@ -175,7 +176,7 @@ def common_parser() -> argparse.ArgumentParser:
 
     It is parsed first, so that the other arguments and the help texts know what the user's modules register.
     """
-    parser = argparse.ArgumentParser(prog="hf-ngsan", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",
         dest="modules",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import at_most, fraction, positive_int, user_path, whole_number
-from ..ground.bounds import LARGEST_BATCH, LARGEST_GRID, LARGEST_SIDE, MOST_REGIONS, MOST_WORKERS, most_processes
+from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
 from ..ground.files import check_place, is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
@@ -60,7 +60,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how the images of a source are read and what is done with them in one piece."""
     parser.add_argument(
         "--num-workers",
-        type=at_most(MOST_WORKERS, whole_number),
+        type=at_most(MAX_WORKERS, whole_number),
         metavar="N",
         help="processes that read images (one a processor, at most 4)",
     )
@@ -87,7 +87,7 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--batch-size",
-        type=at_most(LARGEST_BATCH),
+        type=at_most(MAX_BATCH_SIZE),
         default=default,
         metavar="N",
         help="images a batch (%(default)s)",
@@ -126,18 +126,18 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid-size",
         nargs=2,
-        type=at_most(LARGEST_GRID),
+        type=at_most(MAX_GRID),
         metavar=("ROWS", "COLUMNS"),
         help="pool a backbone's feature map to this (left as it is)",
     )
     parser.add_argument(
         "--image-size",
-        type=at_most(LARGEST_SIDE),
+        type=at_most(MAX_SIDE),
         metavar="PIXELS",
         help="height and width that images become, for a finer feature map than the backbone's own size gives",
     )
     parser.add_argument(
-        "--num-regions", type=at_most(MOST_REGIONS), metavar="K", help="regions of an image at most (36)"
+        "--num-regions", type=at_most(MAX_REGIONS), metavar="K", help="regions of an image at most (36)"
     )
     parser.add_argument(
         "--score-threshold", type=fraction, metavar="S", help="leave out regions with a lower score (0)"
@@ -157,7 +157,7 @@ def vision_fields(options: argparse.Namespace) -> dict:
 
 def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--num-processes", type=at_most(most_processes()), metavar="N", help="split the work among N processes (1)"
+        "--num-processes", type=at_most(max_processes()), metavar="N", help="split the work among N processes (1)"
     )
 
 

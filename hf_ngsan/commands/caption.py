@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ..ground.argument_types import at_most, between, fraction, user_path
-from ..ground.bounds import MOST_CAPTIONS
+from ..ground.bounds import MAX_CAPTIONS
 from ..ground.messages import printable
 from ..ground.packaged_models import CAPTIONER
 from .arguments import (
@@ -74,7 +74,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     )
     searches.add_argument(
         "--groups",
-        type=at_most(MOST_CAPTIONS),
+        type=at_most(MAX_CAPTIONS),
         metavar="N",
         help="print N different captions of each image, which avoid each other's words (diverse beam search)",
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ..data.formats.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
 from ..ground.argument_types import at_most, positive_int, user_path
-from ..ground.bounds import LARGEST_GRID
+from ..ground.bounds import MAX_GRID
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid-size",
         nargs=2,
-        type=at_most(LARGEST_GRID),
+        type=at_most(MAX_GRID),
         metavar=("ROWS", "COLUMNS"),
         help="pool grids to this (left as they are)",
     )

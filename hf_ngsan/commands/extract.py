@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import at_most, fraction, share, user_path, whole_number
-from ..ground.bounds import MOST_COPIES
+from ..ground.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
@@ -57,7 +57,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     )
     copies.add_argument(
         "--copies",
-        type=at_most(MOST_COPIES),
+        type=at_most(MAX_COPIES),
         metavar="N",
         help="also extract N copies of each image, changed at random",
     )

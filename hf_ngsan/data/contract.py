@@ -14,7 +14,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..ground.bounds import LONGEST_TEXT
+from ..ground.bounds import MAX_TEXT_LENGTH
 from ..ground.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
@@ -238,10 +238,10 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
 
 
 def refuse_long_caption(length: int, where: str) -> None:
-    """Raises a DataError for a caption of more characters than `LONGEST_TEXT`."""
-    if length > LONGEST_TEXT:
+    """Raises a DataError for a caption of more characters than `MAX_TEXT_LENGTH`."""
+    if length > MAX_TEXT_LENGTH:
         raise DataError(
-            f"{where} has {length} characters; it may have {LONGEST_TEXT} at most: shorten it or leave it out."
+            f"{where} has {length} characters; it may have {MAX_TEXT_LENGTH} at most: shorten it or leave it out."
         )
 
 

@@ -10,4 +10,4 @@ from ..ground.lazy import lazy_names
 if TYPE_CHECKING:
     from .journey import COMPARED, main
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"journey": ["COMPARED", "main"]})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

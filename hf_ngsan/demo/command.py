@@ -4,7 +4,7 @@ import argparse
 import os
 
 from ..ground.argument_types import at_most, whole_number
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 
 SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
 EPILOG = """examples:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=at_most(LARGEST_INTEGER, whole_number),
+        type=at_most(MAX_INTEGER, whole_number),
         default=0,
         metavar="N",
         help="seed of scenes and weights (%(default)s)",

@@ -13,12 +13,4 @@ if TYPE_CHECKING:
     from .folder import write_exported_captioner
     from .formats import FORMATS, MissingExporterError, UnexportableError, check_format
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "captioner": ["Captioner"],
-        "checking": ["Comparison", "compare"],
-        "folder": ["write_exported_captioner"],
-        "formats": ["FORMATS", "MissingExporterError", "UnexportableError", "check_format"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MESSAGES = "HF_NGSAN_MESSAGES"
-"""Environment variable: the folder where each of several processes leaves what is wrong, which is then told once."""
+"""Environment variable: the folder where each of several processes leaves its error, so that each is printed once."""
 SECONDS_BETWEEN_LOOKS = 0.5
-"""After which a process looks again whether the one that started it is still there."""
+"""After which a process looks again whether the one that started it still runs."""
 
 
 def launch_processes(
@@ -37,7 +37,7 @@ def launch_processes(
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
         num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
-        check: called before several are started; what it raises is told by one process only.
+        check: called before several are started, so that one process alone prints its error.
     """
     if "WORLD_SIZE" in os.environ:
         if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -63,7 +63,7 @@ def launch_processes(
 
 
 def end_with_parent() -> None:
-    """Ends this process soon after the one that started it, whose killing it would otherwise outlive."""
+    """Ends this process soon after the one that started it has ended, even if that was killed."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -95,10 +95,10 @@ def make_accelerator(**options: Any) -> "Accelerator":
     """
     import torch
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+    from accelerate.state import AcceleratorState, is_initialized
 
     precision = options.get("mixed_precision")
-    if precision is not None and AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision:
+    if precision is not None and is_initialized() and AcceleratorState().mixed_precision != precision:
         AcceleratorState._reset_state()
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
@@ -116,7 +116,7 @@ def leave_process_group() -> None:
 
 
 def tell_error(sentence: str) -> None:
-    """Prints what is wrong; one of several processes leaves it to the one that started them, which prints it once."""
+    """Prints an error; one of several processes leaves it to the one that started them, which prints it once."""
     folder = os.environ.get(MESSAGES)
     if folder is not None:
         with suppress(OSError):
@@ -135,7 +135,7 @@ def has_lost_another(error: Exception) -> bool:
 
 
 def torchrun() -> int:
-    """Runs the command `torchrun`; prints what is wrong in its processes, the same sentence once.
+    """Runs the command `torchrun`; prints the errors of its processes, equal ones once.
 
     Returns:
         The exit code of the process that failed first, or 0.

@@ -14,13 +14,4 @@ if TYPE_CHECKING:
     from .errors import BusyError
     from .limits import ServingLimits
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "app": ["create_app"],
-        "batching": ["Batcher"],
-        "connections": ["BoundedServer"],
-        "errors": ["BusyError"],
-        "limits": ["ServingLimits"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

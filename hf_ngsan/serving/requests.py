@@ -9,7 +9,7 @@ from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..ground.bounds import LONGEST_CAPTION
+from ..ground.bounds import MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..models.images import load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
@@ -18,7 +18,7 @@ from .images import ImageReader
 from .limits import ServingLimits
 
 MOST_BEAMS = 16
-OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": LONGEST_CAPTION}
+OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` that a request may give, and their largest values."""
 FREE_BYTES = 2**20
 """Of a body, which are always read: requests of usual photos do not wait for those that send much, slowly."""
@@ -159,7 +159,7 @@ class RequestReader:
                 raise RequestError(400, str(error)) from error
             words = len(self.pipeline.processor.words_of(text)[0])
             beams = beams or usual.num_beams
-            room = getattr(self.pipeline.model.config, "max_position_embeddings", LONGEST_CAPTION) - 1 - words
+            room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS
             if tokens > room and (asked or words):
                 raise RequestError(

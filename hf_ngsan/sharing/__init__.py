@@ -8,10 +8,4 @@ if TYPE_CHECKING:
     from .upload import UploadError, push_to_hub, upload_checkpoint
     from .upload_folder import check_checkpoint, write_checkpoint
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "upload": ["UploadError", "push_to_hub", "upload_checkpoint"],
-        "upload_folder": ["check_checkpoint", "write_checkpoint"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

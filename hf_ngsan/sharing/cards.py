@@ -22,7 +22,7 @@ from ..auto import MODEL_TYPES
 from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
 from ..loading.hub import needs_the_package
-from ..loading.model_size import count
+from ..loading.limits import count
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task

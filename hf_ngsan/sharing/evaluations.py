@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 from ..ground.files import sha256, write_text_atomically
 from ..models.configuration_hub import is_finite
 from ..training.task import Evaluation, Task
@@ -133,7 +133,7 @@ def is_sound(one: RecordedEvaluation) -> bool:
     numbers = [number for number in (one.rows, one.seed) if number is not None]
     return (
         all(isinstance(text, str) and text.encode() is not None for text in texts)
-        and all(type(number) is int and 0 <= number <= LARGEST_INTEGER for number in numbers)
+        and all(type(number) is int and 0 <= number <= MAX_INTEGER for number in numbers)
         and all(map(is_finite, one.scores.values()))
         and isinstance(one.chose_epoch, bool)
     )

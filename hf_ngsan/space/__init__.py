@@ -11,6 +11,4 @@ if TYPE_CHECKING:
     from .page import launch, make_page
     from .parts import Parts, Search, load_parts
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"page": ["launch", "make_page"], "parts": ["Parts", "Search", "load_parts"]}
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -14,8 +14,8 @@ from ..data.contract import ARRAY_COLUMNS
 from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
 from ..data.splits import VALIDATION, set_aside
-from ..ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
-from ..loading.provenance import check_features
+from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
+from ..loading.provenance import check_provenance
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, setting
 
@@ -26,10 +26,10 @@ class CaptionDataSettings(DataSettings):
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     captions_per_image: int = setting(
-        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
+        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MAX_CAPTIONS
     )
     max_caption_length: int = setting(
-        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
     )
 
 
@@ -41,7 +41,7 @@ class CaptioningDataSettings(CaptionDataSettings):
         None,
         "height and width in pixels that images are made; null = those of the backbone, or else 224",
         minimum=8,
-        maximum=LARGEST_SIDE,
+        maximum=MAX_SIDE,
     )
 
 
@@ -123,7 +123,7 @@ def rows_for(
     for member in members:
         check_feature_size(member, size, data)
         check_grid(member, rows, data)
-        check_features(member, processor, rows, data)
+        check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..ground.messages import one_sentence
-from ..loading.model_size import ModelTooLargeError
+from ..loading.limits import UnusableModelError
 from ..loading.models import ModelFolderError, quiet_loading
 from ..loading.preprocessing import load_image_processor
 from ..models.configuration_hub import HubConfig
@@ -70,7 +70,7 @@ def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
             yield
     except ModelFolderError:  # of the captioner around the backbone
         raise
-    except ModelTooLargeError as error:
+    except UnusableModelError as error:
         raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if vision is None or not vision.pretrained:

@@ -17,16 +17,4 @@ if TYPE_CHECKING:
     from .stages import Stage
     from .task import Evaluation, InputRoles, Task
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "averaging": ["WeightAverage"],
-        "checkpoints": ["CheckpointError", "Checkpoints", "TrainingProgress"],
-        "loop": ["TrainingDivergedError", "TrainingLoop"],
-        "recipe": ["Recipe", "RecipeError", "save_recipe"],
-        "run": ["TrainingResult", "run_task"],
-        "schedules": ["learning_rate_at"],
-        "stages": ["Stage"],
-        "task": ["Evaluation", "InputRoles", "Task"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

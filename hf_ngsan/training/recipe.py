@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 from ..ground.configs import find_config
 from ..ground.files import is_stream, write_text_atomically
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
@@ -136,7 +136,7 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
         raise RecipeError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
     if bounds["minimum"] is not None and value < bounds["minimum"]:
         raise RecipeError(f"{where} must be at least {bounds['minimum']}, not {value!r}.")
-    maximum = LARGEST_INTEGER if bounds["maximum"] is None and annotation is int else bounds["maximum"]
+    maximum = MAX_INTEGER if bounds["maximum"] is None and annotation is int else bounds["maximum"]
     if maximum is not None and value > maximum:
         raise RecipeError(f"{where} must be at most {maximum}, not {value!r}.")
     if bounds["below"] is not None and value >= bounds["below"]:

@@ -12,7 +12,7 @@ from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.inspection import inspect_images
-from hf_ngsan.ground.bounds import LONGEST_TEXT
+from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint
@@ -75,11 +75,11 @@ def long_captions(folder, length):
 @pytest.mark.parametrize("number", range(6))
 def test_a_caption_of_any_length_is_no_end(number, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    path = long_captions(tmp_path, LONGEST_TEXT + 1)[number]
+    path = long_captions(tmp_path, MAX_TEXT_LENGTH + 1)[number]
     text = prints(capsys, "inspect", path)
-    assert "first problem" in text and f"{LONGEST_TEXT + 1} characters" in text and "0 images" in text
+    assert "first problem" in text and f"{MAX_TEXT_LENGTH + 1} characters" in text and "0 images" in text
     (tmp_path / "shorter").mkdir()
-    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", LONGEST_TEXT)[number])
+    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", MAX_TEXT_LENGTH)[number])
 
 
 def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):

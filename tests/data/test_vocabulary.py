@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.data.vocabulary import words_of
-from hf_ngsan.ground.bounds import LONGEST_TEXT
+from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
 from tests.data.facts import fails_naming
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
@@ -19,9 +19,9 @@ def tokenizer():
 
 
 def test_a_caption_that_costs_gigabytes_is_refused():
-    with fails_naming(LONGEST_TEXT + 1):
-        build_tokenizer(["a dog", "a" * (LONGEST_TEXT + 1)], min_count=1)
-    assert len(words_of("a " * (LONGEST_TEXT // 2))) == LONGEST_TEXT // 2
+    with fails_naming(MAX_TEXT_LENGTH + 1):
+        build_tokenizer(["a dog", "a" * (MAX_TEXT_LENGTH + 1)], min_count=1)
+    assert len(words_of("a " * (MAX_TEXT_LENGTH // 2))) == MAX_TEXT_LENGTH // 2
 
 
 def test_ids_are_special_tokens_then_words_by_frequency_then_alphabet(tokenizer):

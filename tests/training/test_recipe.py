@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.ground.bounds import LARGEST_INTEGER
+from hf_ngsan.ground.bounds import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe
 from hf_ngsan.training.recipe import RecipeError, save_recipe
 
@@ -156,7 +156,7 @@ def valid_values(entry, annotation):
         return st.sampled_from(choices)
     if annotation is float:
         return st.floats(minimum, maximum if below is None else below, exclude_max=below is not None, allow_nan=False)
-    return {int: st.integers(minimum, maximum or LARGEST_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
+    return {int: st.integers(minimum, maximum or MAX_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
 
 
 def sections(kind):

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...ground.bounds import MOST_REGIONS
+from ...ground.bounds import MAX_REGIONS
 from ..errors import DataError
 from .arrays import LARGEST_ARRAY
 from .record import Entry, FeatureRecord, Source
@@ -81,8 +81,8 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
     where = f"{where} (image {image_id})"
     if min(width, height) < 1:
         raise DataError(f"{where}: the image is {width} x {height} pixels; image_w and image_h must be above 0.")
-    if not 1 <= num_boxes <= MOST_REGIONS:
-        raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MOST_REGIONS}.")
+    if not 1 <= num_boxes <= MAX_REGIONS:
+        raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MAX_REGIONS}.")
     boxes, features = (decode(text, name, where) for name, text in zip(FIELDS[4:], fields[4:], strict=True))
     if boxes.size != num_boxes * 4:
         raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}, which needs 4 each.")

@@ -11,7 +11,7 @@ from transformers.image_utils import SizeDict
 from ...auto import config_class, model_class, model_types_of, processor_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
+from ...loading.limits import refuse_too_large
 from ...loading.models import (
     changed_config,
     find_model_folder,

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ...auto import config_class, model_class, processor_class
 from ...data.questions import build_question_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
+from ...loading.limits import refuse_too_large
 from ...loading.models import load_config, load_model
 from ...models.configuration_hub import ConfigurationError
 from ...training.recipe import RecipeError

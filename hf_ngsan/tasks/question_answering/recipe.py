@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import LARGEST_SIDE, LONGEST_CAPTION
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_SIDE
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 
@@ -14,7 +14,7 @@ class QuestionDataSettings(DataSettings):
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
     max_question_length: int = setting(
-        14, "longest question in words; longer ones are cut", minimum=1, maximum=LONGEST_CAPTION
+        14, "longest question in words; longer ones are cut", minimum=1, maximum=MAX_CAPTION_LENGTH
     )
     min_answer_count: int = setting(
         9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
@@ -29,7 +29,7 @@ class QuestionDataSettings(DataSettings):
         None,
         "height and width in pixels that images are made; null = those of the backbone, or else 224",
         minimum=8,
-        maximum=LARGEST_SIDE,
+        maximum=MAX_SIDE,
     )
 
 

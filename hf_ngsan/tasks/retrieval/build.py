@@ -14,7 +14,7 @@ from transformers.image_utils import SizeDict
 from ...auto import config_class, model_class, processor_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
+from ...loading.limits import refuse_too_large
 from ...loading.models import load_config, load_model
 from ...models.configuration_hub import ConfigurationError
 from ...models.text_encoders import find_text_encoder

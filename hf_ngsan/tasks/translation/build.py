@@ -11,7 +11,7 @@ from ...auto import config_class, model_class
 from ...data.parallel_text import SIDES
 from ...data.subwords import build_subword_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
+from ...loading.limits import refuse_too_large
 from ...loading.models import load_model
 from ...models.configuration_hub import ConfigurationError
 from ...training.recipe import RecipeError

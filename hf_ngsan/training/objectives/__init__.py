@@ -13,15 +13,4 @@ if TYPE_CHECKING:
     from .self_critical_settings import SelfCriticalSettings
     from .teacher_forcing import TeacherForcing
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "self_critical_rewards": ["CaptionRewards", "RewardError"],
-        "contrastive": ["Contrastive"],
-        "objective": ["Objective", "Update"],
-        "self_critical_policy": ["Policy"],
-        "self_critical": ["SelfCritical"],
-        "self_critical_settings": ["SelfCriticalSettings"],
-        "teacher_forcing": ["TeacherForcing"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

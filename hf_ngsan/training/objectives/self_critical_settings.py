@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..settings import ScheduleSettings, another_default, setting
 
 
@@ -15,11 +15,13 @@ class SelfCriticalSettings(ScheduleSettings):
     warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
     decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
     samples_per_image: int = setting(
-        5, "captions drawn for each image; the width of the beam search", minimum=1, maximum=MOST_CAPTIONS
+        5, "captions drawn for each image; the width of the beam search", minimum=1, maximum=MAX_CAPTIONS
     )
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
     top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1, maximum=LONGEST_CAPTION)
+    max_new_tokens: int = setting(
+        20, "longest sample in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
+    )
     baseline: str = setting(
         "leave_one_out",
         "reward that a sample is compared with: greedy, mean or leave_one_out",

@@ -8,7 +8,7 @@ from transformers import ResNetBackbone, ResNetConfig
 
 from hf_ngsan.cli import main
 from hf_ngsan.extraction import ExtractionError, load_vision
-from hf_ngsan.loading.model_size import ModelTooLargeError, refuse_too_large
+from hf_ngsan.loading.limits import UnusableModelError, refuse_too_large
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.models.configuration_hub import LARGEST_NUMBER, MOST_LAYERS, ConfigurationError
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
@@ -108,5 +108,5 @@ def test_mappings_within_mappings_without_end():
 
 def test_a_model_larger_than_the_memory():
     config = tiny_config(hidden_size=2**19, intermediate_size=2**20)
-    with pytest.raises(ModelTooLargeError, match="GiB"):
+    with pytest.raises(UnusableModelError, match="GiB"):
         refuse_too_large(lambda: NGSANForConditionalGeneration(config))
