@@ -6,8 +6,7 @@ import torch
 from hf_ngsan.tasks.captioning.task import freeze_encoder
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
-from hf_ngsan.training.objectives.self_critical import SelfCritical
-from hf_ngsan.training.objectives.self_critical_settings import SelfCriticalSettings
+from hf_ngsan.training.objectives.self_critical import SelfCritical, SelfCriticalSettings
 from tests.extraction.tiny import BACKBONE
 from tests.models.tiny import tiny_captioner
 
