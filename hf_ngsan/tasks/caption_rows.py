@@ -1,8 +1,8 @@
 """The rows that a captioner is trained on or evaluated with."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
@@ -11,12 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
-from ..data.splits import VALIDATION, set_aside
 from ..ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
 from ..loading.provenance import check_features
-from ..training.run import short_checksum
+from ..training.run import load_split, short_checksum
 from ..training.settings import DataSettings, setting
 
 
@@ -45,8 +43,6 @@ class CaptioningDataSettings(CaptionDataSettings):
     )
 
 
-logger = logging.getLogger(__name__)
-
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
 """What a caption is made from, and what tells the image in errors."""
 
@@ -62,13 +58,7 @@ def load_rows(
     Raises:
         DataError: the data cannot be used, is not of images, or has no captions though they are asked for.
     """
-    try:
-        rows = load_data(spec, split)
-    except MissingSplitError:
-        if for_training or split != VALIDATION:
-            raise
-        _, rows = set_aside(load_data(spec, "train"), spec)
-        logger.info("%s has no split 'validation'; these are the images that training sets aside.", spec)
+    rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None and limit < len(rows):

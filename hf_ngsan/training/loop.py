@@ -6,8 +6,8 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,10 @@ from .batches import MicroBatch, UpdateBatches, batches_of_rows, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
-from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
+from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
 from .output_folder import claim_files, training_config_of
-from .precision import full_precision
 from .recipe import Recipe, RecipeError
-from .schedules import learning_rate_at
-from .stages import Stage
+from .task import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +146,11 @@ class TrainingLoop:
     def run(self) -> TrainingProgress:
         """Trains until the last epoch or until early stopping; returns where the run ended."""
         if self.progress.step == 0 and "init_from" in self.recipe.model and self.evaluate is not None:
-            self.evaluate_start(self.evaluate)
+            self.model.eval()  # the trained model that is trained further is the best one until another is better
+            entry = {"epoch": 0, **self.scores(self.evaluate)}
+            self.keep_if_best(entry)
+            metric = self.recipe.evaluation.metric
+            logger.info("Before this training: %s %.4f.", metric, entry[metric])
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -157,14 +159,6 @@ class TrainingLoop:
             self.train_epoch()
             self.finish_epoch(time.monotonic() - started_at)
         return self.progress
-
-    def evaluate_start(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> None:
-        """Keeps a trained model that is trained further as the best one until another is better."""
-        self.model.eval()
-        entry = {"epoch": 0, **self.scores(evaluate)}
-        self.keep_if_best(entry)
-        metric = self.recipe.evaluation.metric
-        logger.info("Before this training: %s %.4f.", metric, entry[metric])
 
     @property
     def stage(self) -> Stage:
@@ -240,17 +234,23 @@ class TrainingLoop:
             with_row_index=self.objective.needs_row_index,
         )
         self.model.train(self.objective.training_mode)
-        with self.progress_display() as display:
+        name = self.name_of_epoch(progress.stage_epoch + 1)
+        is_shown = self.accelerator.is_main_process
+        with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=is_shown) as display:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
-                summary = None
-                if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
-                    self.log_training()
-                    summary = self.objective.describe(self.training_summary())
+                summary, at_end = None, progress.step_in_epoch == self.steps_per_epoch
+                if progress.step % settings.log_every == 0 or at_end:
+                    self.gather_sums()
+                    numbers = self.training_summary()
+                    values = {**numbers, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+                    self.log({f"train/{name}": value for name, value in values.items()})
+                    summary = self.objective.describe(numbers)
                 display.update(self.rows_done(), self.time_left(), summary)
-                if self.time_to_save():
+                every = settings.save_every_steps
+                if every is not None and progress.step % every == 0 and not at_end:
                     self.save_checkpoint()
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
@@ -264,7 +264,8 @@ class TrainingLoop:
         """Makes one step of the optimizer on this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
-        set_learning_rate(self.optimizer, self.learning_rate())
+        step_of_stage = progress.stage_epoch * self.steps_per_epoch + progress.step_in_epoch
+        set_learning_rate(self.optimizer, learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings))
 
         self.last_batches = micro_batches
         batches = [batch.to(accelerator.device) for batch in micro_batches]
@@ -297,10 +298,6 @@ class TrainingLoop:
             self.average.update(progress.step + 1)
         self.count(update_seconds=torch.tensor(time.perf_counter() - prepared_at))
 
-    def learning_rate(self) -> float:
-        step_of_stage = self.progress.stage_epoch * self.steps_per_epoch + self.progress.step_in_epoch
-        return learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings)
-
     def count(self, **statistics: torch.Tensor) -> None:
         for name, value in statistics.items():
             self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
@@ -325,11 +322,6 @@ class TrainingLoop:
             summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
         return summary
 
-    def log_training(self) -> None:
-        self.gather_sums()
-        values = {**self.training_summary(), "learning_rate": self.optimizer.param_groups[0]["lr"]}
-        self.log({f"train/{name}": value for name, value in values.items()})
-
     def log(self, values: dict[str, float]) -> None:
         """Passes values to the trackers, and what TensorBoard has of them to its file."""
         self.accelerator.log(values, step=self.progress.step)
@@ -347,7 +339,9 @@ class TrainingLoop:
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
             self.check_outputs()
-            if self.evaluate is not None and self.time_to_evaluate():
+            epoch, every = progress.stage_epoch + 1, self.recipe.evaluation.every_epochs
+            is_due = epoch % every == 0 or epoch == self.stage.settings.epochs
+            if self.evaluate is not None and is_due:
                 entry.update(self.scores(self.evaluate))
                 self.keep_if_best(entry)
             self.save_model_as("last")
@@ -363,11 +357,6 @@ class TrainingLoop:
     def scores(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> dict[str, float]:
         with full_precision(self.bare_model):
             return evaluate(self.bare_model)
-
-    def time_to_evaluate(self) -> bool:
-        epoch = self.progress.stage_epoch + 1
-        every = self.recipe.evaluation.every_epochs
-        return epoch % every == 0 or epoch == self.stage.settings.epochs
 
     def keep_if_best(self, entry: dict) -> None:
         progress, score = self.progress, entry[self.recipe.evaluation.metric]
@@ -469,12 +458,6 @@ class TrainingLoop:
             "last checkpoint before with --resume and a lower training.learning_rate, or with training.max_grad_norm."
         )
 
-    def time_to_save(self) -> bool:
-        """Returns whether a checkpoint is due within the epoch; at its end there is one anyway."""
-        every = self.settings.save_every_steps
-        at_end = self.progress.step_in_epoch == self.steps_per_epoch
-        return every is not None and self.progress.step % every == 0 and not at_end
-
     def save_checkpoint(self) -> None:
         self.check_state()
         self.gather_sums()
@@ -493,12 +476,6 @@ class TrainingLoop:
             "average": self.average,
         }
 
-    def progress_display(self) -> ProgressDisplay:
-        name = self.name_of_epoch(self.progress.stage_epoch + 1)
-        return ProgressDisplay(
-            name, len(self.rows), self.rows_done(), self.unit, shown=self.accelerator.is_main_process
-        )
-
     def rows_done(self) -> int:
         """Returns about how many rows of the epoch under way have been trained on."""
         return round(len(self.rows) * self.progress.step_in_epoch / self.steps_per_epoch)
@@ -512,6 +489,21 @@ class TrainingLoop:
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
         return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
+
+
+@contextmanager
+def full_precision(model: torch.nn.Module) -> Iterator[None]:
+    """Inside the `with` block a model that Accelerate prepared for mixed precision computes as it does when loaded.
+
+    Args:
+        model: not wrapped for several processes. Accelerate puts a `forward` that casts into the object itself.
+    """
+    mixed = model.__dict__.pop("forward", None)
+    try:
+        yield
+    finally:
+        if mixed is not None:
+            model.__dict__["forward"] = mixed
 
 
 def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:

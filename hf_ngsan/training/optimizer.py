@@ -1,10 +1,15 @@
-"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder."""
+"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder; and their schedules.
+
+A learning rate is a pure function of the position in the run, so that a resumed run needs no scheduler state.
+"""
+
+import math
 
 import torch
 
 from ..models.modeling_vision import vision_encoders
 from .recipe import RecipeError
-from .settings import TrainingSettings
+from .settings import ScheduleSettings, TrainingSettings
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
@@ -61,3 +66,43 @@ def trained_weights_of_text(model: torch.nn.Module) -> set[torch.nn.Parameter]:
     """Returns the parameters of a model's text encoder, its part `text`, that are not frozen."""
     encoder = getattr(model, "text", None)
     return {one for one in encoder.parameters() if one.requires_grad} if isinstance(encoder, torch.nn.Module) else set()
+
+
+def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
+    """Returns the learning rate of an update.
+
+    Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
+    halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).
+
+    Args:
+        step: number of the update in the stage, from 0.
+        steps_per_epoch: updates of one epoch.
+        settings: `learning_rate`, `schedule`, `warmup_epochs`, `epochs` and the decay of the step schedule. `cosine`
+            warms up and decays with each update, to 0 at the end of `epochs`; so does `inverse_sqrt`, after
+            `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017, eq. 3); the others change between epochs only.
+    """
+    if settings.schedule == "inverse_sqrt":
+        return settings.learning_rate * inverse_sqrt_factor(step, steps_per_epoch, settings)
+    if settings.schedule == "cosine":
+        return settings.learning_rate * cosine_factor(step, steps_per_epoch, settings)
+    epoch = step // steps_per_epoch + 1
+    factor = min(epoch / settings.warmup_epochs, 1.0) if settings.warmup_epochs else 1.0
+    if settings.schedule == "step":
+        decays = max(0, math.ceil((epoch - settings.decay_start) / settings.decay_every))
+        if settings.max_decays is not None:
+            decays = min(decays, settings.max_decays)
+        factor *= settings.decay_factor**decays
+    return settings.learning_rate * factor
+
+
+def cosine_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
+    warmup = settings.warmup_epochs * steps_per_epoch
+    if step < warmup:
+        return (step + 1) / warmup
+    total = settings.epochs * steps_per_epoch
+    return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(total - warmup, 1), 1.0)))
+
+
+def inverse_sqrt_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
+    warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
+    return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,13 @@ from ..ground.launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder
-from .precision import precision_of
 from .recipe import Recipe, RecipeError, suggestion
 from .task import Task
 
 logger = logging.getLogger(__name__)
+
+BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+"""Instruction sets of processors that multiply in bfloat16, by their names in `torch.cpu.get_capabilities`."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,25 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         return run_loop(loop, task, resume, overwrite)
 
 
+def precision_of(setting: str | None, device: torch.device) -> str:
+    """Returns what Accelerate calls the precision that `training.mixed_precision` asks for: no, fp16 or bf16.
+
+    `auto` is bf16 on a device that computes in it. Elsewhere it is emulated, which takes longer than float32.
+    """
+    if setting == "auto":
+        return "bf16" if computes_in_bf16(device) else "no"
+    return setting or "no"
+
+
+def computes_in_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # PyTorch 2.11 or later
+        found = torch.cpu.get_capabilities()
+        return any(found.get(name, False) for name in BF16_FEATURES)
+    return False
+
+
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
     """Returns the rows for training and those of the split that chooses the best model.
 
@@ -140,6 +162,23 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
         task.unit,
     )
     return rest, validation_rows
+
+
+def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset:
+    """Returns the rows of a split; without a split `validation` those that training sets aside in its place.
+
+    Args:
+        load: returns the rows of a split by its name.
+        split: name of the split.
+        spec: of the dataset, for messages.
+    """
+    try:
+        return load(split)
+    except MissingSplitError:
+        if split != VALIDATION:
+            raise
+    logger.info("%s has no split 'validation'; these are the rows that training sets aside.", spec)
+    return set_aside(load("train"), spec)[1]
 
 
 def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> TrainingResult:

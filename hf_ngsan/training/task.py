@@ -16,8 +16,9 @@ from ..data import EpochSampler
 from ..ground.files import write_text_atomically
 from ..loading.models import load_model, save_model
 from .batches import batches_of_rows
+from .objectives.objective import Objective
 from .recipe import Recipe, RecipeError, suggestion
-from .stages import Stage
+from .settings import ScheduleSettings
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,26 @@ class InputRoles:
     rows_name: str = "rows"
     source_is_a_set: bool = False
     draw_source: Callable[..., dict] | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run with one objective and one schedule.
+
+    Attributes:
+        name: of the stage, and of the folder that keeps its best model when another stage follows.
+        objective: turns batches into losses.
+        settings: the learning rate's schedule, `epochs` and `early_stopping_patience` are used.
+        epoch_name: what an epoch of the stage is called in the log.
+        prepare: called with the model when the stage begins or resumes, to freeze weights that it does not train;
+            `None` leaves the model as it is. The optimizer holds all weights that are trainable before the first stage.
+    """
+
+    name: str
+    objective: Objective
+    settings: ScheduleSettings
+    epoch_name: str = "epoch"
+    prepare: Callable[[PreTrainedModel], None] | None = None
 
 
 class Task(ABC):

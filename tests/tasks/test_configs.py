@@ -15,7 +15,7 @@ from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.tasks.retrieval.build import losses
-from hf_ngsan.training.schedules import learning_rate_at
+from hf_ngsan.training.optimizer import learning_rate_at
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"

@@ -15,7 +15,7 @@ from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything
 from hf_ngsan.training.objectives import TeacherForcing
-from hf_ngsan.training.stages import Stage
+from hf_ngsan.training.task import Stage
 
 from ..tasks.tiny import tiny_recipe
 

@@ -11,8 +11,9 @@ from hf_ngsan.ground.launching import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.captioning import task as captioning
+from hf_ngsan.training.loop import full_precision
 from hf_ngsan.training.objectives.self_critical import SelfCritical
-from hf_ngsan.training.precision import full_precision, precision_of
+from hf_ngsan.training.run import precision_of
 from tests.tasks.tiny import tiny_recipe
 
 

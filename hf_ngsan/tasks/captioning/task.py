@@ -19,8 +19,7 @@ from ...training.objectives.self_critical_policy import Policy
 from ...training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
 from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError
-from ...training.stages import Stage
-from ...training.task import InputRoles, Task
+from ...training.task import InputRoles, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from ..image_augmentation import augmentation_of, check_augmentation

@@ -13,8 +13,7 @@ from ...loading.provenance import remember_features
 from ...metrics.vqa import normalize_answer
 from ...training.objectives.answer_scores import AnswerScores
 from ...training.run import short_checksum
-from ...training.stages import Stage
-from ...training.task import Evaluation, Task
+from ...training.task import Evaluation, Stage, Task
 from .build import new_question_answerer
 from .evaluate import answer_accuracies, predict_answers, score_name
 from .recipe import VisualQuestionAnsweringRecipe

@@ -21,8 +21,7 @@ from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
 from ...training.recipe import RecipeError
-from ...training.stages import Stage
-from ...training.task import Evaluation, Task
+from ...training.task import Evaluation, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary

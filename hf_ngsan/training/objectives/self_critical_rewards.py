@@ -86,8 +86,8 @@ class CaptionRewards:
         unknown = [*(weights.keys() - self.NAMES), *(functions.keys() & self.NAMES)]
         if unknown:
             raise RewardError(
-                f"Unknown reward {unknown[0]!r}; valid are {', '.join(self.NAMES)}, and functions of other names, such as "
-                "package.module:function."
+                f"Unknown reward {unknown[0]!r}; valid are {', '.join(self.NAMES)}, and functions of other names, "
+                "such as package.module:function."
             )
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
