@@ -80,11 +80,6 @@ def only_features(rows: Dataset) -> Dataset:
     return rows.remove_columns("image") if "image" in rows.column_names else rows
 
 
-def only_images(rows: Dataset) -> Dataset:
-    """Returns the rows without visual features and their boxes, which a model that sees images makes itself."""
-    return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
-
-
 def rows_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
@@ -101,7 +96,7 @@ def rows_for(
         ProvenanceError: they are known to be of another backbone.
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
-        return only_images(rows)
+        return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(

@@ -21,9 +21,10 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         RecipeError: there is a learning rate for a vision encoder that is not trained.
     """
     of_vision = trained_weights_of_vision(model)
-    text_rate = getattr(settings, "text_learning_rate", None)
-    of_text = set() if text_rate is None else trained_weights_of_text(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
+    has_own_rate = text_rate is not None and isinstance(encoder, torch.nn.Module)
+    of_text = {one for one in encoder.parameters() if one.requires_grad} if has_own_rate else set()
     groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
     rate = settings.vision_learning_rate
     if rate is not None and not of_vision:
@@ -62,12 +63,6 @@ def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]
     return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}
 
 
-def trained_weights_of_text(model: torch.nn.Module) -> set[torch.nn.Parameter]:
-    """Returns the parameters of a model's text encoder, its part `text`, that are not frozen."""
-    encoder = getattr(model, "text", None)
-    return {one for one in encoder.parameters() if one.requires_grad} if isinstance(encoder, torch.nn.Module) else set()
-
-
 def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
     """Returns the learning rate of an update.
 
@@ -82,9 +77,14 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
             `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017, eq. 3); the others change between epochs only.
     """
     if settings.schedule == "inverse_sqrt":
-        return settings.learning_rate * inverse_sqrt_factor(step, steps_per_epoch, settings)
+        warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
+        return settings.learning_rate * min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))
     if settings.schedule == "cosine":
-        return settings.learning_rate * cosine_factor(step, steps_per_epoch, settings)
+        warmup = settings.warmup_epochs * steps_per_epoch
+        if step < warmup:
+            return settings.learning_rate * ((step + 1) / warmup)
+        rest = settings.epochs * steps_per_epoch - warmup
+        return settings.learning_rate * (0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(rest, 1), 1.0))))
     epoch = step // steps_per_epoch + 1
     factor = min(epoch / settings.warmup_epochs, 1.0) if settings.warmup_epochs else 1.0
     if settings.schedule == "step":
@@ -93,16 +93,3 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
             decays = min(decays, settings.max_decays)
         factor *= settings.decay_factor**decays
     return settings.learning_rate * factor
-
-
-def cosine_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
-    warmup = settings.warmup_epochs * steps_per_epoch
-    if step < warmup:
-        return (step + 1) / warmup
-    total = settings.epochs * steps_per_epoch
-    return 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(total - warmup, 1), 1.0)))
-
-
-def inverse_sqrt_factor(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
-    warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
-    return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))

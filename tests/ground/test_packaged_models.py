@@ -14,7 +14,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
-from hf_ngsan.tasks.captioning.ensembles import is_model
+from hf_ngsan.tasks.captioning.generate import is_model
 from tests.loading.test_hub import CODE, result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 

@@ -13,7 +13,7 @@ from ...models.modeling_rstnet_language_model import shift_behind_start
 from ...training.batches import take
 from ...training.gathering import map_sharded
 
-LARGEST_LOSS = 700.0
+MAX_LOSS = 700.0
 """Above it the perplexity is beyond all floats."""
 
 
@@ -57,7 +57,7 @@ def evaluate_language_model(
     found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*found, strict=True))
     mean = loss / max(number, 1)
-    perplexity = math.exp(mean) if not mean > LARGEST_LOSS else math.inf
+    perplexity = math.exp(mean) if not mean > MAX_LOSS else math.inf
     return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
 
 

@@ -26,8 +26,7 @@ from ..caption_rows import captions_identity, load_rows, rows_for, visual_featur
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
 from .build import new_dual_encoder
-from .evaluate import PairEmbeddings, embed_pairs
-from .head_diversity import measure_head_diversity
+from .evaluate import PairEmbeddings, embed_pairs, measure_head_diversity
 from .positives import read_positives
 from .recipe import RetrievalRecipe
 

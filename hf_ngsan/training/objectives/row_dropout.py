@@ -38,7 +38,8 @@ class RowDropout(TorchFunctionMode):
         arguments = dict(kwargs or {})
         if function is functional.dropout:
             return self.dropout(*args, **arguments)
-        if function is functional.scaled_dot_product_attention and dropout_rate(args, arguments) > 0:
+        rate = args[4] if len(args) > 4 else arguments.get("dropout_p", 0.0)
+        if function is functional.scaled_dot_product_attention and rate > 0:
             return self.attention(*args, **arguments)
         return function(*args, **arguments)
 
@@ -83,10 +84,6 @@ class RowDropout(TorchFunctionMode):
         for size in tensor.shape[1:]:
             state = hashed(state[..., None] + hashed(torch.arange(size, device=tensor.device)))
         return ((state >> 40) & 0xFFFFFF).float() / 2**24
-
-
-def dropout_rate(args: tuple, kwargs: Mapping[str, Any]) -> float:
-    return args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
 
 
 def hashed(numbers: torch.Tensor) -> torch.Tensor:

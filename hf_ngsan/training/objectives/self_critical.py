@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -26,7 +27,7 @@ from ...ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
-from .self_critical_policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
+from .self_critical_policy import Policy, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
 from .teacher_forcing import IGNORED_LABEL
 
@@ -179,7 +180,9 @@ class SelfCritical(Objective):
         number = self.settings.samples_per_image
         images = rows.repeat_interleave(number)
         if greedy is not None:
-            samples = pad_to_same_length(samples, greedy, self.policy.pad_token_id)
+            width = max(samples.shape[1], greedy.shape[1])
+            padded = [pad(ids, (0, width - ids.shape[1]), value=self.policy.pad_token_id) for ids in (samples, greedy)]
+            samples = torch.cat(padded)
             images = torch.cat([images, rows])
         scores = self.rewards(samples, images)
         scores = scores - self.settings.bad_ending_penalty * self.ends_badly(samples)

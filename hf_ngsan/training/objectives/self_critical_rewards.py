@@ -14,7 +14,7 @@ from ...ground.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.groups import ScoredGroups
-from ...metrics.ngrams import WordSequences, count_ngrams, expand_ranges
+from ...metrics.ngrams import count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
 
@@ -138,7 +138,8 @@ class CaptionRewards:
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
         if self.functions:
-            captions = self.detokenize(words)
+            parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
+            captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
             references = [self.texts[image] for image in images]
             parts |= {name: call_function(name, self.functions[name], captions, references) for name in self.functions}
         return parts
@@ -187,10 +188,6 @@ class CaptionRewards:
         groups = ScoredGroups(references.captions.take(captions), owners, candidates, np.arange(len(images)))
         _, scores = bleu_scores(groups)
         return torch.from_numpy(scores[:, 3])
-
-    def detokenize(self, words: WordSequences) -> list[str]:
-        captions = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
-        return self.tokenizer.batch_decode([ids.tolist() for ids in captions], skip_special_tokens=True)
 
 
 def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
