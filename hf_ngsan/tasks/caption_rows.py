@@ -44,7 +44,7 @@ class CaptioningDataSettings(CaptionDataSettings):
 
 
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
-"""What a caption is made from, and what tells the image in errors."""
+"""Columns that a caption is made from, and those that name the image in errors."""
 
 
 def load_rows(

@@ -1,4 +1,8 @@
-"""Whether a model of words sees what it must not: later words, padding, other rows, an order that means nothing."""
+"""An audit of models that write words: predictions must not depend on later words, padding or other rows.
+
+for finding in audit_model(model):
+    print(finding)  # "holds  later words: a later word changes earlier predictions by 0.0e+00 at most."
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,12 +17,13 @@ from ..training.task import InputRoles
 from .registry import TASKS, task_class
 
 TOLERANCE = 1e-5
+"""Of a log-probability, for the rounding of float32."""
 ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a change of the inputs did to log-probabilities that must not depend on it.
+    """The effect of a change of the inputs on log-probabilities that must not depend on it.
 
     Attributes:
         name: of the contract, such as "future words".

@@ -38,7 +38,7 @@ from .task import Stage
 logger = logging.getLogger(__name__)
 
 STAGE_FILE = "end_of_stage.json"
-"""Beside the best model of a stage that is over: with which update it ended."""
+"""Names the update with which a stage ended, beside the best model of that stage."""
 
 
 class TrainingDivergedError(ValueError):

@@ -23,8 +23,9 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     of_vision = trained_weights_of_vision(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
-    has_own_rate = text_rate is not None and isinstance(encoder, torch.nn.Module)
-    of_text = {one for one in encoder.parameters() if one.requires_grad} if has_own_rate else set()
+    of_text = set()
+    if text_rate is not None and isinstance(encoder, torch.nn.Module):
+        of_text = {one for one in encoder.parameters() if one.requires_grad}
     groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
     rate = settings.vision_learning_rate
     if rate is not None and not of_vision:

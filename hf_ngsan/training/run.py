@@ -33,7 +33,7 @@ BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run left behind.
+    """The result of a run.
 
     Attributes:
         output_dir: the run's folder.

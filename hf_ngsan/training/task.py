@@ -1,4 +1,12 @@
-"""A task: what models are trained and scored for. The engine and every command ask it, and know no task by name."""
+"""A task, such as captioning: its rows, models, objectives and scores. The engine and every command ask it alone.
+
+    class CountingTask(Task):
+        recipe_class = CountingRecipe
+        unit = "images"
+        ...
+
+docs/adding_a_model.md has the whole of this one; `hf_ngsan.tasks.register_task` makes it known.
+"""
 
 import argparse
 import json
@@ -23,13 +31,13 @@ from .settings import ScheduleSettings
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         scores: numbers by the names of the metrics: those of the training log, of `--record` and of the card.
         signatures: how a library computed some of them, by the same names.
-        results: what the model said of each row, as JSON has it; a task that says more overrides `save`.
-        report: what `hf-ngsan evaluate` prints, as JSON; the scores, unless the task has more to say.
+        results: the output of the model for each row, as JSON has it; a task with other outputs overrides `save`.
+        report: the JSON that `hf-ngsan evaluate` prints; by default the scores.
     """
 
     scores: dict[str, float]
@@ -44,14 +52,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class InputRoles:
-    """Which inputs of a model that writes words are what, for `hf-ngsan audit`.
+    """The meaning of the inputs of a model that writes words, for `hf-ngsan audit`.
 
     Attributes:
         words, word_mask: the words that it continues, and their mask.
-        source, source_mask: what it writes about, a row each, and its mask; none for a language model.
-        source_name: of one token of that.
-        rows_name: of that.
-        source_is_a_set: whether the order of its tokens means nothing.
+        source, source_mask: the input that it writes about, and its mask; none for a language model.
+        source_name: what messages call the tokens of that, in the plural.
+        rows_name: what messages call its rows, in the plural.
+        source_is_a_set: whether the order of its tokens has no meaning.
         draw_source: from a configuration, a shape `(rows, tokens)` and a generator to random inputs of `source`.
     """
 
@@ -164,15 +172,15 @@ class Task(ABC):
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns what the model is trained with, one stage after the other."""
+        """Returns the stages of the training, in their order."""
 
     def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
-        """Returns what makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
+        """Returns a function that makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
         return batches_of_rows(rows, self.recipe.training)
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        """Returns what makes a batch of tensors of a list of rows.
+        """Returns a function that makes a batch of tensors of a list of rows.
 
         Its method `set_epoch(epoch)`, if there is one, is called before each epoch.
         """

@@ -87,7 +87,7 @@ def new_captioner(
 
 
 def with_language_model(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of the trained language model that a captioner shall have, whose vocabulary it shares.
+    """Returns the tokenizer of the trained language model that a captioner is to have, with which it shares words.
 
     Args:
         fields: of the section `model`; a folder of a training run in `pretrained_language_model` becomes that of its
@@ -132,7 +132,9 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
-    if not is_new and fields.get("vision_config") is not None:
+    if is_new:
+        check_width(folder, config, fields)
+    elif fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
         changed.pop("model_type")  # as in a dictionary that a person wrote, in which unknown keys are mistakes
         wanted = changed_config(config, {"vision_config": changed}).vision_config
@@ -169,6 +171,17 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         return backbone_settings(make_backbone_config(described)) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
+
+
+def check_width(folder: str, config: Any, fields: Mapping) -> None:
+    """Raises a RecipeError unless a new vision encoder has the feature dimension that a captioner takes."""
+    expected = config.visual_feature_size
+    found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
+    if found != expected:
+        raise RecipeError(
+            f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
+            f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
+        )
 
 
 def config_class_of(model_type: str) -> Any:

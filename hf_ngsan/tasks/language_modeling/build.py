@@ -17,7 +17,7 @@ from ..new_models import check_field_names, trained_model
 from .recipe import LanguageModelingRecipe
 
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""What the special tokens of captions are to a text encoder."""
+"""The special tokens of captions, and those of a text encoder that mean the same."""
 
 
 def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:

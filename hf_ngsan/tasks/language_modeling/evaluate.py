@@ -14,7 +14,7 @@ from ...training.batches import take
 from ...training.gathering import map_sharded
 
 MAX_LOSS = 700.0
-"""Above it the perplexity is beyond all floats."""
+"""The exponential of a larger loss, its perplexity, is beyond all floats."""
 
 
 def evaluate_language_model(

@@ -33,7 +33,7 @@ THUMBNAIL_SIDE = 160
 
 
 def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
-    """Returns what tells a dual encoder and its preprocessing from any other."""
+    """Returns a checksum of the weights of a dual encoder and of its preprocessing."""
     image_processor = processor.image_processor
     settings = {} if image_processor is None else unusual_settings(image_processor)
     parts = weights_checksum(model), settings_checksum(settings)
@@ -71,8 +71,8 @@ def index_images(
         images_per_shard: images written together, so what a process that is killed has to embed again at most; chosen
             by the number of images if `None`.
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
-        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it, and gets the embeddings; by default
-            what the index was made for, and `exact` for a new one.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
+            default that of the index, and `exact` for a new one.
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:

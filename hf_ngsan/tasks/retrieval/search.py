@@ -33,8 +33,7 @@ def search_images(
         text: what to look for; or
         image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
         top_k: images at most.
-        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default what the index was made
-            for.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.

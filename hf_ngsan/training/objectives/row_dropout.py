@@ -1,4 +1,4 @@
-"""Dropout whose masks belong to the rows of the data, whatever batch, part or process a row is in."""
+"""Dropout with masks that belong to the rows of the data, the same in any batch, part or process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
+"""The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 

@@ -1,4 +1,4 @@
-"""A captioner as a policy: which words it may say with which probability, and captions drawn from it."""
+"""A captioner as a policy: the probability of each next word, and captions drawn from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
