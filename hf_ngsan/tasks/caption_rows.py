@@ -113,12 +113,7 @@ def rows_for(
 
 
 def check_drawable(rows: Dataset, data: str, split: str) -> None:
-    """Raises a DataError unless attention to what a model sees of each row can be drawn over its image.
-
-    Args:
-        rows: from [`rows_for`], with their images.
-        data, split: what messages call them.
-    """
+    """Raises a DataError unless attention of a model to rows of [`rows_for`] can be drawn over their images."""
     if "image" not in rows.column_names:
         raise DataError(
             f"--save-attention draws over images, and {data}, split {split}, has none; give a dataset with images, "

@@ -118,13 +118,7 @@ def largest(change: torch.Tensor) -> float:
 
 
 class Audit:
-    """The changes of one model's inputs.
-
-    Args:
-        model: in evaluation mode.
-        roles: of the inputs.
-        inputs: random ones.
-    """
+    """The changes of the random inputs of one model, which is in evaluation mode."""
 
     def __init__(self, model: PreTrainedModel, roles: InputRoles, inputs: Inputs) -> None:
         self.model, self.roles, self.inputs = model, roles, inputs

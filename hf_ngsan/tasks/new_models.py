@@ -65,13 +65,7 @@ def config_fields(kind: type) -> set[str]:
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None) -> None:
-    """Makes the data's feature dimension that of a model which reads features, unless section `model` has another.
-
-    Args:
-        fields: of the section; `visual_feature_size` is set in them.
-        kind: the class of the configuration.
-        size: of the features; `None` for data of images only.
-    """
+    """Sets `visual_feature_size` to that of the data for a model that reads features, unless it was chosen."""
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is not None and not has_vision and fields.get("visual_feature_size") is None:
         fields["visual_feature_size"] = size
@@ -113,10 +107,7 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
 def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
     """Returns the folder that `init_from` names and its configuration, once the other fields are known to be its.
 
-    Args:
-        fields: of section `model`; `init_from` and `model_type` are taken out.
-        task: that the model must be of.
-        follows: see [`check_field_names`].
+    `init_from` and `model_type` are taken out of the fields.
     """
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
@@ -130,10 +121,6 @@ def trained_model(
     fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
 ) -> tuple[PreTrainedModel, Any]:
     """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor.
-
-    Args:
-        fields, task, follows: see [`config_to_change`].
-        changes: further fields.
 
     Raises:
         RecipeError: unknown fields, or values that they cannot have.
@@ -214,10 +201,7 @@ def check_image_size(vision: VisionModel | None, image_processor: BaseImageProce
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
 
-    Args:
-        tokenizer: of the captioner.
-        captions: for training.
-        is_new: whether the vocabulary was made of them; otherwise it is that of a trained captioner, which is kept.
+    A vocabulary that is not new is that of the trained captioner, and stays as it is.
     """
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))

@@ -89,13 +89,7 @@ def new_captioner(
 def with_language_model(fields: dict, kind: Any) -> Any:
     """Returns the tokenizer of the trained language model that a captioner is to have, with which it shares words.
 
-    Args:
-        fields: of the section `model`; a folder of a training run in `pretrained_language_model` becomes that of its
-            best model.
-        kind: the class of the captioner's configuration.
-
-    Returns:
-        The tokenizer, or `None` if no trained language model is named.
+    It is `None` if no trained language model is named. A training run becomes the folder of its best model.
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
