@@ -14,7 +14,6 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
-from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
 from ..data.splits import VALIDATION, set_aside
@@ -99,27 +98,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
-    stages = task.stages(model, processor, train_rows)
-
-    def evaluate(model: PreTrainedModel) -> dict[str, float]:
-        return dict(task.evaluate_all(model, processor, validation_rows, accelerator).scores)
-
-    loop = TrainingLoop(
-        accelerator,
-        model,
-        stages,
-        train_rows,
-        task.collator(processor),
-        recipe,
-        save_model=lambda model, folder: task.save(model, processor, folder),
-        evaluate=evaluate if validation_rows is not None else None,
-        greater_is_better=task.greater_is_better,
-        unit=task.unit,
-        data_identity=task.identity(model, processor, train_rows),
-        sampler=task.sampler(train_rows),
-    )
+    loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
     with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
-        return run_loop(loop, task, resume, overwrite)
+        return run_loop(loop, resume, overwrite)
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
@@ -181,9 +162,9 @@ def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset
     return set_aside(load("train"), spec)[1]
 
 
-def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> TrainingResult:
+def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResult:
     """Trains in a folder that no other run writes, from the beginning or the newest checkpoint."""
-    accelerator, recipe = loop.accelerator, task.recipe
+    accelerator, recipe = loop.accelerator, loop.recipe
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
     if is_resumed and loop.is_finished():
@@ -198,7 +179,7 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
             "Training %s parameters on %d %s, on %s%s.",
             f"{loop.num_trained():,}",
             len(loop.rows),
-            task.unit,
+            loop.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
             "" if accelerator.mixed_precision == "no" else f", in {accelerator.mixed_precision}",
         )
