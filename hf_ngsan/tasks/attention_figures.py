@@ -23,13 +23,13 @@ def prepare_figures(folder: str | Path) -> dict[str, Any]:
     return {"return_attention": True, "attention_side": FIGURE_SIDE}
 
 
-def save_attention(answer: dict, name: str, path: Path, draw: Callable[[dict], Any]) -> None:
-    """Saves the figure that `draw` makes of a pipeline's answer, or logs why there is none."""
+def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Saves the figure that `plot` makes of some parts of a pipeline's answer, or logs why there is none."""
     if not answer["words"]:
         logger.warning("The caption of %s has no words; there is no figure of it.", name)
     elif "image" not in answer:
         logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
     else:
-        figure = draw(answer)
+        figure = plot(*(answer[part] for part in arguments))
         save_figure(figure, path)
         figure.clear()  # else its parts, which refer to each other, would stay in memory for long

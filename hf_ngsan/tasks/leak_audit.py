@@ -67,20 +67,16 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
     Raises:
         ValueError: the model writes no words.
     """
-    roles = roles_of(model.config)
+    kind = model.config.model_type
+    task = MODEL_TYPES[kind].task if kind in MODEL_TYPES else None
+    roles = task_class(task).input_roles if task in TASKS else None
+    if roles is None:
+        raise ValueError(f"A {kind} model writes no words, so there is nothing to audit.")
     inputs = random_inputs(model.config, roles, torch.Generator().manual_seed(seed))
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     with evaluation_mode(model), torch.inference_mode():
         audit = Audit(model, roles, inputs)
         return [explained(finding, model.config) for finding in audit.findings()]
-
-
-def roles_of(config: Any) -> InputRoles:
-    task = MODEL_TYPES[config.model_type].task if config.model_type in MODEL_TYPES else None
-    roles = task_class(task).input_roles if task in TASKS else None
-    if roles is None:
-        raise ValueError(f"A {config.model_type} model writes no words, so there is nothing to audit.")
-    return roles
 
 
 def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> Inputs:

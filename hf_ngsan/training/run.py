@@ -108,18 +108,15 @@ def precision_of(setting: str | None, device: torch.device) -> str:
 
     `auto` is bf16 on a device that computes in it. Elsewhere it is emulated, which takes longer than float32.
     """
-    if setting == "auto":
-        return "bf16" if computes_in_bf16(device) else "no"
-    return setting or "no"
-
-
-def computes_in_bf16(device: torch.device) -> bool:
+    if setting != "auto":
+        return setting or "no"
+    computes = False
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # PyTorch 2.11 or later
+        computes = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # PyTorch 2.11 or later
         found = torch.cpu.get_capabilities()
-        return any(found.get(name, False) for name in BF16_FEATURES)
-    return False
+        computes = any(found.get(name, False) for name in BF16_FEATURES)
+    return "bf16" if computes else "no"
 
 
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:

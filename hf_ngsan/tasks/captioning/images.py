@@ -83,11 +83,7 @@ def caption_images(
         if reranker is not None and is_captioned:
             of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
         if attention_folder is not None and is_captioned:
-            save_attention(of_image[0], name, Path(attention_folder) / f"{file_name}.png", draw_caption)
+            figure = Path(attention_folder) / f"{file_name}.png"
+            save_attention(of_image[0], name, figure, plot_word_maps, ("image", "words", "attention"))
         for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
             yield CaptionedImage(name, caption, answer.get("error"), rank)
-
-
-def draw_caption(answer: dict) -> Any:
-    """Draws where each word of a caption looked; `answer` is the pipeline's."""
-    return plot_word_maps(answer["image"], answer["words"], answer["attention"])

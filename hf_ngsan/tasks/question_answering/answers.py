@@ -12,6 +12,9 @@ from ...models.pipeline_visual_question_answering import VisualQuestionAnswering
 from ...visualization import plot_question
 from ..attention_figures import prepare_figures, save_attention
 
+DRAWN = ("image", "words", "attention", "answer", "answer_attention")
+"""Parts of the answer of a pipeline that a figure shows: to which regions each word, and the whole question, attended."""
+
 
 class AnsweredQuestion(NamedTuple):
     """The result for a question.
@@ -68,10 +71,6 @@ def answer_questions(
             yield AnsweredQuestion(name, [], best["error"])
             continue
         if attention_folder is not None:
-            save_attention(best, name, Path(attention_folder) / f"{file_name}.png", draw_answer)
+            figure = Path(attention_folder) / f"{file_name}.png"
+            save_attention(best, name, figure, plot_question, DRAWN)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
-
-
-def draw_answer(best: dict) -> Any:
-    """Draws to which regions each word of a question mattered; `best` is the pipeline's first answer."""
-    return plot_question(best["image"], best["words"], best["attention"], best["answer"], best["answer_attention"])
