@@ -13,7 +13,7 @@ from ...visualization import plot_question
 from ..attention_figures import prepare_figures, save_attention
 
 DRAWN = ("image", "words", "attention", "answer", "answer_attention")
-"""Parts of the answer of a pipeline that a figure shows: to which regions each word, and the whole question, attended."""
+"""Parts of the answer of a pipeline that a figure shows."""
 
 
 class AnsweredQuestion(NamedTuple):
