@@ -1,4 +1,4 @@
-"""A task, such as captioning: its rows, models, objectives and scores. The engine and every command ask it alone.
+"""A task, such as counting things: its rows, models, objectives and scores. The engine and every command ask it alone.
 
     class CountingTask(Task):
         recipe_class = CountingRecipe
