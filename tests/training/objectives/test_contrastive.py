@@ -164,7 +164,8 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
     runs |= {str(steps): {"gradient_accumulation_steps": steps} for steps in (1, 3, 8)}
     for name, training in runs.items():
         data = {**DATA, "captions_per_image": captions}
-        recipe = tiny_recipe(tmp_path / name, DROPPING, data, {"epochs": 1, **training}, contrastive={"loss": loss})
+        sections = {"model": DROPPING, "data": data, "contrastive": {"loss": loss}}
+        recipe = tiny_recipe(tmp_path / name, training={"epochs": 1, **training}, **sections)
         assert train(recipe).history[-1]["step"] == 6
     start, one, *others = (weights(tmp_path / name) for name in runs)
     for other in others:
@@ -175,8 +176,9 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
 def test_two_processes_give_the_same_weights(tmp_path):
     """Of the last batch of 41 rows one process has nothing, and waits for the other."""
     training = {"epochs": 1, "gradient_accumulation_steps": 2}
-    train(tiny_recipe(tmp_path / "one", DROPPING, DATA, training))
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "two", DROPPING, DATA, training)))
+    sections = {"model": DROPPING, "data": DATA, "training": training}
+    train(tiny_recipe(tmp_path / "one", **sections))
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "two", **sections)))
     command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", str(tmp_path / "two.yaml")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
@@ -197,6 +199,7 @@ def test_the_best_model_is_the_one_with_the_lowest_score(tmp_path, monkeypatch):
 
 def test_a_short_last_batch_is_left_out_where_asked(tmp_path):
     training = {"epochs": 1, "drop_last": True}
-    assert train(tiny_recipe(tmp_path / "run", (), DATA, {**training, "batch_size": 12})).history[-1]["step"] == 3
+    recipe = tiny_recipe(tmp_path / "run", data=DATA, training={**training, "batch_size": 12})
+    assert train(recipe).history[-1]["step"] == 3
     with pytest.raises(RecipeError, match=r"batch_size.* 41 images"):
-        train(tiny_recipe(tmp_path / "none", (), DATA, {**training, "batch_size": 42}))
+        train(tiny_recipe(tmp_path / "none", data=DATA, training={**training, "batch_size": 42}))
