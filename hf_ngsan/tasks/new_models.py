@@ -64,11 +64,22 @@ def config_fields(kind: type) -> set[str]:
     return names & {field.name for field in dataclasses.fields(kind)}
 
 
-def set_feature_size(fields: dict, kind: Any, size: int | None) -> None:
-    """Sets `visual_feature_size` to that of the data for a model that reads features, unless it was chosen."""
+def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
+    """Sets `visual_feature_size` to that of the data for a model that reads features.
+
+    Raises:
+        RecipeError: section `model` asks for another one.
+    """
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
-    if size is not None and not has_vision and fields.get("visual_feature_size") is None:
-        fields["visual_feature_size"] = size
+    if size is None or has_vision:
+        return
+    asked_for = fields.get("visual_feature_size")
+    if asked_for not in (None, size):
+        raise RecipeError(
+            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {size}; set "
+            f"model.visual_feature_size={size}, or leave it out."
+        )
+    fields["visual_feature_size"] = size
 
 
 def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:

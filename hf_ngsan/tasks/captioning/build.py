@@ -57,8 +57,8 @@ def new_captioner(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, or images of a size that the vision encoder
-            cannot take.
+        RecipeError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
+            a size that the vision encoder cannot take.
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
@@ -71,7 +71,7 @@ def new_captioner(
         tokenizer = with_language_model(fields, kind)
         if tokenizer is None:
             tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
-        set_feature_size(fields, kind, visual_feature_size)
+        set_feature_size(fields, kind, visual_feature_size, recipe.data.spec)
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
             tokenizer.pad_token_id,

@@ -43,7 +43,7 @@ def new_question_answerer(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown field, or a field of the wrong type.
+        RecipeError: unknown field, a field of the wrong type, or features of another dimension.
         DataError: no word or answer is frequent enough, or the file of word vectors cannot be used.
     """
     fields, data = dict(recipe.model), recipe.data
@@ -51,7 +51,7 @@ def new_question_answerer(
         return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
     kind = config_class(fields.pop("model_type"))
     check_field_names(fields, kind, FOLLOWS_FROM_QUESTIONS)
-    set_feature_size(fields, kind, visual_feature_size(image_rows(rows)))
+    set_feature_size(fields, kind, visual_feature_size(image_rows(rows)), data.spec)
     tokenizer = build_question_tokenizer(
         column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
     )

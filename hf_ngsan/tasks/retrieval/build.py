@@ -43,7 +43,7 @@ def new_dual_encoder(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown field, or a field of the wrong type.
+        RecipeError: unknown field, a field of the wrong type, or features of another dimension.
         DataError: the file of word vectors cannot be used.
     """
     fields, data, of_loss = dict(recipe.model), recipe.data, asdict(recipe.contrastive)
@@ -59,7 +59,7 @@ def new_dual_encoder(
         return model, processor
     kind = config_class(fields.pop("model_type"))
     check_field_names(fields, kind, follows)
-    set_feature_size(fields, kind, visual_feature_size)
+    set_feature_size(fields, kind, visual_feature_size, data.spec)
     tokenizer = new_tokenizer(fields, recipe, captions)
     model = new_model(new_config(kind, fields, **of_loss), "AutoModel")
     processor = new_processor(model, tokenizer, data.image_size)
