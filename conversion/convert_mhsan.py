@@ -45,7 +45,7 @@ WORD_VECTORS = "utable"
 UNKNOWN, PADDING = "UNK", "<pad>"
 WORDS = r"\w+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+(?:[-.]\w+)*|[^\w\s]"
 IMAGE_SIDE = 350
-LONGEST_TEXT = 128
+MAX_TEXT_LENGTH = 128
 LOSSES = {"loss_reduction": "sum", "squared_diversity": False, "negated_positives": True}
 
 
@@ -205,7 +205,7 @@ def make_tokenizer(lines: list[str]) -> PreTrainedTokenizerFast:
         tokenizer_object=backend,
         pad_token=PADDING,
         unk_token=UNKNOWN,
-        model_max_length=LONGEST_TEXT,
+        model_max_length=MAX_TEXT_LENGTH,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

@@ -43,7 +43,7 @@ HEAD = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)$")
 HEADS = "encoder.WGs.{}"
 LANGUAGE_MODEL = "decoder.language_model."
 CHANNELS_OF_A_HEAD, CHANNELS_OF_BERT_BASE = 64, 768
-BEAMS, LONGEST_CAPTION = 5, 20
+BEAMS, MAX_CAPTION_LENGTH = 5, 20
 ATTENTION = {"q_proj": "fc_q", "k_proj": "fc_k", "v_proj": "fc_v", "out_proj": "fc_o", "signal_proj": "fc_s"}
 RENAMED = [
     (r"^model\.", ""),
@@ -304,7 +304,7 @@ def convert_captioner(
         raise ConversionError(f"The sizes of the weights do not go together: {error}") from error
     model: Any
     model, left_out = convert(RSTNetForConditionalGeneration, config, joined_heads(weights), theirs, LEFT_OUT)
-    longest = min(LONGEST_CAPTION, config.max_position_embeddings)
+    longest = min(MAX_CAPTION_LENGTH, config.max_position_embeddings)
     defaults = {name: token for name, token in tokens.items() if name != "decoder_start_token_id"}
     model.generation_config = GenerationConfig(
         num_beams=BEAMS,

@@ -119,7 +119,7 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
-    from ..tasks.captioning.ensembles import is_model, load_captioners
+    from ..tasks.captioning.generate import is_model, load_captioners
     from ..tasks.captioning.images import caption_images
 
     # Image files may follow the models without an option between them.
@@ -165,7 +165,7 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns what lets a dual encoder choose among the beams of each image."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.reranking import Reranker
+    from ..tasks.retrieval.search import Reranker
 
     if beams < 2:
         raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")

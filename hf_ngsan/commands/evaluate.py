@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +18,7 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from ..training.task import Evaluation, Task
-
-logger = logging.getLogger(__name__)
 
 SUMMARY = "Score a model on a split of a dataset, as its task does in training, and print the scores as JSON."
 EPILOG = f"""examples:
@@ -128,12 +123,13 @@ def check(options: argparse.Namespace) -> str:
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import leave_process_group, make_accelerator
     from ..tasks.registry import task_class
+    from ..training.run import load_split
 
     name = check(options)
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
     task = kind(recipe_of(kind, options))
-    rows = task.evaluation_rows(model, processor, rows_of(task, options.split))
+    rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.given(options)
     evaluation = task.evaluate_all(model.to(accelerator.device), processor, rows, accelerator, **given)
     if accelerator.is_main_process:
@@ -146,21 +142,6 @@ def run(options: argparse.Namespace) -> None:
             record_self_test(options, model, processor)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
-
-
-def rows_of(task: "Task", split: str) -> "Dataset":
-    """Returns the rows of a split; without a split `validation` those that training sets aside in its place."""
-    from ..data.errors import MissingSplitError
-    from ..data.splits import VALIDATION, set_aside
-
-    try:
-        return task.load_rows(split)
-    except MissingSplitError:
-        if split != VALIDATION:
-            raise
-    spec = task.recipe.data.spec
-    logger.info("%s has no split 'validation'; these are the rows that training sets aside.", spec)
-    return set_aside(task.load_rows("train"), spec)[1]
 
 
 def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:

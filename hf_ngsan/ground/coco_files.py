@@ -13,7 +13,7 @@ from typing import SupportsIndex
 from .files import write_file_atomically
 
 LARGEST_OF_DEVICE = 2**24
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 MOST_DIGITS = 400
 """Of an integer that is read as such, with its sign; Python itself refuses thousands."""
 
@@ -55,7 +55,7 @@ class Record:
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | LongInteger):
             raise self.error(field, "must be an integer")
-        if isinstance(value, LongInteger) or abs(value) > LARGEST_INTEGER:
+        if isinstance(value, LongInteger) or abs(value) > MAX_INTEGER:
             raise CocoFileError(f"{self.where}: {field} is {value!s:.60}, which is beyond 64 bits; give a smaller one.")
         return value
 

@@ -21,7 +21,7 @@ from .configuration_hub import (
 )
 from .configuration_parts import ConfigWithParts, from_part, has_part
 
-LARGEST_GRID = 128
+MAX_GRID = 128
 OWN_CONFIGS = {
     "ngsan_efficientnet_lite": "configuration_efficientnet_lite.NGSANEfficientNetLiteConfig",
     "ngsan_resnext": "configuration_resnext.NGSANResNeXtConfig",
@@ -169,8 +169,8 @@ class VisionConfig(ConfigWithParts):
                     f"grid_size is {self.grid_size}; it is the rows and columns of a vision encoder of kind 'grid'."
                 )
             check_positive(grid_size=min(self.grid_size))
-            if max(self.grid_size) > LARGEST_GRID:
-                raise ValueError(f"grid_size is {self.grid_size}; rows and columns can be {LARGEST_GRID} at most.")
+            if max(self.grid_size) > MAX_GRID:
+                raise ValueError(f"grid_size is {self.grid_size}; rows and columns can be {MAX_GRID} at most.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError(
                 "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs frozen=True "

@@ -1,4 +1,4 @@
-"""What models are trained for: each task knows its rows, models, objectives and scores.
+"""The tasks that models are trained for: each knows its rows, models, objectives and scores.
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """

@@ -8,7 +8,7 @@ from ..ground.argument_types import at_most, between
 from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
-LARGEST_LENGTH_PENALTY = 5
+MAX_LENGTH_PENALTY = 5
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--length-penalty",
-        type=between(-LARGEST_LENGTH_PENALTY, LARGEST_LENGTH_PENALTY),
+        type=between(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
         metavar="P",
         help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
     )

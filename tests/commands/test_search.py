@@ -127,7 +127,7 @@ def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
 
 
 def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(image_index, "LARGEST_SHARD", 2)
+    monkeypatch.setattr(image_index, "MAX_IMAGES_PER_SHARD", 2)
     write, written = IndexFolder.write_shard, []
 
     def dying(self, number, *arguments):

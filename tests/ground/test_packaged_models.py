@@ -16,7 +16,7 @@ from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.models.configuration_parts import PARTS
-from hf_ngsan.tasks.captioning.ensembles import is_model
+from hf_ngsan.tasks.captioning.generate import is_model
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
-from ...training.objectives.self_critical_settings import SelfCriticalSettings
+from ...training.objectives.self_critical import SelfCriticalSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, TrainingSettings, setting
 from ..caption_rows import CaptioningDataSettings

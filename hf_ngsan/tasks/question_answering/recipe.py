@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_SIDE
+from ...ground.bounds import MAX_CAPTION_LENGTH
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
+from ..caption_rows import CaptioningDataSettings
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,7 @@ class QuestionDataSettings(DataSettings):
         "data.dictionary; null = random ones",
     )
     dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
-    image_size: int | None = setting(
-        None,
-        "height and width in pixels that images are made; null = those of the backbone, or else 224",
-        minimum=8,
-        maximum=MAX_SIDE,
-    )
+    image_size: int | None = another_default(CaptioningDataSettings, "image_size", None)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from hf_ngsan.training.schedules import learning_rate_at
+from hf_ngsan.training.optimizer import learning_rate_at
 from hf_ngsan.training.settings import TrainingSettings
 
 
