@@ -186,9 +186,7 @@ def template() -> jinja2.Template:
     return environment.get_template("card.md.jinja")
 
 
-def over_seeds(
-    one: RecordedEvaluation, facts: CardFacts
-) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
+def over_seeds(one: RecordedEvaluation, facts: CardFacts) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
     """Returns the same evaluation of models of other seeds, and the values of each metric, the model's own first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(one, other)]
     evaluations = [one, *others]

@@ -1,4 +1,4 @@
-"""Pictures for a card, with what the model says of them."""
+"""Example pictures for a card, with the model's captions."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from ..tasks.captioning.images import caption_images
 
 EXAMPLES = "examples"
 NUMBER = 4
-LONGEST_SIDE = 384
+MAX_SIDE = 384
 """Of a picture, in pixels."""
 
 
@@ -39,7 +39,7 @@ def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Pa
     found = {}
     for row, captioned in zip(rows, captions, strict=True):
         image = load_image(row["image"])
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
         file = folder / EXAMPLES / f"{row['image_id']}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         image.save(file)
