@@ -13,12 +13,12 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
-from hf_ngsan.demo import COMPARED, journey, main
-from hf_ngsan.demo.recipes import FROM_PIXELS, SCENES, VARIANTS, scenes_recipe
+from hf_ngsan.demo import journey
+from hf_ngsan.demo.journey import COMPARED, main
+from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
 from hf_ngsan.tasks import load_recipe
-from hf_ngsan.training import Recipe, RecipeError
+from hf_ngsan.training import RecipeError
 
-CONFIGS = Path(__file__).parents[1] / "examples" / "configs"
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
     "data": {"spec": "scenes:size=24,validation=4,test=6"},
@@ -50,18 +50,6 @@ def read(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize(("file", "variant"), [("ngsan", "NG-SAN"), ("spatial_captioner", FROM_PIXELS)])
-def test_the_example_config_is_the_recipe_of_the_demo(file, variant):
-    example = load_recipe(CONFIGS / file / "scenes.yaml").to_dict()
-    recipe = scenes_recipe(variant, Path("anywhere"), seed=0).to_dict()
-    for sections in (example, recipe):
-        del sections["training"]["output_dir"]
-    # the file also spells out what the configuration has by default
-    assert {key: example["model"][key] for key in recipe["model"]} == recipe["model"]
-    for section in ("data", "training", "evaluation"):
-        assert example[section] == recipe[section]
-
-
 def test_variants_differ_in_their_model_alone():
     recipes = [scenes_recipe(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
     assert set(COMPARED) <= {*VARIANTS, FROM_PIXELS}
@@ -69,10 +57,13 @@ def test_variants_differ_in_their_model_alone():
     assert recipes[0] == recipes[1] == recipes[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
-    assert not {"query_norm", "geometry_features"} & SCENES["model"].keys()  # the paper's
-    assert SCENES["model"]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
-    assert scenes_recipe("SAN", Path("run"), seed=3).data.spec.endswith(",seed=3")
-    assert isinstance(scenes_recipe("SAN", Path("run")), Recipe)
+    assert models[1]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
+    assert not {"query_norm", "geometry_features"} & models[1].keys()  # as in runs of earlier versions
+    pixels, search = scenes_recipe(FROM_PIXELS, Path("run"), 3), search_recipe(Path("run"), 3)
+    assert pixels.data.spec == "scenes:size=16000,validation=200,test=500,images=true,image_size=64,seed=3"
+    assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
+    assert (pixels.training.seed, pixels.output_dir, search.model["text_config"]["hidden_size"]) == (3, Path("run"), 64)
+    assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
 
 
 def test_it_begins_with_the_caption_of_a_photograph(demo):
@@ -176,8 +167,7 @@ def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
     capsys.readouterr()
     assert command(["demo", "--output", str(folder)]) == 2
     error = capsys.readouterr().err.splitlines()
-    assert len(error) == 1
-    assert error[0].startswith(f"hf-ngsan: error: {folder} holds a demo")
+    assert len(error) == 1 and str(folder) in error[0]
     assert read(folder) == before
 
 
@@ -206,10 +196,8 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert command(["demo", "--output", str(tmp_path / "demo")]) == 2
-    assert (
-        capsys.readouterr().err
-        == 'hf-ngsan: error: Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.\n'
-    )
+    [error] = capsys.readouterr().err.splitlines()
+    assert "hf-ngsan[plots]" in error
     assert not (tmp_path / "demo").exists()
 
 

@@ -18,7 +18,7 @@ VARIANTS: Sections = {
 }
 """Fields of the configuration that make a variant of NG-SAN."""
 
-LEFT_OUT = {"ngsan/scenes": ("model_type", "query_norm", "geometry_features")}
+LEFT_OUT = {"ngsan/scenes": ("query_norm", "geometry_features")}
 """Fields that a packaged config spells out for its readers. Runs leave them to the defaults, as earlier ones did: a run
 with other fields could not be resumed."""
 
