@@ -7,5 +7,11 @@ CONFIGS, MODELS = "hf_ngsan.example_configs", "hf_ngsan.checkpoints"
 setup(
     packages=[*find_packages(include=["hf_ngsan*"]), CONFIGS, MODELS],
     package_dir={CONFIGS: "examples/configs", MODELS: "checkpoints"},
-    package_data={"hf_ngsan": ["py.typed"], CONFIGS: ["*/*.yaml", "*/README.md"], MODELS: ["*/*", "*/.eval_results/*"]},
+    package_data={
+        "hf_ngsan": ["py.typed"],
+        "hf_ngsan.sharing": ["*.jinja"],
+        "hf_ngsan.space": ["*.css", "*.js"],
+        CONFIGS: ["*/*.yaml", "*/README.md"],
+        MODELS: ["*/*", "*/.eval_results/*"],
+    },
 )
