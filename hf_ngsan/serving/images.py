@@ -13,11 +13,10 @@ from PIL import Image
 
 from ..models.downloads import DownloadError, DownloadLimits, download
 from ..models.images import ImageError, open_image
-from .errors import RequestError
-from .limits import ServingLimits
+from .limits import RequestError, ServingLimits
 
 T = TypeVar("T")
-MOST_READERS = 4
+MAX_READERS = 4
 
 
 class Budget:
@@ -52,7 +51,7 @@ class ImageReader:
     def __init__(self, limits: ServingLimits) -> None:
         self.limits = limits
         self.pixels = Budget(limits.pixels)
-        self.threads = ThreadPoolExecutor(min(MOST_READERS, os.cpu_count() or 1), "hf_ngsan reader")
+        self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
     async def in_thread(self, work: Callable[[], T], pixels: int = 0) -> T:
         """Returns the result of work in a thread, which holds a number of pixels until it is through.

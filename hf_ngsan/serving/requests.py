@@ -13,9 +13,8 @@ from ..ground.bounds import LONGEST_CAPTION
 from ..ground.messages import one_sentence
 from ..models.images import load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
-from .errors import BusyError, RequestError
 from .images import ImageReader
-from .limits import ServingLimits
+from .limits import BusyError, RequestError, ServingLimits
 
 MOST_BEAMS = 16
 OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": LONGEST_CAPTION}
