@@ -78,9 +78,12 @@ class Captioner:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise ValueError(f"This captioner needs {' and '.join(missing)} of every image.")
-        arranged = {name: array if is_batch(array) else padded(array) for name, array in given.items()}
-        kinds = {name: np.int64 if name == "attention_mask" else np.float32 for name in arranged}
-        return {name: np.ascontiguousarray(array, dtype=kinds[name]) for name, array in arranged.items()}
+        prepared = {}
+        for name, array in given.items():
+            is_batch = isinstance(array, np.ndarray) and array.dtype != object
+            kind = np.int64 if name == "attention_mask" else np.float32
+            prepared[name] = np.ascontiguousarray(array if is_batch else padded(array), dtype=kind)
+        return prepared
 
     def generate(
         self,
@@ -292,10 +295,6 @@ def torch_graph(path: Path, num_threads: int | None) -> Graph:
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     return run
-
-
-def is_batch(arrays: Any) -> bool:
-    return isinstance(arrays, np.ndarray) and arrays.dtype != object
 
 
 def padded(arrays: Sequence[Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Connections of the server: how many there are, and how long one may owe a request or the reading of an answer."""
+"""Limits of connections: their number, and the time in which a client must send a request and read the answer."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import ServingLimits
 
 KEPT_FILES = 64
-"""Open files that the server needs besides connections."""
+"""Open files that the server needs beside its connections."""
 MAX_ACCEPTED, QUEUE = 64, 2048
 """Connections that are accepted at a time, and that wait to be."""
 LINGER = 1

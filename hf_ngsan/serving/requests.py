@@ -16,17 +16,17 @@ from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 
-MOST_BEAMS = 16
-OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": LONGEST_CAPTION}
+MAX_BEAMS = 16
+OPTIONS = {"num_beams": MAX_BEAMS, "max_new_tokens": LONGEST_CAPTION}
 """Arguments of `generate()` that a request may give, and their largest values."""
 FREE_BYTES = 2**20
-"""Of a body, which are always read: requests of usual photos do not wait for those that send much, slowly."""
+"""Bytes of a body that are always read: requests of usual photos do not wait for those that send much, slowly."""
 LARGE_BODIES = 8
-"""Of the largest size, that may be in memory at the same time."""
-MOST_MARKS = 100_000
+"""Bodies of the largest size that may be in memory at the same time."""
+MAX_MARKS = 100_000
 """Brackets and commas of JSON: a body of nothing else would take thirty times its bytes once it is parsed."""
 NEW_TOKENS = 20
-"""That transformers writes at most if neither request nor model says so."""
+"""The default length of a caption in transformers, if neither request nor model gives one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CaptionRequest:
 
 
 class Body:
-    """The body of a request, which counts what it holds of the memory for bodies until it is closed."""
+    """The body of a request; until it is closed, its bytes count in the memory that the reader has for bodies."""
 
     def __init__(self, request: Request, reader: "RequestReader") -> None:
         self.request, self.reader = request, reader
@@ -67,8 +67,8 @@ class RequestReader:
     """Reads requests.
 
     Args:
-        pipeline: that captions what they hold; images for an [`ImageToTextPipeline`] are made into its inputs as soon
-            as they are decoded, since these are smaller.
+        pipeline: the captioner's. Images for an [`ImageToTextPipeline`] become its inputs as soon as they are decoded,
+            since these are smaller.
         limits: of requests.
     """
 
@@ -168,7 +168,7 @@ class RequestReader:
         return (beams or 1) * (words + (tokens or NEW_TOKENS))
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
-        """Returns what the pipeline takes for an image."""
+        """Returns an image as the pipeline takes it."""
         if self.pipeline is None:
             return load_image(image, f"image {place}")
         item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)
@@ -182,8 +182,8 @@ def too_large(limits: ServingLimits) -> RequestError:
 
 
 def parsed(content: bytes) -> Any:
-    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MOST_MARKS:
-        raise RequestError(413, f"The body has more than {MOST_MARKS} values.")
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
+        raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
