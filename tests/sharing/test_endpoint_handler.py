@@ -37,7 +37,7 @@ def test_it_captions_what_the_pipeline_captions(handler):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "fact"),
     [
         ({}, "missing"),
         ({"inputs": []}, "0"),
@@ -47,8 +47,8 @@ def test_it_captions_what_the_pipeline_captions(handler):
         ({"inputs": PHOTOS[0], "parameters": {"on_error": "skip"}}, "on_error"),
     ],
 )
-def test_what_it_refuses(handler, data, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_it_refuses(handler, data, fact):
+    with pytest.raises(ValueError, match=fact):
         handler(data)
 
 
