@@ -54,7 +54,7 @@ def main(
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
     - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
-    - `captions.json`: what that pipeline says about the first test scenes;
+    - `captions.json`: captions of the first test scenes by that pipeline;
     - `figure.png`: a scene, its caption, and the attention of the relation's word;
     - `pixel-model/`: the captioner of pixels, with its code;
     - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked;

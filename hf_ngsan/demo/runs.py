@@ -74,11 +74,10 @@ def be_silent() -> None:
 
 
 def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
-    """Trains a model of scenes and scores it on the test scenes; the scores and captions go into the run's folder.
+    """Trains a model of scenes, and writes scores and captions of the test scenes into the run's folder.
 
     Returns:
-        What `evaluate_captioner` measures, relation accuracy included, or the recalls of a dual encoder, and
-        `training_seconds`.
+        The scores of a captioner, relation accuracy included, or the recalls of a dual encoder; and `training_seconds`.
     """
     result = train(recipe, resume=not retrain, overwrite=retrain)
     claim_files(recipe.output_dir, ["captions.json", "scores.json"])

@@ -1,4 +1,4 @@
-"""The folder of an exported captioner: its two graphs, what they take, and the file that captions with them."""
+"""The folder of an exported captioner: two graphs, their settings, and the program that captions with them."""
 
 import json
 import shutil
@@ -64,8 +64,7 @@ def write_exported_captioner(
         int8: quantizes linear layers; of `"onnx"` alone.
 
     Raises:
-        UnexportableError: the captioner, its image processor or its settings of `generate()` do what exported files
-            cannot.
+        UnexportableError: the captioner, its image processor or its settings of `generate()` have no exported form.
     """
     if not isinstance(model, CaptioningForConditionalGeneration):
         raise UnexportableError(

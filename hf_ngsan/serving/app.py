@@ -41,9 +41,9 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     """Makes the server of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
-    `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for what
-    cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health` tells whether
-    the server works, `GET /metrics` its counts in the text format of Prometheus.
+    `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for a
+    request that cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health`
+    answers if the server works, `GET /metrics` has its counts in the text format of Prometheus.
 
     Args:
         pipeline: of a captioner that reads images.

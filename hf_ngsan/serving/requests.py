@@ -144,11 +144,7 @@ class RequestReader:
         return sent.pop("images"), sent
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
-        """Returns beams x tokens, those of the text included.
-
-        Raises:
-            RequestError: a text that no caption can begin with, or more tokens than the captioner can write after it.
-        """
+        """Returns beams x tokens, and refuses a text that no caption can begin with, or too many tokens after it."""
         beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config

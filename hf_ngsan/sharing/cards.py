@@ -1,4 +1,10 @@
-"""Model cards: what is known of a model, and that nothing else is."""
+"""Model cards: facts about a model, and a clear statement where one is missing.
+
+    facts = CardFacts(evaluations=read_evaluations(folder), license="cc-by-4.0")
+    write_card(model, folder, "user/captioner", checkpoint_tag(folder), facts)
+
+The text is the template `card.md.jinja`, in which every value is escaped unless the template says otherwise.
+"""
 
 import re
 import statistics
@@ -44,21 +50,21 @@ MAX_VALUE = 1_000
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What is known of a model beside its configuration.
+    """Facts about a model beside its configuration.
 
     Attributes:
-        own_card: a card that somebody has written, which is taken as it is.
-        summary: what the model is, in place of what its configuration says.
-        evaluations: of these very weights.
-        other_seeds: of each model that was trained the same way from another seed its evaluations.
-        training_config: sections of settings.
-        history: of each epoch of the training its numbers.
-        examples: files of pictures in the folder of the checkpoint, and what the model says of them.
-        limits: what the model cannot do, added to what its configuration tells.
-        sections: further ones by their titles, as Markdown.
+        own_card: text of a card that somebody wrote; it replaces the generated one.
+        summary: Markdown that replaces the description from the configuration.
+        evaluations: scores of these very weights.
+        other_seeds: for each model that was trained alike from another seed, its evaluations.
+        training_config: settings by section.
+        history: numbers of each epoch of the training.
+        examples: captions by the files of pictures in the folder of the checkpoint.
+        limits: Markdown on limits of the model, before those from its configuration.
+        sections: further Markdown by title.
         license: identifier of the Hub, such as "apache-2.0"; None if it is not stated.
-        license_name: of a licence that is "other".
-        language: of the captions, such as "en".
+        license_name: name of a licence that is "other".
+        language: language of the captions, such as "en".
     """
 
     own_card: str | None = None
@@ -78,14 +84,14 @@ class CardFacts:
 def write_card(
     model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts, tags: Sequence[str] = ()
 ) -> None:
-    """Writes the card of a checkpoint, and its evaluations as the Hub reads them beside the card.
+    """Writes the card of a checkpoint.
 
     Args:
-        model: what the folder holds.
-        folder: of the checkpoint.
-        repo_id: where it is to be loaded from.
-        revision: what names this very checkpoint there; None leaves it open.
-        facts: what is known of the model.
+        model: the checkpoint's.
+        folder: the checkpoint's.
+        repo_id: repository that the card loads the model from.
+        revision: name of this very checkpoint there; None leaves it open.
+        facts: facts about the model beside its configuration.
         tags: added to those of the task.
     """
     text = facts.own_card
@@ -169,7 +175,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
 
 
 class Markdown(str):
-    """Text that may hold markup: what this package wrote, or has escaped."""
+    """Text of this package, or escaped text; it may hold markup."""
 
 
 @cache

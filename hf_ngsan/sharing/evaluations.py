@@ -28,7 +28,7 @@ class RecordedEvaluation:
         split: of it.
         rows: how many were evaluated; None if that is not known.
         scores: values by the names of metrics.
-        fingerprints: by the names of metrics what else their values depend on.
+        fingerprints: by the names of metrics, the settings that their values depend on.
         weights: checksum of the weights that were evaluated, see [`weights_checksum`].
         seed: of the training run; None if it is not known.
         chose_epoch: the split is the one whose scores chose the epoch of the model.

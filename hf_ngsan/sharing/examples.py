@@ -17,15 +17,7 @@ MAX_SIDE = 384
 
 
 def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a test split, made small, and captions them.
-
-    Args:
-        model, processor: a captioner.
-        spec: names the dataset.
-        folder: where to write them.
-
-    Returns:
-        The captions, by paths relative to the folder.
+    """Writes the first images of a dataset's test split, made small, and returns captions by paths in the folder.
 
     Raises:
         DataError: the dataset cannot be read or has no images.

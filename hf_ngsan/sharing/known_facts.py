@@ -31,7 +31,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     """Reads the facts for a card from a model's folder and its training run.
 
     Args:
-        model: what [`find_model_folder`] takes; a model on the Hub, which is no folder, tells nothing.
+        model: folder, training run or name, see [`find_model_folder`]; of a model on the Hub nothing is known.
         other_runs: folders of training runs with the same training config and other seeds.
         given: other attributes of [`CardFacts`].
 
@@ -68,11 +68,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
 
 
 def own_folder(model: str | os.PathLike) -> Path:
-    """Returns the folder that a name of a model stands for; all its files, and those of its run, lie there.
-
-    Raises:
-        ModelFolderError: see [`refuse_files_elsewhere`].
-    """
+    """Returns the folder of a model by its name, and refuses files, its own or its run's, that lie elsewhere."""
     folder = Path(find_model_folder(model))
     if folder.is_dir():  # and not a model on the Hub
         given = Path(os.path.expanduser(model))
@@ -96,7 +92,7 @@ def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
 
 
 def recorded_config(model: str | os.PathLike) -> dict | None:
-    """Returns the training config of a model, for another that is made of it; None if it has none.
+    """Returns the training config of a model, for another that is made from it; None if it has none.
 
     Raises:
         ModelFolderError: it is damaged, or lies elsewhere.
@@ -126,11 +122,7 @@ def config_of(folder: Path) -> dict | None:
 
 
 def mapping_of(file: Path) -> dict:
-    """Returns the mapping that a file of JSON or YAML holds.
-
-    Raises:
-        ModelFolderError: it holds anything else.
-    """
+    """Returns the mapping in a file of JSON or YAML; anything else is a ModelFolderError."""
     try:
         found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
     except (ValueError, RecursionError) as error:
@@ -221,7 +213,7 @@ def but_for_the_seed(config: Mapping) -> dict:
 
 
 def config_anywhere(recipe: Recipe) -> dict:
-    """Returns a training config as YAML has it, without what is about one machine: folders become their names."""
+    """Returns a training config as YAML has it, without settings of one machine; folders become their names."""
     sections = {
         name: {key: public(value) for key, value in section.items() if key not in PLACES}
         for name, section in recipe.to_dict().items()

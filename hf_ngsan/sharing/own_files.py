@@ -26,7 +26,7 @@ the configuration is absent, transformers would read it from there."""
 
 
 def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Refuses a folder whose files are not all in it, before anything of it is read.
+    """Refuses a folder with links out of it, or with names of files elsewhere, before any of its files is read.
 
     Code may be linked, as nothing reads it: a checkpoint gets the code of this package.
 
@@ -53,7 +53,7 @@ def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> 
 
 
 def files_and_folders(folder: Path, names: Iterable[str] | None) -> Iterator[Path]:
-    """Yields the paths of all that a folder holds, and of what is in it by some names; links are not followed."""
+    """Yields the paths of everything in a folder, or of everything under these names; links are not followed."""
     for path in sorted(folder.iterdir()) if names is None else (folder / name for name in names):
         yield path
         if path.is_dir() and not path.is_symlink():

@@ -50,7 +50,7 @@ def push_to_hub(
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
 
-    The card says what the model's configuration tells; that of `hf-ngsan push` also tells of training and evaluation.
+    The card describes the model by its configuration; that of `hf-ngsan push` also has its training and evaluation.
 
     Args:
         model, processor: what [`save_for_hub`] takes.
@@ -81,7 +81,7 @@ def push_to_hub(
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
-    """Returns `user/name` of a repository that may be named without its user.
+    """Returns `user/name` of a repository; without a user in its name, that of the token.
 
     Raises:
         ValueError: no name of a repository.

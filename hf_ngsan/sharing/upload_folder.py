@@ -76,7 +76,7 @@ def write_checkpoint(
         model, processor: what [`save_for_hub`] takes.
         folder: an empty one, or where it is to be made.
         repo_id: name of the repository, for the card.
-        facts: what is known of the model beside its configuration.
+        facts: facts about the model beside its configuration, for the card.
         tags: added to the card's.
         max_shard_size: of a file of weights, as in transformers.
     """

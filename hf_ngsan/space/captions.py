@@ -76,12 +76,7 @@ def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str
 
 
 def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
-    """Returns a photograph with the captions of its beams, the best first.
-
-    Args:
-        image: upright.
-        answers: of `ImageToTextPipeline` with `return_attention`.
-    """
+    """Returns an upright photograph with captions; `answers` are those of the pipeline with `return_attention`."""
     notes = ["Tap a word, point at it, or press Tab, to see where the captioner looked for it."]
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")

@@ -1,4 +1,4 @@
-"""Drawings of regions that the pointer drags, and what the captioner's attention to them looks like."""
+"""Drawings of regions that the pointer drags, and of the captioner's attention to them."""
 
 import html
 from collections.abc import Sequence

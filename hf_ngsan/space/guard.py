@@ -48,11 +48,7 @@ class Page(gradio.Blocks):
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
-        """Returns a value that stands for no file, or the upload that it stands for.
-
-        Raises:
-            gradio.Error: it stands for something that was not uploaded.
-        """
+        """Returns the upload that a value refers to, or a plain value itself; other files are a gradio.Error."""
         if not isinstance(value, dict | list):
             return value
         path = value.get("path") if isinstance(value, dict) else None
@@ -109,11 +105,7 @@ def in_words(work: Callable) -> Callable:
 
 
 def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Returns a number that was sent.
-
-    Raises:
-        ValueError: it is no whole number within the bounds.
-    """
+    """Returns a sent number; one that is not whole, or out of bounds, is a ValueError."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not smallest <= value <= largest or value != int(value):
         raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")

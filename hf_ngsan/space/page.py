@@ -26,11 +26,7 @@ STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def make_page(parts: Parts) -> Page:
-    """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, as there are parts.
-
-    Args:
-        parts: see [`~hf_ngsan.space.load_parts`].
-    """
+    """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, if it has the part."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
         if parts.reads_images:
@@ -123,11 +119,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
 
 def shown_before(state: dict | None) -> dict:
-    """Returns what a session was shown.
-
-    Raises:
-        ValueError: it was shown nothing.
-    """
+    """Returns the example that a session shows."""
     if state is None:
         raise ValueError("There is no example yet whose regions could be moved; show one first")
     return state

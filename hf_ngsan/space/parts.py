@@ -49,13 +49,7 @@ class Parts:
         return self.pipeline.model.config.vision_config is not None
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and, if the captioner has it, visualness.
-
-        Args:
-            image: as the pipeline takes it.
-            num_beams: of the search.
-            options: further ones of the pipeline.
-        """
+        """Returns the captions of all beams, the best first, with attention and, if there is any, visualness."""
         return self.pipeline(
             image,
             return_attention=True,
@@ -101,11 +95,7 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:
-    """Returns rows with features and boxes of regions.
-
-    Raises:
-        ValueError: they have none, or the captioner does not take them.
-    """
+    """Returns rows with features and boxes of regions; a ValueError if they have none, or do not fit the captioner."""
     rows = load_rows(data, split, with_captions=False)
     if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
         raise ValueError(
