@@ -12,12 +12,12 @@ from PIL import Image
 from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
-from hf_ngsan.cli import main as command
 from hf_ngsan.demo import journey
 from hf_ngsan.demo.journey import COMPARED, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.training import RecipeError
+from tests.commands.running import fails, prints
 
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
@@ -127,24 +127,23 @@ def test_scenes_are_found_by_words(demo, capsys):
     call = next(index for index, line in enumerate(lines) if line.startswith("hf-ngsan search"))
     arguments = shlex.split(lines[call])[1:]
     assert Path(arguments[1]) == folder / "scenes.index" and arguments[2].count(" and ") == 4
-    capsys.readouterr()
-    assert command([*arguments, "--top-k", "3"]) == 0
-    found = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    found = [line.split("\t") for line in prints(capsys, *arguments, "--top-k", 3).splitlines()]
     for (score, name), line in zip(found, lines[call + 1 : call + 4], strict=True):
         assert line.split(", ")[0].strip() == f"{score}  {name}"
     scores = json.loads((folder / "mhsan" / "scores.json").read_text())
     assert 0 <= scores["text_to_image_r1"] <= 100
 
 
-def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capsys):
+def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     folder, _ = demo
-    before = read(folder)
+    before, verbosity = read(folder), transformers_logging.get_verbosity()
     (folder / "figure.png").unlink()
     assert main(folder, **TINY_DEMO) == 0
     assert read(folder) == before
-    output = capsys.readouterr().out
-    assert "trained already" in output
-    assert "trained in" not in output
+    printed = capfd.readouterr()
+    assert "trained already" in printed.out and "trained in" not in printed.out
+    assert printed.err == ""
+    assert transformers_logging.get_verbosity() == verbosity and transformers_logging.is_progress_bar_enabled()
 
 
 def test_only_what_is_missing_is_trained(demo, capsys):
@@ -153,21 +152,19 @@ def test_only_what_is_missing_is_trained(demo, capsys):
     (folder / "ng-san" / "scores.json").unlink()
     assert main(folder, **TINY_DEMO) == 0
     output = capsys.readouterr().out
-    assert "Training NG-SAN on" in output
-    assert "NG-SAN: trained in" in output
+    assert "Training NG-SAN on" in output and "NG-SAN: trained in" in output
     assert "SAN: trained in" not in output.replace("NG-SAN: trained in", "")
     assert json.loads(read(folder)["ng-san/scores.json"]) == json.loads(before["ng-san/scores.json"])
 
 
-def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
     folder, _ = demo
     before = read(folder)
-    with pytest.raises(RecipeError, match="--retrain"):
+    message = fails(capsys, "demo", "--output", folder, "--seed", seed)
+    assert str(folder) in message and "--retrain" in message
+    with pytest.raises(RecipeError):
         main(folder, seed=1, **TINY_DEMO)
-    capsys.readouterr()
-    assert command(["demo", "--output", str(folder)]) == 2
-    error = capsys.readouterr().err.splitlines()
-    assert len(error) == 1 and str(folder) in error[0]
     assert read(folder) == before
 
 
@@ -183,21 +180,10 @@ def test_retraining_with_another_seed(demo, tmp_path):
     assert load_recipe(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
 
 
-def test_no_noise_and_no_trace_in_the_settings_of_transformers(demo, capfd):
-    folder, _ = demo
-    verbosity = transformers_logging.get_verbosity()
-    main(folder, **TINY_DEMO)
-    assert capfd.readouterr().err == ""
-    assert transformers_logging.get_verbosity() == verbosity
-    assert transformers_logging.is_progress_bar_enabled()
-
-
 def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert command(["demo", "--output", str(tmp_path / "demo")]) == 2
-    [error] = capsys.readouterr().err.splitlines()
-    assert "hf-ngsan[plots]" in error
+    assert "hf-ngsan[plots]" in fails(capsys, "demo", "--output", tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 
 

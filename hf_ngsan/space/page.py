@@ -26,7 +26,7 @@ STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def make_page(parts: Parts) -> Page:
-    """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, if it has the part."""
+    """Makes the page: a tab for photographs, one for regions that can be dragged, and one for search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
         if parts.reads_images:

@@ -144,7 +144,7 @@ def test_who_may_not_write_is_told(online, monkeypatch, token):
     assert REPOSITORY not in online.repositories
 
 
-def test_a_reader_of_an_existing_repository_may_not_write(online, folder, monkeypatch):
+def test_a_reader_of_a_repository_may_not_write(online, folder, monkeypatch):
     upload_checkpoint(folder, REPOSITORY)
     monkeypatch.setenv("HF_TOKEN", READER)
     with pytest.raises(UploadError, match=f"{REPOSITORY}.*token"):
