@@ -68,7 +68,7 @@ def test_images_that_exported_files_cannot_prepare(change, named):
 
 def test_models_that_have_no_exported_form(tmp_path):
     detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
-    with pytest.raises(UnexportableError, match="detection model"):
+    with pytest.raises(UnexportableError, match="detection"):
         image_settings(detector, None)
     with pytest.raises(UnexportableError, match="grid_size"):
         grids = tiny_rstnet.tiny_captioner(grid_position_embedding=True)
