@@ -45,6 +45,12 @@ def code_of(config: Path, folder: Path) -> set[str]:
 setup(
     packages=[*find_packages(include=["hf_ngsan*"]), CONFIGS, MODELS],
     package_dir={CONFIGS: "examples/configs", MODELS: "checkpoints"},
-    package_data={"hf_ngsan": ["py.typed"], CONFIGS: ["*/*.yaml", "*/README.md"], MODELS: ["*/*", "*/.eval_results/*"]},
     cmdclass={"build_py": BuildWithCode},
+    package_data={
+        "hf_ngsan": ["py.typed"],
+        "hf_ngsan.sharing": ["*.jinja"],
+        "hf_ngsan.space": ["*.css", "*.js"],
+        CONFIGS: ["*/*.yaml", "*/README.md"],
+        MODELS: ["*/*", "*/.eval_results/*"],
+    },
 )

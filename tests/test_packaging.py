@@ -47,6 +47,8 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     package = installed / "hf_ngsan"
     code = {name for name in files_of(package, "*.py") if not name.startswith("checkpoints/")}
     assert code == files_of(ROOT / "hf_ngsan", "*.py")
+    for pattern in ("*.jinja", "*.css", "*.js"):
+        assert files_of(package, pattern) == files_of(ROOT / "hf_ngsan", pattern) != set()
     assert (package / "py.typed").is_file()
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
 

@@ -15,6 +15,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from hf_ngsan.sharing.cards import CardFacts
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, hub
 from tests.loading.test_hub import result_of
@@ -37,7 +38,7 @@ def test_what_is_no_checkpoint_is_refused_before_anything_is_uploaded(model, onl
     (tmp_path / "half" / "config.json").write_text((model / "config.json").read_text())
     for folder in ("missing", "empty", "half"):
         assert folder in fails(capsys, "push", tmp_path / folder, REPOSITORY)
-    assert "Repo id" in fails(capsys, "push", model, "a/b/c")
+    assert "a/b/c" in fails(capsys, "push", model, "a/b/c")
     assert not online.requests
 
 
@@ -74,6 +75,23 @@ def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys)
     prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
     assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
     assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
+
+
+def test_every_option_is_used(model, online, monkeypatch, capsys):  # noqa: F811
+    asked = {}
+    facts, examples = "hf_ngsan.sharing.known_facts.known_facts", "hf_ngsan.sharing.examples.write_examples"
+    monkeypatch.setattr(facts, lambda name, runs, **given: asked.update(runs=runs, **given) or CardFacts())
+    monkeypatch.setattr(examples, lambda model, processor, spec, folder: asked.update(examples=spec) or {})
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    push = ["push", model, REPOSITORY]
+    prints(capsys, *push, "--private", "--license", "mit", "--runs", "a", "b", "--examples", "scenes")
+    assert asked == {"license": "mit", "runs": ["a", "b"], "examples": "scenes"}
+    repository = online.repositories[REPOSITORY]
+    assert repository.private
+    repository.files["other.bin"] = b""
+    assert "other.bin" in fails(capsys, *push) and "other.bin" in repository.files
+    prints(capsys, *push, "--overwrite")
+    assert "other.bin" not in repository.files
 
 
 def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):
