@@ -17,7 +17,8 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from ..ground.files import is_stream, write_folder_atomically
+from ..ground.files import is_stream
+from ..store.folders import write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 

@@ -9,9 +9,10 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..ground.files import check_place, replace_folder_contents, write_text_atomically
+from ..ground.files import check_place, write_text_atomically
 from ..loading.hub import save_for_hub
 from ..loading.models import load_captioner
+from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
 from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention

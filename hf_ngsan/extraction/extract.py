@@ -12,19 +12,19 @@ from datasets import Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
-from ..data.shard_folder import ShardWriter, shard_name
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
 from ..loading.provenance import vision_provenance
+from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
 from .feature_folder import FORMAT, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
 from .loading import ImageChange, PreparedBatch, load_batches, next_batch
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images, stamps_of_images
 from .together import (
-    FolderLock,
     default_num_workers,
     extraction_accelerator,
+    lock_of,
     on_main_process,
     wait_for_everyone,
 )
@@ -121,13 +121,15 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder = FeatureFolder(output)
-    lock = FolderLock(folder.path, "extraction")
+    lock = lock_of(folder.path, "extraction")
     begin = time.perf_counter()
 
     def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
         wanted = describe(model, image_processor, images, name, split, dtype, shard_size, change)
-        metadata = begin_alone(folder, lock, wanted)
+        check_output_folder(folder.path)
+        lock.acquire()
+        metadata = folder.begin(wanted)
         records = folder.records()
         rows = folder.rows_by_image_id(records)
         chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
@@ -173,13 +175,6 @@ def describe(
         **({} if change is None else {"change": dict(change.description)}),
         "versions": package_versions(),
     }
-
-
-def begin_alone(folder: FeatureFolder, lock: FolderLock, metadata: dict) -> dict:
-    """`FeatureFolder.begin` by the one process that holds the folder's lock."""
-    check_output_folder(folder.path)
-    lock.acquire()
-    return folder.begin(metadata)
 
 
 def columns_of(metadata: Mapping) -> Features:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from ..data.shard_folder import Record, ShardFolder
-from ..ground.files import is_empty, write_text_atomically
+from ..ground.files import write_text_atomically
 from ..loading.provenance import description_of, provenance_difference
+from ..store.folders import is_empty
+from ..store.shards import Record, ShardFolder
 from .errors import ExtractionError
 
 FORMAT = 1

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.shard_folder import Record
 from ..ground.files import FileStamp
+from ..store.shards import Record
 from .errors import ExtractionError
 from .image_list import ImageList
 

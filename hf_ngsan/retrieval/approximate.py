@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ground.files import DamagedFolderError, check_folder, write_folder_atomically
 from ..ground.progress_display import ProgressDisplay
+from ..store.folders import DamagedFolderError, check_folder, write_folder_atomically
 from .graph_file import PRECISIONS, GraphFileError, check_graph_file
 from .index_folder import IndexFolder, IndexFolderError, read_json
 

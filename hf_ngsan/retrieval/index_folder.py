@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ..ground.files import (
+from ..ground.files import FileStamp, write_text_atomically
+from ..store.folders import (
     MANIFEST,
     DamagedFolderError,
-    FileStamp,
     check_folder,
     is_empty,
     remove_leftovers,
     write_folder_atomically,
-    write_text_atomically,
 )
 
 DESCRIPTION = "index.json"

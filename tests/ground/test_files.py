@@ -3,16 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.ground.files import (
+from hf_ngsan.ground.files import check_place, write_file_atomically, write_text_atomically
+from hf_ngsan.store.folders import (
     MANIFEST,
     DamagedFolderError,
     check_folder,
-    check_place,
     remove_leftovers,
     replace_folder_contents,
-    write_file_atomically,
     write_folder_atomically,
-    write_text_atomically,
 )
 
 

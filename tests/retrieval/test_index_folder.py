@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.commands.inspect import lines_of_index
-from hf_ngsan.ground.files import MANIFEST, FileStamp, sha256
+from hf_ngsan.ground.files import FileStamp, sha256
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
+from hf_ngsan.store.folders import MANIFEST
 
 DESCRIPTION = IndexDescription(
     model="some/model",

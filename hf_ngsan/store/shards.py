@@ -13,9 +13,8 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_origin
 
 import datasets
 import pyarrow as pa
@@ -33,7 +32,7 @@ from ..ground.files import (
     temporary_path,
     write_text_atomically,
 )
-from .errors import DataError
+from .fields import FieldError, read_fields, read_json
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
 ROWS_PER_RECORD_BATCH = 64
@@ -67,14 +66,8 @@ class Record:
     end: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            kind: Any = entry.type
-            if not isinstance(getattr(self, entry.name), get_origin(kind) or kind):
-                raise TypeError(f"{entry.name} is no {kind}")
-        for skipped in self.skipped:
-            if not isinstance(skipped, dict) or skipped.keys() != {"image_id", "file_name", "reason"}:
-                raise TypeError("skipped has an entry without image_id, file_name and reason")
-        self.images.update({image_id: FileStamp(*stamp) for image_id, stamp in self.images.items()})
+        if any(entry.keys() != {"image_id", "file_name", "reason"} for entry in self.skipped):
+            raise FieldError("skipped")
 
     @property
     def stamp(self) -> FileStamp:
@@ -98,7 +91,7 @@ class ShardFolder:
 
     metadata_name: str
     """Of the file that describes what the folder holds."""
-    error: type[ValueError] = DataError
+    error: type[ValueError]
     """Raised for a folder that cannot be used."""
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -127,11 +120,11 @@ class ShardFolder:
         records = []
         for file in sorted((self.path / RECORDS).glob("shard-*.json")):
             try:
-                record = Record(**json.loads(file.read_text(encoding="utf-8")))
+                record = read_fields(Record, read_json(file), complete=False)
                 data = self.path / f"{record.name}.arrow"
                 if not record.num_rows or data.stat().st_size == record.num_bytes:
                     records.append(record)
-            except (OSError, ValueError, TypeError, RecursionError):  # its chunk is extracted again
+            except (OSError, FieldError):  # its chunk is written again
                 continue
         return sorted(records, key=lambda record: (record.generation, record.chunk))
 
