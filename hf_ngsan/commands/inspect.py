@@ -166,12 +166,11 @@ def lines_of_index(path: Path) -> list[str]:
         )
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
-            content, embeddings = index.read_shard(number)
-            index.check_thumbnails(number)
+            items = index.verify_shard(number).items
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(embeddings), skipped + len(content["skipped"])
+        found, skipped = found + len(items.names), skipped + len(items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",

@@ -96,10 +96,12 @@ class MilvusSearch:
         places = self.index.places(number).tolist()
         if not places or self.count(places[0], places[-1]) == len(places):
             return
-        content, embeddings = self.index.read_shard(number)
+        shard = self.index.shard(number)
         rows = [
             {"place": place, "name": name[:LONGEST_NAME], "embedding": embedding}
-            for place, name, embedding in zip(places, content["names"], embeddings.astype(np.float32), strict=True)
+            for place, name, embedding in zip(
+                places, shard.items.names, shard.embeddings.astype(np.float32), strict=True
+            )
         ]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
