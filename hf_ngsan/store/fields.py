@@ -53,7 +53,7 @@ def as_kind(kind: Any, value: Any, name: str) -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return read_fields(kind, value, name)
     if origin is UnionType:
         return None if value is None and NoneType in inner else as_kind(inner[0], value, name)

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from ..ground.files import (
@@ -112,6 +113,8 @@ def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifes
 def put_in_place(new: Path, target: Path) -> None:
     """Gives a whole folder the name `target`, and removes the folder that had it."""
     restore(target)
+    with suppress(OSError):
+        target.rmdir()  # if it is empty
     old = new
     if not target.exists():
         os.rename(new, target)

@@ -28,11 +28,13 @@ from ..ground.files import (
     is_unchanged,
     naming,
     rename_durably,
+    sha256,
     stamp_of,
     temporary_path,
     write_text_atomically,
 )
 from .fields import FieldError, read_fields, read_json
+from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
 ROWS_PER_RECORD_BATCH = 64
@@ -183,6 +185,29 @@ class ShardFolder:
         for name in (STATE, INFO, SKIPPED, self.metadata_name):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
+
+
+def verify_shards(folder: Path) -> int:
+    """Reads all shards of a dataset that [`ShardFolder.make_dataset`] made; returns how many there are.
+
+    Raises:
+        DamagedFolderError: a file is missing, or not what was written.
+    """
+    try:
+        names = [Path(entry["filename"]).stem for entry in read_json(folder / STATE)["_data_files"]]
+    except (TypeError, LookupError):
+        raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
+    for name in names:
+        try:
+            record = read_fields(Record, read_json(folder / RECORDS / f"{name}.json"), complete=False)
+        except FieldError:
+            raise DamagedFolderError(f"{folder} is damaged: {RECORDS}/{name}.json is not what was written.") from None
+        file = folder / f"{name}.arrow"
+        if not file.is_file():
+            raise DamagedFolderError(f"{folder} is incomplete: {file.name} is missing.")
+        if sha256(file) != record.sha256:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {file.name} have changed.")
+    return len(names)
 
 
 @contextmanager
