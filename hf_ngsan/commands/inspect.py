@@ -90,7 +90,7 @@ def verify(path: Path) -> str:
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
-            index.verify_shard(number, thumbnails=True)
+            index.shard(number).verify(thumbnails=True)
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
@@ -216,11 +216,12 @@ def lines_of_index(path: Path) -> list[str]:
         )
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
-            items = index.verify_shard(number, thumbnails=True).items
+            shard = index.shard(number)
+            shard.verify(thumbnails=True)
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(items.names), skipped + len(items.skipped)
+        found, skipped = found + len(shard.items.names), skipped + len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",

@@ -98,7 +98,7 @@ class GraphSearch:
             if not folder.is_dir():
                 raise IndexFolderError(f"{self.index.folder} has no graph to search ({FOLDER} is missing); {again}.")
             try:
-                check_folder(folder, (GRAPH, CONTENT), verify)
+                check_folder(folder, (GRAPH, CONTENT), read=None if verify else [CONTENT])
             except DamagedFolderError as error:
                 raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
             if read_json(folder / CONTENT) != self.content():

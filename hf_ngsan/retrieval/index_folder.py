@@ -29,7 +29,6 @@ from ..store.fields import FieldError, read_fields, read_json
 from ..store.folders import (
     MANIFEST,
     DamagedFolderError,
-    check_contents,
     check_folder,
     is_empty,
     remove_leftovers,
@@ -112,86 +111,62 @@ class ShardItems:
 
 
 class Shard:
-    """One shard of an index, of which a file is read and checked when it is needed.
+    """One shard of an index, of which a file is read, and then checked, when it is needed.
 
-    Args:
-        folder: of the shard.
-        number: of the shard.
-        own: numbers of the items that belong to it.
-        description: of the index.
-
-    Raises:
-        IndexFolderError: a file is missing, or longer or shorter than what was written. Attributes and methods raise
-            it too, for files that are not what was written.
+    Attributes and methods raise an IndexFolderError for a file that is not what was written.
     """
 
     def __init__(self, folder: Path, number: int, own: range, description: IndexDescription) -> None:
         self.folder, self.number, self.own, self.description = folder, number, own, description
-        with self.told():
-            self.checksums = check_folder(folder, (EMBEDDINGS, ITEMS, THUMBNAILS), verify=False)
+        self.check(read=[])
 
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Raises an IndexFolderError that says what to do for what is found damaged inside the `with` block."""
+    def check(self, read: Collection[str] | None) -> None:
+        """Checks names and sizes of the files, and the contents of those that are read; None for all."""
         try:
-            yield
+            check_folder(self.folder, (EMBEDDINGS, ITEMS, THUMBNAILS), read)
         except DamagedFolderError as error:
             raise IndexFolderError(f"{str(error).rstrip('.')}; {REMAKE}.") from None
 
     @cached_property
     def mapped(self) -> np.ndarray:
         """The embeddings, float16 `(items, dimension)`, memory-mapped; no number has been looked at."""
-        file = self.folder / EMBEDDINGS
         try:
-            embeddings = np.lib.format.open_memmap(file, mode="r")
+            embeddings = np.lib.format.open_memmap(self.folder / EMBEDDINGS, mode="r")
         except Exception as error:  # NumPy says in many ways that a file is damaged
-            raise IndexFolderError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); {REMAKE}.") from None
-        expected = (len(embeddings) if embeddings.ndim else 0, self.description.dimension)
-        if embeddings.dtype != np.float16 or embeddings.shape != expected or len(embeddings) > len(self.own):
-            raise IndexFolderError(
-                f"{file} is damaged: {embeddings.dtype} of shape {embeddings.shape} are no embeddings of "
-                f"{len(self.own)} items at most in {self.description.dimension} dimensions; {REMAKE}."
-            )
+            raise damaged(self.folder / EMBEDDINGS, " ".join(str(error).split())[:200]) from None
+        is_table = embeddings.dtype == np.float16 and embeddings.ndim == 2 and len(embeddings) <= len(self.own)
+        if not is_table or embeddings.shape[1] != self.description.dimension:
+            found = f"{embeddings.dtype} of shape {embeddings.shape}, not float16 of dimension"
+            raise damaged(self.folder / EMBEDDINGS, f"it holds {found} {self.description.dimension}")
         return embeddings
 
     @cached_property
     def embeddings(self) -> np.ndarray:
-        """The embeddings, float16 `(items, dimension)`, all of them read and checked, memory-mapped."""
-        with self.told():
-            check_contents(self.folder, EMBEDDINGS, self.checksums)
+        """The embeddings, of which every number has been read and checked."""
+        self.check(read=[EMBEDDINGS])
         if not np.isfinite(self.mapped).all():
-            raise IndexFolderError(f"{self.folder / EMBEDDINGS} is damaged: numbers are not finite; {REMAKE}.")
+            raise damaged(self.folder / EMBEDDINGS, "numbers are not finite")
         return self.mapped
 
     @cached_property
     def items(self) -> ShardItems:
-        """What the embeddings are of."""
-        with self.told():
-            check_contents(self.folder, ITEMS, self.checksums)
+        self.check(read=[ITEMS])
         try:
             items = read_fields(ShardItems, read_json(self.folder / ITEMS), complete=False)
             numbers = [int(item) for item in items.stamps]
-        except ValueError:
-            raise IndexFolderError(f"{self.folder / ITEMS} is damaged: it is not what was written; {REMAKE}.") from None
+        except ValueError as error:
+            raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
         if not is_own or not all(number in self.own for number in numbers):  # all that earlier versions tell them by
-            raise IndexFolderError(f"{self.folder} is the shard of another place or of another index; {REMAKE}.")
+            raise damaged(self.folder, "it is the shard of another place or of another index")
         if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
-            raise IndexFolderError(
-                f"{self.folder} is damaged: it has {len(self.mapped)} embeddings, {len(items.names)} names and "
-                f"{len(items.skipped)} skipped items of {len(self.own)}; {REMAKE}."
-            )
+            counts = f"{len(self.mapped)} embeddings, {len(items.names)} names, {len(items.skipped)} skipped items"
+            raise damaged(self.folder, f"it has {counts} of {len(self.own)}")
         return items
-
-    def thumbnail(self, row: int) -> bytes | None:
-        """Returns the JPEG image of a row, which can be decoded; None where there are no images."""
-        with self.thumbnails() as archive:
-            return read_thumbnail(archive, row) if archive.namelist() else None
 
     def verify(self, thumbnails: bool = False) -> None:
         """Reads every file and compares it with its checksum; thumbnails are also decoded if asked for."""
-        with self.told():
-            check_folder(self.folder, (EMBEDDINGS, ITEMS, THUMBNAILS))
+        self.check(read=None)
         _ = self.embeddings, self.items
         with self.thumbnails() as archive:
             for row in range(len(archive.namelist())) if thumbnails else ():
@@ -200,9 +175,8 @@ class Shard:
     @contextmanager
     def thumbnails(self) -> Iterator[zipfile.ZipFile]:
         """Opens the thumbnails, none or one of each item."""
-        file = self.folder / THUMBNAILS
         try:
-            with zipfile.ZipFile(file) as archive:
+            with zipfile.ZipFile(self.folder / THUMBNAILS) as archive:
                 names = archive.namelist()
                 if names and names != [thumbnail_name(row) for row in range(len(self.mapped))]:
                     raise ValueError(f"it has {len(names)} images for {len(self.mapped)} items")
@@ -210,7 +184,11 @@ class Shard:
         except IndexFolderError:
             raise
         except (zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError, OverflowError, zlib.error) as error:
-            raise IndexFolderError(f"{file} is damaged ({error}); {REMAKE}.") from None
+            raise damaged(self.folder / THUMBNAILS, error) from None
+
+
+def damaged(path: Path, reason: object) -> IndexFolderError:
+    return IndexFolderError(f"{path} is damaged: {reason}; {REMAKE}.")
 
 
 class IndexFolder:
@@ -252,7 +230,7 @@ class IndexFolder:
             remove_leftovers(folder, besides)
             index = cls(folder, found)
             for number in index.written_shards():
-                index.verify_shard(number)
+                index.shard(number).verify()
             return index
         check_new_index(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -353,12 +331,6 @@ class IndexFolder:
             self.opened[number] = Shard(folder, number, own, self.description)
         return self.opened[number]
 
-    def verify_shard(self, number: int, thumbnails: bool = False) -> Shard:
-        """Returns a shard after all of it has been read and compared with what was written ([`Shard.verify`])."""
-        shard = self.shard(number)
-        shard.verify(thumbnails)
-        return shard
-
     def items(self) -> tuple[list[str], list[list[str]]]:
         """Returns the names of all items with an embedding, and name and reason of each without."""
         of_shards = [self.shard(number).items for number in range(self.num_shards)]
@@ -376,21 +348,19 @@ class IndexFolder:
     def embeddings_at(self, places: np.ndarray) -> np.ndarray:
         """Returns the embeddings at some places, float32 `(places, dimension)`; no others are read."""
         found = np.empty((len(places), self.description.dimension), np.float32)
-        for row, (shard, place) in enumerate(zip(*self.split(places), strict=True)):
-            found[row] = self.shard(shard).mapped[place]
-            if not np.isfinite(found[row]).all():
-                file = self.shard_folder(shard) / EMBEDDINGS
-                raise IndexFolderError(f"{file} is damaged: numbers are not finite; {REMAKE}.")
+        for number, (shard, row) in enumerate(self.at(places)):
+            found[number] = shard.mapped[row]
+            if not np.isfinite(found[number]).all():
+                raise damaged(shard.folder / EMBEDDINGS, "numbers are not finite")
         return found
 
     def names_at(self, places: np.ndarray) -> list[str]:
         """Returns the names of the items at some places."""
-        return [self.shard(shard).items.names[row] for shard, row in zip(*self.split(places), strict=True)]
+        return [shard.items.names[row] for shard, row in self.at(places)]
 
     def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
         """Returns the captions of the items at some places; none where they are not known."""
-        found = [(self.shard(shard).items.captions, row) for shard, row in zip(*self.split(places), strict=True)]
-        return [() if captions is None else tuple(captions[row]) for captions, row in found]
+        return [tuple(shard.items.captions[row]) if shard.items.captions else () for shard, row in self.at(places)]
 
     def thumbnail_at(self, place: int) -> bytes | None:
         """Returns the JPEG image of the item at a place; None if it has none.
@@ -398,8 +368,14 @@ class IndexFolder:
         Raises:
             IndexFolderError: it is damaged.
         """
-        [shard], [row] = self.split(np.array([place]))
-        return self.shard(shard).thumbnail(row)
+        [(shard, row)] = self.at(np.array([place]))
+        with shard.thumbnails() as archive:
+            return read_thumbnail(archive, row) if archive.namelist() else None
+
+    def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
+        """Returns the shard of each place, and the row there."""
+        numbers, rows = np.divmod(places, self.description.items_per_shard)
+        return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 
     def all_places(self) -> np.ndarray:
         """Returns the places of all embeddings, int64 `(items,)`."""
@@ -408,11 +384,6 @@ class IndexFolder:
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
         return number * self.description.items_per_shard + np.arange(len(self.shard(number).mapped))
-
-    def split(self, places: np.ndarray) -> tuple[list[int], list[int]]:
-        """Returns the shards of places, and the rows there."""
-        shards, rows = np.divmod(places, self.description.items_per_shard)
-        return shards.tolist(), rows.tolist()
 
     def checksum(self) -> str:
         """Returns what tells the embeddings and their places from any others."""
@@ -452,16 +423,15 @@ def read_description(folder: Path) -> IndexDescription:
         raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
     try:
         description = read_fields(IndexDescription, read_json(folder / DESCRIPTION))
-    except FieldError:
+        sizes = description.dimension, description.num_items, description.items_per_shard
+        if min(sizes) < 1 or description.num_items > MAX_SHARDS * description.items_per_shard:
+            raise FieldError(f"the sizes {sizes}")
+    except FieldError as error:
         raise IndexFolderError(
-            f"{folder} is damaged: {DESCRIPTION} is not what was written; index the images again."
+            f"{folder} is damaged: {error or 'all'} of {DESCRIPTION} cannot be; index the images again."
         ) from None
     if description.version != VERSION:
         raise IndexFolderError(f"{folder} is an index of version {description.version}; index the images again.")
-    if min(description.dimension, description.num_items, description.items_per_shard) < 1:
-        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has sizes below 1; index the images again.")
-    if description.num_items > MAX_SHARDS * description.items_per_shard:
-        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has too many items; index the images again.")
     return description
 
 

@@ -181,16 +181,13 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
     )
 
 
-def check_folder(folder: Path, names: Collection[str] = (), verify: bool = True) -> dict[str, str]:
+def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:
     """Compares a folder written by [`write_folder_atomically`] with its manifest.
 
     Args:
         folder: as written.
         names: of files that must be among those of the manifest.
-        verify: whether to read the files and compare checksums, besides names and sizes.
-
-    Returns:
-        The checksums of the files by their names.
+        read: files whose contents are compared too, by their checksums; all of them if None.
 
     Raises:
         DamagedFolderError: the manifest or a file is missing, cut short or changed.
@@ -202,24 +199,15 @@ def check_folder(folder: Path, names: Collection[str] = (), verify: bool = True)
         raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
-    if not written:
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} names no file.")
-    for name in {*names} - written.keys():
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {name}.")
-    for name, (num_bytes, _) in written.items():
+    unnamed = sorted({*names} - written.keys())
+    if unnamed or not written:
+        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {', '.join(unnamed) or 'a file'}.")
+    for name, (num_bytes, checksum) in written.items():
         file = folder / name
         if not file.is_file():
             raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
-        if file.stat().st_size != num_bytes:
-            size = file.stat().st_size
+        size = file.stat().st_size
+        if size != num_bytes:
             raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {num_bytes} bytes.")
-    checksums = {name: checksum for name, (_, checksum) in written.items()}
-    for name in checksums if verify else ():
-        check_contents(folder, name, checksums)
-    return checksums
-
-
-def check_contents(folder: Path, name: str, checksums: dict[str, str]) -> None:
-    """Raises a DamagedFolderError if a file is not the one with the checksum that [`check_folder`] returned."""
-    if sha256(folder / name) != checksums[name]:
-        raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
+        if (read is None or name in read) and sha256(file) != checksum:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
