@@ -48,7 +48,7 @@ class ConversionFolder(ShardFolder):
     def shards(self, column: str) -> Iterator[Dataset]:
         for record in self.records():
             if record.num_rows:
-                yield Dataset.from_file(str(self.path / f"{record.name}.arrow")).select_columns([column])
+                yield Dataset.from_file(str(self.path / record.file)).select_columns([column])
 
 
 class ConversionResult(NamedTuple):

@@ -121,7 +121,7 @@ class FeatureFolder(ShardFolder):
         rows: dict[int, dict] = {}
         for record in records:
             if record.num_rows:
-                shard = Dataset.from_file(str(self.path / f"{record.name}.arrow"))
+                shard = Dataset.from_file(str(self.path / record.file))
                 wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
                 rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
         return rows

@@ -14,7 +14,7 @@ from ..ground.launching import make_accelerator
 from ..store.locks import FolderLock
 from .errors import ExtractionError
 
-LONGEST_WAIT = timedelta(days=30)
+MAX_WAIT = timedelta(days=30)
 """For which a process that has done its share waits for the others."""
 
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ def lock_of(folder: Path, work: str) -> FolderLock:
 
 def extraction_accelerator() -> Accelerator:
     """Returns the accelerator of processes that may wait long for each other, as images take unequal time."""
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
+    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
 def default_num_workers(accelerator: Accelerator) -> int:

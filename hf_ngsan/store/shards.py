@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -79,6 +79,11 @@ class Record:
     def name(self) -> str:
         return shard_name(self.generation, self.chunk)
 
+    @property
+    def file(self) -> str:
+        """The name of the Arrow file."""
+        return f"{self.name}.arrow"
+
 
 def shard_name(generation: int, chunk: int) -> str:
     return f"shard-{generation:03d}-{chunk:06d}"
@@ -101,7 +106,7 @@ class ShardFolder:
 
     def refuse_changed_shards(self, records: Iterable[Record]) -> None:
         for record in records:
-            file = self.path / f"{record.name}.arrow"
+            file = self.path / record.file
             if not is_unchanged(file, record.stamp):
                 raise self.error(
                     f"{file} has changed since its rows were written; delete it, and they are written again, or "
@@ -110,7 +115,7 @@ class ShardFolder:
 
     def remove_leftovers(self) -> None:
         """Deletes half-written shards, and those that lack a record; no other process may be writing."""
-        kept = {f"{record.name}.arrow" for record in self.records()}
+        kept = {record.file for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
                 file.unlink()
@@ -119,16 +124,11 @@ class ShardFolder:
 
     def records(self) -> list[Record]:
         """Returns the complete shards in the order of their rows; one whose file is missing or cut is not complete."""
-        records = []
-        for file in sorted((self.path / RECORDS).glob("shard-*.json")):
-            try:
-                record = read_fields(Record, read_json(file), complete=False)
-                data = self.path / f"{record.name}.arrow"
-                if not record.num_rows or data.stat().st_size == record.num_bytes:
-                    records.append(record)
-            except (OSError, FieldError):  # its chunk is written again
-                continue
-        return sorted(records, key=lambda record: (record.generation, record.chunk))
+        return [one for one in read_records(self.path) if not one.num_rows or self.size(one) == one.num_bytes]
+
+    def size(self, record: Record) -> int | None:
+        file = self.path / record.file
+        return file.stat().st_size if file.is_file() else None
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
         """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists what was skipped.
@@ -168,7 +168,7 @@ class ShardFolder:
 
     def describe(self, records: list[Record], description: str) -> tuple[dict, dict]:
         """Returns the two JSON files of a saved dataset, as `datasets` writes them for one row, but with all shards."""
-        sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
+        sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
         sample.info.description = description
         temporary = temporary_path(self.path / "sample")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -176,7 +176,7 @@ class ShardFolder:
             sample.save_to_disk(str(temporary))
         info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
         shutil.rmtree(temporary)
-        state["_data_files"] = [{"filename": f"{record.name}.arrow"} for record in records]
+        state["_data_files"] = [{"filename": record.file} for record in records]
         state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
         return info, state
 
@@ -187,6 +187,15 @@ class ShardFolder:
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
+def read_records(folder: Path) -> list[Record]:
+    """Returns what the records of a folder say, in the order of the rows; a damaged one says nothing."""
+    records = []
+    for file in (folder / RECORDS).glob("shard-*.json"):
+        with suppress(FieldError):
+            records.append(read_fields(Record, read_json(file), complete=False))
+    return sorted(records, key=lambda record: (record.generation, record.chunk))
+
+
 def verify_shards(folder: Path) -> int:
     """Reads all shards of a dataset that [`ShardFolder.make_dataset`] made; returns how many there are.
 
@@ -194,20 +203,18 @@ def verify_shards(folder: Path) -> int:
         DamagedFolderError: a file is missing, or not what was written.
     """
     try:
-        names = [Path(entry["filename"]).stem for entry in read_json(folder / STATE)["_data_files"]]
+        files = [entry["filename"] for entry in read_json(folder / STATE)["_data_files"]]
     except (TypeError, LookupError):
         raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
-    for name in names:
-        try:
-            record = read_fields(Record, read_json(folder / RECORDS / f"{name}.json"), complete=False)
-        except FieldError:
-            raise DamagedFolderError(f"{folder} is damaged: {RECORDS}/{name}.json is not what was written.") from None
-        file = folder / f"{name}.arrow"
-        if not file.is_file():
-            raise DamagedFolderError(f"{folder} is incomplete: {file.name} is missing.")
-        if sha256(file) != record.sha256:
-            raise DamagedFolderError(f"{folder} is damaged: the contents of {file.name} have changed.")
-    return len(names)
+    checksums = {record.file: record.sha256 for record in read_records(folder)}
+    for file in files:
+        if file not in checksums:
+            raise DamagedFolderError(f"{folder} is damaged: the record of {file} is missing or cannot be read.")
+        if not (folder / file).is_file():
+            raise DamagedFolderError(f"{folder} is incomplete: {file} is missing.")
+        if sha256(folder / file) != checksums[file]:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {file} have changed.")
+    return len(files)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_an_object_becomes_its_dataclass():
 def test_fields_with_defaults_may_be_missing_if_that_is_allowed():
     given = {name: value for name, value in GIVEN.items() if name not in ("best", "more")}
     assert read_fields(Outer, given, complete=False) == Outer(Inner(2), 1, ["a"], {"b": Pair("c", 3)})
-    with pytest.raises(FieldError, match="^best$"):
+    with pytest.raises(FieldError, match="best"):
         read_fields(Outer, given)
 
 

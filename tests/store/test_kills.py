@@ -164,22 +164,22 @@ def read_record(folder: Path) -> list[dict]:
 
 
 def begin_export(folder: Path) -> None:
-    from tests.models.tiny import tiny_captioner, tiny_processor
-
-    tiny_captioner().save_pretrained(folder / "model")
-    tiny_processor().save_pretrained(folder / "model")
     (folder / "exported").mkdir()
 
 
 def export(folder: Path) -> None:
-    """What is exported does not matter here."""
+    """The command; what is exported does not matter here."""
+    import torch
+
     import hf_ngsan.exporting
+    import hf_ngsan.loading.models
     from hf_ngsan.cli import main
 
     def write_files(model: Any, processor: Any, new: Path, *options: Any) -> None:
         write("encoder.onnx", "decoder.onnx", "settings.json", text="exported")(new)
 
     hf_ngsan.exporting.write_exported_captioner = write_files
+    hf_ngsan.loading.models.load_captioner = lambda name: (torch.nn.Identity(), None)
     exported = folder / "exported"
     if exported.is_dir() and any(exported.iterdir()):
         return  # killed after all was done
