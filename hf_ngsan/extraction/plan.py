@@ -1,4 +1,4 @@
-"""What is still to be extracted: chunks of the list of images, always cut at the same places."""
+"""Plan of an extraction: the chunks of the list of images that lack features, always cut at the same places."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the processes of one extraction do together."""
+"""Coordination of the processes of one extraction or indexing: one begins and ends the work for all."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from ..store.locks import FolderLock
 from .errors import ExtractionError
 
 MAX_WAIT = timedelta(days=30)
-"""For which a process that has done its share waits for the others."""
+"""Of a process that has done its share, for the others."""
 
 Result = TypeVar("Result")
 

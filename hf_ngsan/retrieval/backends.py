@@ -1,4 +1,4 @@
-"""What searches an index: every embedding in turn, a graph of them, or a collection of Milvus."""
+"""Search backends: every embedding in turn, a graph of them, or a collection of Milvus."""
 
 from typing import NamedTuple, Protocol
 
