@@ -7,7 +7,7 @@
     backend.json, usearch/          what searches the index, and a graph ([`GraphSearch`]), where there is one
 
 Opening an index compares names and sizes of its files. A file that a search reads as a whole is compared with its
-checksum then, and [`IndexFolder.verify_shard`] reads everything.
+checksum then, and [`Shard.verify`] reads everything.
 """
 
 import hashlib
@@ -101,13 +101,20 @@ class ShardItems:
     captions: list[list[str]] | None = None
 
     def __post_init__(self) -> None:
-        texts = [*self.names, *(text for name, reason in self.skipped for text in (name, reason))]
-        for text in texts:
-            os.fsencode(text)
-        for of_item in self.captions or ():
-            "".join(of_item).encode()
+        try:
+            for text in (*self.names, *(text for name, reason in self.skipped for text in (name, reason))):
+                os.fsencode(text)
+            "".join(caption for of_item in self.captions or () for caption in of_item).encode()
+            list(map(int, self.stamps))
+        except ValueError:
+            raise FieldError("a name, reason, caption or number") from None
         if self.captions is not None and len(self.captions) != len(self.names):
             raise FieldError("captions")
+
+    @property
+    def numbers(self) -> dict[int, FileStamp]:
+        """The stamps by the numbers of their items."""
+        return {int(item): stamp for item, stamp in self.stamps.items()}
 
 
 class Shard:
@@ -153,11 +160,11 @@ class Shard:
         self.check(read=[ITEMS])
         try:
             items = read_fields(ShardItems, read_json(self.folder / ITEMS), complete=False)
-            numbers = [int(item) for item in items.stamps]
-        except ValueError as error:
+        except FieldError as error:
             raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
-        if not is_own or not all(number in self.own for number in numbers):  # all that earlier versions tell them by
+        has_own_stamps = all(number in self.own for number in items.numbers)  # all that earlier versions tell it by
+        if not (is_own and has_own_stamps):
             raise damaged(self.folder, "it is the shard of another place or of another index")
         if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
             counts = f"{len(self.mapped)} embeddings, {len(items.names)} names, {len(items.skipped)} skipped items"
@@ -338,8 +345,8 @@ class IndexFolder:
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of items whose shards have been written, by their numbers."""
-        written = [self.shard(number).items.stamps for number in self.written_shards()]
-        return {int(item): stamp for stamps in written for item, stamp in stamps.items()}
+        written = [self.shard(number).items.numbers for number in self.written_shards()]
+        return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:
         """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped; all are checked."""
