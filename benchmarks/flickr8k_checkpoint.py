@@ -9,12 +9,12 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.ground.files import write_folder_atomically
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.self_test import write_self_test
 from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.tasks.captioning.attached_vision import attach_vision
 from hf_ngsan.training.output_folder import training_config_of

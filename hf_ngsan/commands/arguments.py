@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import at_most, fraction, positive_int, user_path, whole_number
 from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
-from ..ground.files import check_place, is_empty
+from ..ground.files import check_place
+from ..store.folders import is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import save_model
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
+    from ..store.folders import write_folder_atomically
     from ..tasks.captioning.attached_vision import attach_vision
 
     check_new_folder(options.output)

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_model, save_model
+    from ..store.folders import write_folder_atomically
     from ..training.checkpoints import Checkpoints, average_checkpoints
 
     check_new_folder(options.output)

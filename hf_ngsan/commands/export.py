@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_captioner
+    from ..store.folders import write_folder_atomically
     from ..tasks.caption_rows import load_rows, rows_for
 
     check_new_folder(options.output)

@@ -20,6 +20,7 @@ EPILOG = """examples:
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect photos
   hf-ngsan inspect ngsan-flickr8k --self-test
+  hf-ngsan inspect index --verify
 
 All of the data are read, so that the first problem is found."""
 BLANK_SIDE = 400
@@ -41,11 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of a model: compare what it computes with the record in its folder; exit code 1 if it differs",
     )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="of an index, features or a training run: compare all files with their checksums; exit code 2 and the "
+        "file's name if one differs",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     if options.self_test:
         return self_test(options.path)
+    if options.verify:
+        path = Path(options.path)
+        print(f"{path}: {verify(path)} are as they were written")
+        return 0
     show(options)
     return 0
 
@@ -59,6 +70,45 @@ def self_test(name: str) -> int:
     found = run_self_test(*load_model(folder), folder)
     print(f"{folder}: {found}")
     return 0 if found.passed else 1
+
+
+def verify(path: Path) -> str:
+    """Compares the files of a folder with the checksums that were written with them, and returns what was compared.
+
+    Raises:
+        ValueError, OSError: a file is damaged or missing, or the folder has no checksums.
+    """
+    from ..retrieval import IndexFolder
+    from ..retrieval.approximate import FOLDER
+    from ..retrieval.index_folder import DESCRIPTION
+    from ..store.folders import MANIFEST, check_folder, find_folder
+    from ..store.shards import RECORDS, verify_shards
+    from ..training.checkpoints import Checkpoints, read_state
+
+    if not path.is_dir():
+        raise NotADirectoryError(f"{path} is no folder; name one that has checksums: an index, features or a run.")
+    if (path / DESCRIPTION).is_file():
+        index = IndexFolder.open(path)
+        for number in range(index.num_shards):
+            index.shard(number).verify(thumbnails=True)
+        graph = find_folder(path / FOLDER)
+        if graph.is_dir():
+            check_folder(graph)
+        return f"{index.num_shards} parts{' and the graph' if graph.is_dir() else ''} of a search index"
+    if (path / RECORDS).is_dir():
+        return f"{verify_shards(path)} parts of features"
+    checkpoints = Checkpoints(path / "checkpoints").all()
+    for checkpoint in checkpoints:
+        check_folder(checkpoint)
+        read_state(checkpoint)
+    others = [folder for folder in (path, *path.iterdir()) if (folder / MANIFEST).is_file()]
+    for folder in others:
+        check_folder(folder)
+    if not (checkpoints or others):
+        raise ValueError(
+            f"{path} has no checksums to compare with; an index, features and the checkpoints of a run do."
+        )
+    return f"{len(checkpoints) + len(others)} folders of a training run"
 
 
 def show(options: argparse.Namespace) -> None:
@@ -166,12 +216,12 @@ def lines_of_index(path: Path) -> list[str]:
         )
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
-            content, embeddings = index.read_shard(number)
-            index.check_thumbnails(number)
+            shard = index.shard(number)
+            shard.verify(thumbnails=True)
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(embeddings), skipped + len(content["skipped"])
+        found, skipped = found + len(shard.items.names), skipped + len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",

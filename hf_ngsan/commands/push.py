@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> None:
 
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
     from ..sharing.examples import write_examples
     from ..sharing.known_facts import known_facts
     from ..sharing.upload import full_name
     from ..sharing.upload_folder import files_of
+    from ..store.folders import write_folder_atomically
 
     validate_repo_id(options.repo_id)
     target = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from datasets import Dataset, Features, List, Value
 
-from ..ground.files import is_empty, write_folder_atomically
+from ..store.folders import is_empty, write_folder_atomically
+from ..store.shards import SKIPPED, without_progress_bars
 from .errors import DataError, as_data_error
 from .formats.annotations import Annotations, read_document
 from .formats.vqa_v2 import Questions, is_answers, is_questions
-from .shard_folder import SKIPPED, without_progress_bars
 
 IMAGE_COLUMNS = {
     "image_id": Value("int64"),

@@ -11,23 +11,17 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
-from filelock import FileLock, Timeout
 
-from ..ground.files import (
-    TEMPORARY_PREFIX,
-    check_place,
-    is_empty,
-    rename_durably,
-    temporary_path,
-    write_text_atomically,
-)
+from ..ground.files import check_place, rename_durably, temporary_path, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
+from ..store.folders import is_empty
+from ..store.locks import FolderLock
+from ..store.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 from .errors import DataError
 from .formats.annotations import Annotations
 from .formats.record import Entry, ListedSource, Source, number_of
 from .formats.registry import CONVENTIONS, open_sources
 from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
-from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
@@ -39,6 +33,7 @@ class ConversionFolder(ShardFolder):
     """The folder that a conversion fills: shards and, in conversion.json, what they were made of ([`Plan`])."""
 
     metadata_name = METADATA
+    error = DataError
 
     def values(self, column: str) -> Iterator:
         """Yields what the rows have in a column."""
@@ -53,7 +48,7 @@ class ConversionFolder(ShardFolder):
     def shards(self, column: str) -> Iterator[Dataset]:
         for record in self.records():
             if record.num_rows:
-                yield Dataset.from_file(str(self.path / f"{record.name}.arrow")).select_columns([column])
+                yield Dataset.from_file(str(self.path / record.file)).select_columns([column])
 
 
 class ConversionResult(NamedTuple):
@@ -149,12 +144,9 @@ def convert_features(
     files = [*(source.path for source in sources), *annotations.paths]
     key = fingerprint(files, sources, dtype, boxes, grid_size, split)
     folder = ConversionFolder(temporary_path(output))
-    lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
-    try:
-        folder.path.mkdir(exist_ok=True, parents=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DataError(f"Another conversion is writing {output}; wait for it or choose another folder.") from None
+    refusal = DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
+    lock = FolderLock(folder.path, refusal)
+    lock.acquire(seconds=0)
     try:
         plan = Plan(key, [str(source.path) for source in sources], dtype)
         plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
@@ -165,7 +157,7 @@ def convert_features(
         skipped += without_features(annotations, conversion.seen, conversion.names, skip_broken)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         result = conversion.result(num_rows, skipped)
-        release(lock)
+        lock.release()
         if output.exists():
             output.rmdir()
         rename_durably(folder.path, output)
@@ -173,7 +165,7 @@ def convert_features(
     finally:
         for source in sources:
             source.close()
-        release(lock)
+        lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
 
@@ -234,12 +226,6 @@ def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
         are_ids = all(source.is_numbered for source in sources)
         ids = {number for name in names if (number := number_of(name)) is not None} if are_ids else set()
         without_features(annotations, ids, set() if are_ids else names, skip_broken=False)
-
-
-def release(lock: FileLock) -> None:
-    if lock.is_locked:
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
 
 
 def skipped_entry(image_id: int | str | None, place: object, error: DataError) -> dict:

@@ -11,13 +11,14 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..ground.files import check_place, replace_folder_contents, write_text_atomically
+from ..ground.files import check_place, write_text_atomically
 from ..ground.packaged_models import CAPTIONER
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model
 from ..loading.self_test import SelfTestError, run_self_test
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
+from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
 from ..tasks.retrieval.evaluate import embed_images
 from ..tasks.retrieval.index import THUMBNAIL_SIDE, model_fingerprint

@@ -1,4 +1,4 @@
-"""What searches an index: every embedding in turn, a graph of them, or a collection of Milvus."""
+"""Search backends: every embedding in turn, a graph of them, or a collection of Milvus."""
 
 from typing import NamedTuple, Protocol
 
@@ -61,7 +61,7 @@ def check_backend(spec: str) -> None:
     """Raises an IndexFolderError for what names no backend."""
     name, colon, rest = spec.partition(":")
     if spec != EXACT and not (name == "usearch" and bool(colon) == bool(rest)) and not (name == "milvus" and rest):
-        raise IndexFolderError(f"{spec!r} is no way to search; give {FORMS}.")
+        raise IndexFolderError(f"Unknown search backend {spec!r}; known: {FORMS}.")
 
 
 def search(index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None = None) -> list[list[Hit]]:

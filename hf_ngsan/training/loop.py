@@ -21,11 +21,12 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..ground.files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
+from ..ground.files import list_files, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
 from ..loading.models import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.vision_part import vision_encoders
+from ..store.folders import replace_folder_contents, write_folder_atomically
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint

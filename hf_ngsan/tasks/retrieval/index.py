@@ -15,9 +15,9 @@ from ...extraction.errors import ExtractionError
 from ...extraction.loading import PreparedBatch, load_batches, next_batch
 from ...extraction.plan import default_images_per_shard, refuse_changed_images
 from ...extraction.together import (
-    FolderLock,
     default_num_workers,
     extraction_accelerator,
+    lock_of,
     on_main_process,
     wait_for_everyone,
 )
@@ -82,7 +82,7 @@ def index_images(
             one than when it was indexed, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock = FolderLock(Path(folder), "indexing")
+    lock = lock_of(Path(folder), "indexing")
 
     def plan() -> tuple[IndexFolder, list[int]]:
         if model.vision is None or processor.image_processor is None:

@@ -3,16 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.ground.files import (
+from hf_ngsan.ground.files import check_place, write_file_atomically, write_text_atomically
+from hf_ngsan.store import folders
+from hf_ngsan.store.folders import (
     MANIFEST,
     DamagedFolderError,
     check_folder,
-    check_place,
+    find_folder,
     remove_leftovers,
     replace_folder_contents,
-    write_file_atomically,
     write_folder_atomically,
-    write_text_atomically,
 )
 
 
@@ -186,7 +186,7 @@ def test_damage_is_named(tmp_path, damage, words):
 
 def test_a_file_in_the_place_of_a_folder_is_an_incomplete_one(tmp_path):
     (tmp_path / "step-1").write_text("no folder")
-    with pytest.raises(DamagedFolderError, match="step-1 is incomplete"):
+    with pytest.raises(DamagedFolderError, match="step-1"):
         check_folder(tmp_path / "step-1")
 
 
@@ -199,3 +199,89 @@ def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
     with pytest.raises(RuntimeError):
         replace_folder_contents(tmp_path / "best", fail_half_way)
     assert (tmp_path / "best" / "a.txt").read_text() == "second"
+
+
+def test_several_files_change_at_once_and_others_stay(tmp_path, exchanges):
+    replace_folder_contents(tmp_path / "best", fill)
+    (tmp_path / "best" / "a").mkdir()
+    (tmp_path / "best" / "a" / "a.txt").write_text("mine")
+
+    def write(folder):
+        (folder / "a.txt").write_text("second")
+        (folder / "b.bin").write_text("second")
+
+    replace_folder_contents(tmp_path / "best", write)
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
+    assert found == {"best/a.txt": "second", "best/b.bin": "second", "best/a/a.txt": "mine"}
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
+def exchanges(request, monkeypatch):
+    if not request.param:
+        monkeypatch.setattr(folders, "exchange", lambda *paths: False)
+    return request.param
+
+
+@pytest.fixture
+def between_the_renames(tmp_path):
+    """What a writer leaves that is killed when the old folder has lost its name."""
+    write_folder_atomically(tmp_path / ".replaced-done", fill)
+    (tmp_path / ".incomplete-done").mkdir()
+    return tmp_path / "done"
+
+
+def test_a_reader_finds_the_folder_that_lost_its_name(between_the_renames):
+    check_folder(find_folder(between_the_renames))
+    assert not between_the_renames.exists()
+    assert find_folder(between_the_renames.with_name("other")) == between_the_renames.with_name("other")
+
+
+def test_the_next_writer_gives_the_folder_its_name_back(between_the_renames):
+    remove_leftovers(between_the_renames.parent)
+    check_folder(between_the_renames)
+    assert os.listdir(between_the_renames.parent) == ["done"]
+
+
+def test_a_writer_that_fails_leaves_the_folder_that_lost_its_name(between_the_renames):
+    with pytest.raises(RuntimeError):
+        write_folder_atomically(between_the_renames, fail_half_way)
+    check_folder(find_folder(between_the_renames))
+    write_folder_atomically(between_the_renames, lambda folder: (folder / "c.txt").write_text("new"))
+    assert find_folder(between_the_renames) == between_the_renames
+    assert os.listdir(between_the_renames.parent) == ["done"]
+
+
+def test_what_was_replaced_before_a_kill_goes(tmp_path):
+    for name in ("done", ".replaced-done"):
+        write_folder_atomically(tmp_path / name, fill)
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == ["done"]
+
+
+def test_a_folder_that_cannot_be_replaced_keeps_its_name(tmp_path, monkeypatch):
+    """As on Windows, where a file in it may be open."""
+    write_folder_atomically(tmp_path / "done", fill)
+    monkeypatch.setattr(folders, "exchange", lambda *paths: False)
+    rename = os.rename
+
+    def refuse(source, target):
+        if str(source).endswith(".incomplete-done"):
+            raise PermissionError
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError):
+        write_folder_atomically(tmp_path / "done", lambda folder: (folder / "c.txt").write_text("new"))
+    check_folder(tmp_path / "done", ["a.txt"])
+
+
+def test_sizes_tell_damage_without_reading(tmp_path):
+    write_folder_atomically(tmp_path / "done", fill)
+    (tmp_path / "done" / "b.bin").write_bytes(bytes(2560))
+    check_folder(tmp_path / "done", read=[])
+    check_folder(tmp_path / "done", read=["a.txt"])
+    for read in (["b.bin"], None):
+        with pytest.raises(DamagedFolderError, match=r"b\.bin"):
+            check_folder(tmp_path / "done", read=read)
+    with pytest.raises(DamagedFolderError, match=r"c\.txt"):
+        check_folder(tmp_path / "done", ["c.txt"], read=[])

@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_origin
 
 import datasets
 import pyarrow as pa
@@ -29,11 +28,13 @@ from ..ground.files import (
     is_unchanged,
     naming,
     rename_durably,
+    sha256,
     stamp_of,
     temporary_path,
     write_text_atomically,
 )
-from .errors import DataError
+from .fields import FieldError, read_fields, read_json
+from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
 ROWS_PER_RECORD_BATCH = 64
@@ -67,14 +68,8 @@ class Record:
     end: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            kind: Any = entry.type
-            if not isinstance(getattr(self, entry.name), get_origin(kind) or kind):
-                raise TypeError(f"{entry.name} is no {kind}")
-        for skipped in self.skipped:
-            if not isinstance(skipped, dict) or skipped.keys() != {"image_id", "file_name", "reason"}:
-                raise TypeError("skipped has an entry without image_id, file_name and reason")
-        self.images.update({image_id: FileStamp(*stamp) for image_id, stamp in self.images.items()})
+        if any(entry.keys() != {"image_id", "file_name", "reason"} for entry in self.skipped):
+            raise FieldError("skipped")
 
     @property
     def stamp(self) -> FileStamp:
@@ -83,6 +78,11 @@ class Record:
     @property
     def name(self) -> str:
         return shard_name(self.generation, self.chunk)
+
+    @property
+    def file(self) -> str:
+        """The name of the Arrow file."""
+        return f"{self.name}.arrow"
 
 
 def shard_name(generation: int, chunk: int) -> str:
@@ -98,7 +98,7 @@ class ShardFolder:
 
     metadata_name: str
     """Of the file that describes what the folder holds."""
-    error: type[ValueError] = DataError
+    error: type[ValueError]
     """Raised for a folder that cannot be used."""
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -106,7 +106,7 @@ class ShardFolder:
 
     def refuse_changed_shards(self, records: Iterable[Record]) -> None:
         for record in records:
-            file = self.path / f"{record.name}.arrow"
+            file = self.path / record.file
             if not is_unchanged(file, record.stamp):
                 raise self.error(
                     f"{file} has changed since its rows were written; delete it, and they are written again, or "
@@ -115,7 +115,7 @@ class ShardFolder:
 
     def remove_leftovers(self) -> None:
         """Deletes half-written shards, and those that lack a record; no other process may be writing."""
-        kept = {f"{record.name}.arrow" for record in self.records()}
+        kept = {record.file for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
                 file.unlink()
@@ -124,16 +124,11 @@ class ShardFolder:
 
     def records(self) -> list[Record]:
         """Returns the complete shards in the order of their rows; one whose file is missing or cut is not complete."""
-        records = []
-        for file in sorted((self.path / RECORDS).glob("shard-*.json")):
-            try:
-                record = Record(**json.loads(file.read_text(encoding="utf-8")))
-                data = self.path / f"{record.name}.arrow"
-                if not record.num_rows or data.stat().st_size == record.num_bytes:
-                    records.append(record)
-            except (OSError, ValueError, TypeError, RecursionError):  # its chunk is extracted again
-                continue
-        return sorted(records, key=lambda record: (record.generation, record.chunk))
+        return [one for one in read_records(self.path) if not one.num_rows or self.size(one) == one.num_bytes]
+
+    def size(self, record: Record) -> int | None:
+        file = self.path / record.file
+        return file.stat().st_size if file.is_file() else None
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
         """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists what was skipped.
@@ -173,7 +168,7 @@ class ShardFolder:
 
     def describe(self, records: list[Record], description: str) -> tuple[dict, dict]:
         """Returns the two JSON files of a saved dataset, as `datasets` writes them for one row, but with all shards."""
-        sample = Dataset.from_file(str(self.path / f"{records[0].name}.arrow")).select(range(1))
+        sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
         sample.info.description = description
         temporary = temporary_path(self.path / "sample")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -181,7 +176,7 @@ class ShardFolder:
             sample.save_to_disk(str(temporary))
         info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
         shutil.rmtree(temporary)
-        state["_data_files"] = [{"filename": f"{record.name}.arrow"} for record in records]
+        state["_data_files"] = [{"filename": record.file} for record in records]
         state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
         return info, state
 
@@ -190,6 +185,36 @@ class ShardFolder:
         for name in (STATE, INFO, SKIPPED, self.metadata_name):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Returns what the records of a folder say, in the order of the rows; a damaged one says nothing."""
+    records = []
+    for file in (folder / RECORDS).glob("shard-*.json"):
+        with suppress(FieldError):
+            records.append(read_fields(Record, read_json(file), complete=False))
+    return sorted(records, key=lambda record: (record.generation, record.chunk))
+
+
+def verify_shards(folder: Path) -> int:
+    """Reads all shards of a dataset that [`ShardFolder.make_dataset`] made; returns how many there are.
+
+    Raises:
+        DamagedFolderError: a file is missing, or not what was written.
+    """
+    try:
+        files = [entry["filename"] for entry in read_json(folder / STATE)["_data_files"]]
+    except (TypeError, LookupError):
+        raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
+    checksums = {record.file: record.sha256 for record in read_records(folder)}
+    for file in files:
+        if file not in checksums:
+            raise DamagedFolderError(f"{folder} is damaged: the record of {file} is missing or cannot be read.")
+        if not (folder / file).is_file():
+            raise DamagedFolderError(f"{folder} is incomplete: {file} is missing.")
+        if sha256(folder / file) != checksums[file]:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {file} have changed.")
+    return len(files)
 
 
 @contextmanager
