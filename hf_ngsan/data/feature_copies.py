@@ -8,7 +8,7 @@ from typing import Any
 from .errors import DataError
 from .saved import load_saved
 from .seeded import generator_of
-from .whole_arrays import with_whole_arrays
+from .row_formats import with_whole_arrays
 
 FOLDER = "copies"
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
 from ..errors import DataError, reason_of
+from ..row_formats import with_named_images
 from .captions import gather_captions
 from .columns import Columns, find_columns, is_text
 from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, other_images, whole_numbers
-from .reading import naming_rows
 from .sources import open_split
 
 
@@ -63,7 +63,7 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     rows.info.description = ""  # where features say what they were made with
     if len(chosen) < len(rows):
         rows = rows.select(chosen)
-    return naming_rows(rows, name)
+    return with_named_images(rows, name)
 
 
 TYPES = {

@@ -10,20 +10,17 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
-from datasets.formatting import PythonFormatter, _register_formatter
 
 from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
+from ..row_formats import NAMED_IMAGES, with_named_images
 from ..splits import find_split
 from .captions import gather_captions
 from .columns import Columns, find_columns
-from .decoding import decode_image
-from .reading import NamingFormatter, Origin
 from .rows import TYPES, image_ids, with_captions
 from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_folder_of_data, check_hub, read, refuse_patterns
 
-FORMAT = "hf_ngsan_stream"
 PLACE = "stream:"
 """Begins the path of an image that is somewhere in a stream; its number follows."""
 BATCH = 16
@@ -128,7 +125,7 @@ def rows_of_stream(table: pa.Table, columns: Columns, stream: "ImageStream", nam
     rows = Dataset.from_dict(
         found, features=Features({**{key: TYPES[key] for key in found if key in TYPES}, "image": Image()})
     )
-    return rows.select(chosen).with_format(FORMAT, origin=Origin(name), stream=stream)
+    return with_named_images(rows.select(chosen), name, stream)
 
 
 class ImageStream:
@@ -160,12 +157,13 @@ class ImageStream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def images(self, numbers: Sequence[int]) -> list[Any]:
-        """Returns the images of rows as they are stored.
+    def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
+        """Returns the images, as they are stored, of rows whose column `image` tells their places.
 
         Raises:
             DataError: the stream ends before one of them.
         """
+        numbers = [int(place["path"].removeprefix(PLACE)) for place in places]
         lowest, highest = min(numbers), max(numbers)
         is_far = lowest > self.next + self.buffer
         if self.items is None or self.process != os.getpid() or lowest < self.first or is_far:
@@ -178,12 +176,12 @@ class ImageStream:
                     f"{self.source} has {self.next} images now; it had more when it was opened. Start again."
                 ) from None
             self.next += 1
-        found = [self.held[number] for number in numbers]
+        stored = [self.held[number] for number in numbers]
         self.largest = max(self.largest, highest)
         while self.first <= self.largest - self.buffer:
             self.held.pop(self.first, None)
             self.first += 1
-        return found
+        return [value if isinstance(value, Mapping) else {"bytes": value, "path": None} for value in stored]
 
     def begin(self, number: int) -> None:
         """Reads the stream again, from a row on."""
@@ -202,43 +200,9 @@ def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
         yield from batch[column]
 
 
-class StreamFormatter(NamingFormatter):
-    """The format of rows whose images are in a stream; they are decoded, and errors name the row.
-
-    Args:
-        features: of the dataset.
-        origin: of its rows.
-        stream: has the images.
-    """
-
-    def __init__(self, features: Features | None = None, *, stream: ImageStream, **options: Any):
-        super().__init__(features, **options)
-        self.stream = stream
-
-    def format_row(self, pa_table: pa.Table) -> Mapping:
-        batch = self.format_batch(pa_table)
-        return {name: values[0] for name, values in batch.items()}
-
-    def format_batch(self, pa_table: pa.Table) -> Mapping:
-        batch = PythonFormatter.format_batch(self, pa_table)
-        if "image" not in batch:
-            return batch
-        numbers = [int(image["path"].removeprefix(PLACE)) for image in batch["image"]]
-        images = []
-        for row, stored in enumerate(self.stream.images(numbers)):
-            try:
-                value = stored if isinstance(stored, Mapping) else {"bytes": stored, "path": None}
-                images.append(decode_image(value, self.images.get("image", Image())))
-            except Exception as error:  # Pillow says in many ways that a file is damaged
-                raise self.unreadable(pa_table.slice(row, 1), error) from error
-        return {**batch, "image": images}
-
-
-_register_formatter(StreamFormatter, FORMAT)
-
-
 def shuffle_buffer_of(rows: Any) -> int | None:
     """Returns the size of the windows that rows are shuffled in, where their images are streamed; None otherwise."""
-    if not isinstance(rows, Dataset) or rows.format["type"] != FORMAT:
+    if not isinstance(rows, Dataset) or rows.format["type"] != NAMED_IMAGES:
         return None
-    return rows.format["format_kwargs"]["stream"].buffer
+    stream = rows.format["format_kwargs"]["stream"]
+    return None if stream is None else stream.buffer

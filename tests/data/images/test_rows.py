@@ -13,7 +13,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
 from PIL import Image as PillowImage
 
 from hf_ngsan.data import CaptionCollator, DataError, load_data
-from hf_ngsan.data.images import load_images, reading
+from hf_ngsan.data import row_formats
+from hf_ngsan.data.images.loading import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,
@@ -267,13 +268,13 @@ def test_captions_of_a_split_column_stay_within_their_split(tmp_path):
 def test_nothing_is_decoded_before_it_is_read(tmp_path, monkeypatch):
     folder = parquet_folder(tmp_path / "mine")
     decoded = []
-    decode = reading.decode_image
+    decode = row_formats.decode_image
 
     def count(value, feature):
         decoded.append(1)
         return decode(value, feature)
 
-    monkeypatch.setattr(reading, "decode_image", count)
+    monkeypatch.setattr(row_formats, "decode_image", count)
     rows = load_data(f"images:{folder}", "train")
     rows["captions"][:], rows["image_id"][:], rows.remove_columns("image")[0], rows.select([1])
     assert not decoded
@@ -293,6 +294,7 @@ def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_pa
     assert "image" not in chosen.remove_columns("image")[0]
     assert [index_of(image) for image in chosen["image"]] == [2, 0]
     assert set(chosen.select_columns(["captions"])[0]) == {"captions"}
+    assert chosen.map(lambda row: {"side": row["image"].width})["side"][:] == [22, 20]
 
 
 def test_a_batch_for_a_captioner_holds_the_images(tmp_path):
