@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 from filelock import FileLock, Timeout
 
+from ..ground.coco_files import number_of
 from ..ground.files import (
     TEMPORARY_PREFIX,
     check_place,
@@ -23,8 +24,8 @@ from ..ground.files import (
 )
 from ..ground.progress_display import ProgressDisplay
 from .errors import DataError
-from .formats.annotations import Annotations
-from .formats.record import Entry, ListedSource, Source, number_of
+from .formats.annotations import Annotations, listing
+from .formats.record import Entry, ListedSource, Source
 from .formats.registry import CONVENTIONS, open_sources
 from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
 from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
@@ -221,9 +222,12 @@ def without_features(
 ) -> list[dict]:
     """Returns an entry for each annotated image that has no features; a DataError unless they are to be skipped."""
     missing = annotations.missing(image_ids, names)
-    if missing and not skip_broken:
-        raise DataError(f"{annotations.missing_message(missing)}; --skip-broken leaves them out and lists them all.")
     place = ", ".join(map(str, annotations.paths))
+    if missing and not skip_broken:
+        raise DataError(
+            f"{len(missing)} images of {place} have no features: {listing(missing, len(missing))}; --skip-broken leaves"
+            " them out and lists them all."
+        )
     return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]
 
 

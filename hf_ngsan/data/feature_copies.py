@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DataError
+from .row_formats import with_whole_arrays
 from .saved import load_saved
 from .seeded import generator_of
-from .row_formats import with_whole_arrays
 
 FOLDER = "copies"
 

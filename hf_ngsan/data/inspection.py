@@ -9,10 +9,12 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
+from ..ground.coco_files import number_of
 from .contract import check_row, refuse_long_caption, with_arrays
 from .errors import DataError, as_data_error
-from .formats.annotations import Annotations, annotation_format, read_document
-from .formats.record import Entry, Source, number_of
+from .formats.annotation_files import annotation_format, read_document
+from .formats.annotations import Annotations
+from .formats.record import Entry, Source
 from .formats.registry import open_sources, recognise
 from .formats.rows import Plan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions

@@ -1,4 +1,4 @@
-"""Formats of rows that the datasets library does not have: vectors in whole arrays, and images with errors that name rows.
+"""Formats of rows that the datasets library lacks: whole arrays of vectors, and images whose errors name their rows.
 
 `with_whole_arrays(rows)` gives the same arrays as the format "numpy", faster. `with_named_images(rows, name)` decodes
 images when they are read, and says which row is wrong where that fails.

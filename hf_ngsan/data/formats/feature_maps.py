@@ -11,18 +11,13 @@ import numpy as np
 
 from ..errors import DataError
 from .arrays import LARGEST_ARRAY, naming_damage, read_npy_file, shape_of_npy_file
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .record import FeatureRecord, FileSource
 
 
-class TensorSource(ListedSource):
-    """A folder of .pth files, or one of them, in either of torch's formats.
+class TensorSource(FileSource):
+    """Tensors in either of torch's file formats."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".pth")])
+    suffix = ".pth"
 
     def read_record(self, key: str) -> FeatureRecord:
         where = self.where(key)
@@ -32,15 +27,10 @@ class TensorSource(ListedSource):
         return record_of_map(features[0], where)
 
 
-class ArraySource(ListedSource):
-    """A folder of .npy files with arrays `(D, h, w)`, or one of them.
+class ArraySource(FileSource):
+    """Arrays `(D, h, w)` of NumPy."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npy")])
+    suffix = ".npy"
 
     def read_record(self, key: str) -> FeatureRecord:
         features = read_npy_file(self.path / key)

@@ -5,20 +5,15 @@ from pathlib import Path
 
 from ..errors import DataError
 from .arrays import keys_of_npz_file, opened_npz
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .record import FeatureRecord, FileSource
 
 FILES_LOOKED_AT = 100
 
 
-class VqaSource(ListedSource):
-    """A folder of such files, or one of them. Which way `x` lies, the number of boxes says.
+class VqaSource(FileSource):
+    """Such files. The number of boxes says which way `x` lies."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npz")])
+    suffix = ".npz"
 
     def read_record(self, key: str) -> FeatureRecord:
         where = self.where(key)

@@ -1,9 +1,8 @@
 """Which rows show the same image, and the number by which an image is known."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,6 @@ def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
     for row in np.flatnonzero(wanted).tolist():
         places[row] = first.setdefault(keys[row], row)
     return places
-
-
-def number_at_the_end(name: str) -> int | None:
-    """Returns 391895 of `val2014/COCO_val2014_000000391895.jpg`."""
-    digits = re.search(r"[0-9]+$", PurePath(name).stem)
-    return int(digits[0]) if digits and len(digits[0]) < 19 else None
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:

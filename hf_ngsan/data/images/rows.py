@@ -2,40 +2,24 @@
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
-from ..errors import DataError, reason_of
+from ...ground.coco_files import number_at_the_end
+from ..errors import DataError
 from ..row_formats import with_named_images
-from .captions import gather_captions
-from .columns import Columns, find_columns, is_text
-from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, other_images, whole_numbers
-from .sources import open_split
-
-
-def memory_mapped_images(
-    source: str, split: str, image: str | None, captions: str | None, config: str | None
-) -> Dataset:
-    """Loads one split of a dataset of images into the cache, if it is not there, and memory-maps it.
-
-    Args, Returns, Raises: see [`~loading.load_images`].
-    """
-    name = f"{source}, split {split}"
-    try:
-        dataset, numbers = open_split(source, split, config)
-        if not len(dataset):
-            raise DataError(f"{name}: the dataset has no rows.")
-        columns = find_columns(dataset, source, image, captions)
-        return make_rows(dataset, columns, numbers, name, source)
-    except (pa.ArrowException, UnicodeError, OSError) as error:
-        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error
+from .columns import Columns, is_text
+from .identity import content_keys, first_rows, image_parts, image_paths, other_images, whole_numbers
 
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
+    """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source)
     table = read_columns(dataset, columns)
     wanted = np.full(len(dataset), numbers is None)
@@ -192,3 +176,37 @@ def image_ids(
         if None not in of_chosen and len(of_chosen) == len(chosen):
             return np.array([-1 if number is None else number for number in found])
     return np.arange(num_rows)
+
+
+def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:
+    """Gathers the captions of each image at one row.
+
+    Args:
+        columns: n strings or lists of strings each; null for no caption.
+        owners: `(n,)`, the row at which the captions of each row are gathered; -1 leaves them out.
+
+    Returns:
+        n lists, empty at rows that own none; captions in the order of rows and, within a row, of columns. Captions
+        without a word are left out.
+    """
+    parts = [part for column in columns for part in texts_of(column)]
+    rows = np.concatenate([part_rows for part_rows, _ in parts])
+    texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
+    wanted = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
+    owner, places = owners[rows[wanted]], np.flatnonzero(wanted)
+    places = places[np.lexsort((rows[wanted], owner))]  # a stable sort: the columns of a row stay in order
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
+
+
+def texts_of(column: pa.ChunkedArray) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    """Yields row numbers and the strings in these rows, chunk by chunk."""
+    first = 0
+    for chunk in column.chunks:
+        rows, texts = np.arange(len(chunk)), chunk
+        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+            rows, texts = np.asarray(pc.list_parent_indices(chunk)), pc.list_flatten(chunk)
+        elif pa.types.is_fixed_size_list(chunk.type):
+            rows, texts = np.asarray(pc.list_parent_indices(chunk)), chunk.flatten()
+        yield first + rows.astype(np.int64), texts.cast(pa.string())
+        first += len(chunk)

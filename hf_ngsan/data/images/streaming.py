@@ -16,9 +16,8 @@ from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..row_formats import NAMED_IMAGES, with_named_images
 from ..splits import find_split
-from .captions import gather_captions
 from .columns import Columns, find_columns
-from .rows import TYPES, image_ids, with_captions
+from .rows import TYPES, gather_captions, image_ids, with_captions
 from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_folder_of_data, check_hub, read, refuse_patterns
 
 PLACE = "stream:"

@@ -12,8 +12,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
 from PIL import Image as PillowImage
 
-from hf_ngsan.data import CaptionCollator, DataError, load_data
-from hf_ngsan.data import row_formats
+from hf_ngsan.data import CaptionCollator, DataError, load_data, row_formats
 from hf_ngsan.data.images.loading import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
