@@ -142,15 +142,6 @@ def describe_readers(width: int = 100) -> str:
     return "\n".join(blocks)
 
 
-def readers_table() -> str:
-    """Returns a Markdown table of the readers."""
-    lines = ["| dataset | what it is | columns beside `image_id` |", "| --- | --- | --- |"]
-    for reader in READERS.values():
-        columns = ", ".join(f"`{column}`" for column in reader.columns)
-        lines.append(f"| `{reader.usage}` | {reader.summary} | {columns} |")
-    return "\n".join(lines)
-
-
 for built_in in (
     Reader(
         name="scenes",
@@ -162,7 +153,7 @@ for built_in in (
             **{"size": int, "validation": int, "test": int, "seed": int},
             **{"images": bool, "image_size": int, "descriptions": bool},
         },
-        extra_scores="hf_ngsan.data.scenes.extra_scores:SCENE_SCORES",
+        extra_scores="hf_ngsan.data.scenes.scoring:SCENE_SCORES",
     ),
     Reader(
         name="coco-layout",

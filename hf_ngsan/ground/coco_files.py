@@ -12,9 +12,9 @@ from typing import Any, SupportsIndex
 
 from .files import write_file_atomically
 
-LARGEST_OF_DEVICE = 2**24
-LARGEST_INTEGER = 2**63 - 1
-MOST_DIGITS = 400
+MAX_DEVICE_BYTES = 2**24
+MAX_INTEGER = 2**63 - 1
+MAX_DIGITS = 400
 """Of an integer that is read as such, with its sign; Python itself refuses thousands."""
 
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
@@ -36,7 +36,7 @@ class LongInteger:
 
 
 def parse_integer(digits: str) -> int | LongInteger:
-    return int(digits) if len(digits) <= MOST_DIGITS else LongInteger(digits)
+    return int(digits) if len(digits) <= MAX_DIGITS else LongInteger(digits)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Record:
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | LongInteger):
             raise self.error(field, "must be an integer")
-        if isinstance(value, LongInteger) or abs(value) > LARGEST_INTEGER:
+        if isinstance(value, LongInteger) or abs(value) > MAX_INTEGER:
             raise CocoFileError(f"{self.where}: {field} is {value!s:.60}, which is beyond 64 bits; give a smaller one.")
         return value
 
@@ -70,13 +70,13 @@ class Record:
     def identifier(self, field: str) -> int | str:
         """Returns a field that must be an integer or a string; a CocoFileError says if it is not.
 
-        Nor may an integer be longer than `MOST_DIGITS`, or a string hold what no file can store.
+        Nor may an integer be longer than `MAX_DIGITS`, or a string hold what no file can store.
         """
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | str | LongInteger):
             raise self.error(field, "must be an integer or a string")
         if isinstance(value, LongInteger):
-            raise self.error(field, f"may have {MOST_DIGITS} digits at most")
+            raise self.error(field, f"may have {MAX_DIGITS} digits at most")
         check_encodable(str(value), self.where, field)
         return value
 
@@ -237,7 +237,7 @@ def number_at_the_end(name: str) -> int | None:
 def id_order(image_id: int | str) -> tuple[bool, int, str]:
     """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
     text = str(image_id)
-    is_integer = len(text) <= MOST_DIGITS and re.fullmatch("-?[0-9]+", text) is not None
+    is_integer = len(text) <= MAX_DIGITS and re.fullmatch("-?[0-9]+", text) is not None
     return not is_integer, int(text) if is_integer else 0, text
 
 
@@ -368,8 +368,8 @@ def read_bytes(path: Path) -> bytes:
     with open(path, "rb") as file:
         if not stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
             return file.read()
-        content = file.read(LARGEST_OF_DEVICE)
-    if len(content) == LARGEST_OF_DEVICE:
+        content = file.read(MAX_DEVICE_BYTES)
+    if len(content) == MAX_DEVICE_BYTES:
         raise CocoFileError(f"{path} is a device that does not end; name a COCO file.")
     return content
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hf_ngsan.data import DataError, caption_features, check_dataset, check_row, clamp_boxes
-from hf_ngsan.data.contract import SMALLEST_SIDE, with_arrays
+from hf_ngsan.data.contract import MIN_SIDE, with_arrays
 from tests.data.facts import fails_naming
 
 
@@ -122,7 +122,7 @@ def test_clamped_boxes_have_area_and_stay_in_the_image(boxes, flat):
     assert clamped.min() >= 0 and clamped.max() <= 1
     np.testing.assert_array_equal(clamped[~without_area], boxes[~without_area])
     widened = (clamped[:, 2:] - clamped[:, :2])[boxes[:, 2:] == boxes[:, :2]]
-    np.testing.assert_allclose(widened, SMALLEST_SIDE, rtol=1e-3)
+    np.testing.assert_allclose(widened, MIN_SIDE, rtol=1e-3)
 
 
 def dataset_of(rows, **features):
@@ -138,7 +138,7 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
     assert len(checked) == 3
     x1, y1, x2, y2 = checked[1]["visual_boxes"][1]
     assert (x1, x2) == (np.float32(0.2), np.float32(0.4))
-    assert y2 - y1 == pytest.approx(SMALLEST_SIDE, rel=1e-3)
+    assert y2 - y1 == pytest.approx(MIN_SIDE, rel=1e-3)
     np.testing.assert_array_equal(checked[0]["visual_boxes"], make_row()["visual_boxes"])
     np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 

@@ -12,9 +12,9 @@ from numpy.lib import format as npy
 
 from ..errors import DataError, reason_of
 
-LARGEST_ARRAY = 2**28
+MAX_ARRAY_BYTES = 2**28
 """Bytes of what belongs to one image."""
-UNSUSPICIOUS_ARRAY, MOST_COMPRESSION = 2**24, 100
+FREE_ARRAY_BYTES, MAX_COMPRESSION = 2**24, 100
 """Arrays of more bytes are read where a file stores a hundredth of them; features compress by 2 to 20."""
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -37,24 +37,24 @@ def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = 
     """Returns the bytes of an array that a file claims to hold, before any of it is read.
 
     Raises:
-        DataError: it holds no numbers of the kinds, or takes more than `LARGEST_ARRAY`.
+        DataError: it holds no numbers of the kinds, or takes more than `MAX_ARRAY_BYTES`.
     """
     if dtype.hasobject:
         raise DataError(f"{where} holds pickled objects, which are never loaded; save it as an array of numbers.")
     if dtype.kind not in kinds or dtype.itemsize > 8:
         raise DataError(f"{where} is of type {dtype}; it must be {'floating point' if kinds == 'f' else ''} numbers.")
     num_bytes = math.prod(shape) * dtype.itemsize
-    if num_bytes > LARGEST_ARRAY:
+    if num_bytes > MAX_ARRAY_BYTES:
         raise DataError(
             f"{where} claims the shape {tuple(shape)!s:.60}, which takes {num_bytes / 2**20:.0f} MiB; an image has"
-            f" {LARGEST_ARRAY >> 20} MiB at most."
+            f" {MAX_ARRAY_BYTES >> 20} MiB at most."
         )
     return num_bytes
 
 
 def refuse_inflation(num_bytes: int, stored: int, where: str) -> None:
     """Raises a DataError for an array that is much larger than the bytes that it is stored in."""
-    if num_bytes > max(UNSUSPICIOUS_ARRAY, stored * MOST_COMPRESSION):
+    if num_bytes > max(FREE_ARRAY_BYTES, stored * MAX_COMPRESSION):
         raise DataError(
             f"{where} unpacks from {stored} bytes to {num_bytes / 2**20:.0f} MiB, as no features do; get it again or"
             " leave it out."
@@ -130,9 +130,9 @@ class NpzFile:
             )
         with naming_damage(where):
             info = self.archive.getinfo(self.keys[key])
-            if info.file_size > LARGEST_ARRAY:
+            if info.file_size > MAX_ARRAY_BYTES:
                 raise DataError(
-                    f"{where} unpacks to {info.file_size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at"
+                    f"{where} unpacks to {info.file_size / 2**20:.0f} MiB; an image has {MAX_ARRAY_BYTES >> 20} MiB at"
                     " most."
                 )
             stored = min(info.compress_size, self.path.stat().st_size)  # the former is but a claim

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .arrays import LARGEST_ARRAY, naming_damage, read_npy_file, shape_of_npy_file
+from .arrays import MAX_ARRAY_BYTES, naming_damage, read_npy_file, shape_of_npy_file
 from .record import FeatureRecord, FileSource
 
 
@@ -58,8 +58,8 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
 
     with naming_damage(where), warnings.catch_warnings():
         size = path.stat().st_size
-        if size > LARGEST_ARRAY:
-            raise DataError(f"{where} has {size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at most.")
+        if size > MAX_ARRAY_BYTES:
+            raise DataError(f"{where} has {size / 2**20:.0f} MiB; an image has {MAX_ARRAY_BYTES >> 20} MiB at most.")
         content = path.read_bytes()
         if zipfile.is_zipfile(io.BytesIO(content)):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

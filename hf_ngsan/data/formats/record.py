@@ -147,9 +147,9 @@ class FileSource(ListedSource):
         super().__init__(path, [((path / key).stem, key) for key in files_in(path, self.suffix)])
 
 
-def files_in(path: Path, suffix: str) -> list[str]:
-    """Returns the files with a suffix in a folder and those within, relative to it, by name; or the one file alone."""
+def files_in(path: Path, *suffixes: str) -> list[str]:
+    """Returns files of some suffixes in a folder and those within, relative to it, by name; or the one file alone."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob("*") if file.suffix.lower() == suffix and not file.name.startswith("."))
+    found = (file for file in path.rglob("*") if file.suffix.lower() in suffixes and not file.name.startswith("."))
     return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())

@@ -130,12 +130,14 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
     Raises:
         DataError: there is no such path, it is of no format or of several, or it cannot be read.
     """
+    from .record import files_in
+
     if not path.exists():
         raise DataError(f"{path} does not exist; give a file or folder of features or images.")
     if name is not None and name not in FORMATS:
         raise DataError(f"There is no format {name!r}; there are {', '.join(FORMATS)}.")
     found = recognise(path) if name is None else FORMATS[name]
-    files = list(feature_files(path, found.suffixes)) if found.is_file else [path]
+    files = sorted(path / key for key in files_in(path, *found.suffixes)) if found.is_file else [path]
     sources = [found.open(file) for file in files]
     if not sources or not all(source.total for source in sources):
         raise DataError(f"{path} holds no files of the format {found.name} ({', '.join(found.suffixes)}).")
@@ -189,11 +191,3 @@ def some_files(path: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
         yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)
-
-
-def feature_files(path: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """Yields the files with a suffix in a folder and those within, by name, or the one file."""
-    if path.is_file():
-        yield path
-    else:
-        yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file())

@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import DataError
-from .arrays import LARGEST_ARRAY, naming_damage
+from .arrays import MAX_ARRAY_BYTES, naming_damage
 from .record import ImageRecord, ListedSource, image_size
 
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
 JSON_KEYS = ("captions", "caption", "sentences", "text")
-LARGEST_TEXT = 2**20
+MAX_TEXT_BYTES = 2**20
 """Bytes of a text member."""
 BLOCK = tarfile.BLOCKSIZE
 CHUNK = 2**20
@@ -54,7 +54,7 @@ class TarSource(ListedSource):
         images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
         if len(images) != 1:
             raise DataError(f"{where} has {len(images)} images; it must have one, of {', '.join(IMAGE_SUFFIXES)}.")
-        content = self.read(members[images[0]], LARGEST_ARRAY)
+        content = self.read(members[images[0]], MAX_ARRAY_BYTES)
         return ImageRecord(
             content,
             f"{PurePosixPath(key).name}.{images[0]}",
@@ -69,7 +69,7 @@ class TarSource(ListedSource):
         if suffix is None:
             return None
         with naming_damage(f"{where}.{suffix}"):
-            text = self.read(members[suffix], LARGEST_TEXT).decode("utf-8-sig")
+            text = self.read(members[suffix], MAX_TEXT_BYTES).decode("utf-8-sig")
             if "\0" in text:
                 raise DataError(f"{where}.{suffix} has zero bytes, so it is damaged; get {self.path} again.")
             if suffix != "json":

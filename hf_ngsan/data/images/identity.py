@@ -1,4 +1,4 @@
-"""Which rows show the same image, and the number by which an image is known."""
+"""Which rows show the same image: by a key of theirs, or by the bytes of the image."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -50,11 +50,6 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
             chunk.validate(full=True)
             valid = chunk.is_valid()
             yield tuple(pc.if_else(valid, chunk.field(name), None) for name in ("bytes", "path"))
-
-
-def image_paths(images: Dataset) -> list[str | None]:
-    """Returns the path that is stored of every image, or None."""
-    return [path for _, paths in image_parts(images) for path in paths.to_pylist()]
 
 
 def content_keys(images: Dataset) -> list[tuple]:

@@ -15,7 +15,7 @@ from ...ground.coco_files import number_at_the_end
 from ..errors import DataError
 from ..row_formats import with_named_images
 from .columns import Columns, is_text
-from .identity import content_keys, first_rows, image_parts, image_paths, other_images, whole_numbers
+from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
 
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
@@ -145,7 +145,8 @@ def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: s
     """Returns the column of file names or, where every image has a path, that path within the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
-    paths = [Path(path) for path in image_paths(images) if path is not None]
+    stored = (path for _, paths in image_parts(images) for path in paths.to_pylist())
+    paths = [Path(path) for path in stored if path is not None]
     if len(paths) < len(images):
         return None
     folder = Path(os.path.abspath(source))

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,43 +41,35 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
         DataError: there is no such dataset or split, or it cannot be read.
     """
     parts = open_source(source, config)
-    if len(parts) == 1:
-        [dataset] = parts.values()
-        if "split" in dataset.column_names:
-            column = split_column(dataset)
-            value_of_split = find_split(split, column)
-            if value_of_split is None:
-                raise no_such_split(source, split, dict.fromkeys(column))
-            return dataset, [number for number, value in enumerate(column) if value == value_of_split]
-    name = find_split(split, parts)
+    column = column_of_splits(parts)
+    available = list(dict.fromkeys(parts if column is None else column))
+    name = find_split(split, available)
     if name is None:
-        raise no_such_split(source, split, parts)
-    return parts[name], None
+        only = (
+            "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
+            " validation-*.parquet"
+        )
+        raise MissingSplitError(
+            f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
+        )
+    if column is None:
+        return parts[name], None
+    return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
 def split_names(source: str, config: str | None = None) -> list[str]:
     """Returns the names of the splits that [`open_split`] finds."""
     parts = open_source(source, config)
-    if len(parts) == 1:
-        [dataset] = parts.values()
-        if "split" in dataset.column_names:
-            return list(dict.fromkeys(split_column(dataset)))
-    return list(parts)
+    return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
-def split_column(dataset: Dataset) -> list[str]:
+def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
+    """Returns what a column `split` says of each row of a dataset in one part; None without one."""
+    [dataset, *others] = parts.values()
+    if others or "split" not in dataset.column_names:
+        return None
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
-
-
-def no_such_split(source: str, split: str, available: dict) -> MissingSplitError:
-    only = (
-        "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
-        " validation-*.parquet"
-    )
-    return MissingSplitError(
-        f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
-    )
 
 
 def open_source(source: str, config: str | None) -> dict[str, Dataset]:
@@ -152,22 +144,17 @@ def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | Da
     except DataError:
         raise
     except Exception as error:
-        reason = reason_of(root_of(error))
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
         if os.path.exists(source):
-            raise DataError(
-                f"{source} cannot be read as a dataset ({reason}); check its files, or get them again."
-            ) from error
-        raise DataError(
-            f"{source} is neither a folder or file here, nor can it be read from the Hub or its cache ({reason}); check"
-            " the path or the connection."
-        ) from error
-
-
-def root_of(error: BaseException) -> BaseException:
-    """Returns what an error was first raised from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+            fault = f"cannot be read as a dataset ({reason_of(root)}); check its files, or get them again"
+        else:
+            fault = (
+                f"is neither a folder or file here, nor can it be read from the Hub or its cache ({reason_of(root)});"
+                " check the path or the connection"
+            )
+        raise DataError(f"{source} {fault}.") from error
 
 
 @contextmanager
