@@ -29,25 +29,39 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
         owners = first_rows(image_keys(table, columns, images, wanted, name), wanted)
         refuse_other_images(images, owners, table, columns, name)
-    chosen = np.flatnonzero(owners == np.arange(len(dataset)))
-    is_image_a_row = len(chosen) == np.count_nonzero(wanted)
-    found = {}
-    if columns.captions:
-        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
-        chosen = with_captions(found, chosen, name)
-    file_names = names_of_files(table, columns, images, source)
-    if file_names is not None:
-        found["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        found[side] = table[column].cast(pa.int32())
-    id_column = columns.id or (columns.row_id if is_image_a_row else None)
-    found = {"image_id": image_ids(table, id_column, file_names, chosen, name, len(dataset)), **found}
+    found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
     metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # where features say what they were made with
     if len(chosen) < len(rows):
         rows = rows.select(chosen)
     return with_named_images(rows, name)
+
+
+def all_but_images(
+    table: pa.Table, columns: Columns, owners: np.ndarray, file_names: list[str | None] | None, name: str
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Returns the columns beside the images, as `TYPES` has them, and the rows that stay.
+
+    Args:
+        table: the columns of a dataset of n rows that are needed.
+        columns: their names.
+        owners: `(n,)`, for each row the first of its image; -1 leaves it out.
+        file_names: of the images, where they are known.
+        name: of the dataset, for messages.
+    """
+    chosen = np.flatnonzero(owners == np.arange(len(owners)))
+    is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
+    found: dict[str, Any] = {}
+    if columns.captions:
+        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
+        chosen = with_captions(found, chosen, name)
+    if file_names is not None:
+        found["file_name"] = pa.array(file_names, pa.string())
+    for side, column in zip(("width", "height"), columns.size, strict=False):
+        found[side] = table[column].cast(pa.int32())
+    id_column = columns.id or (columns.row_id if is_image_a_row else None)
+    return {"image_id": image_ids(table, id_column, file_names, chosen, name), **found}, chosen
 
 
 TYPES = {
@@ -155,12 +169,7 @@ def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: s
 
 
 def image_ids(
-    table: pa.Table,
-    column: str | None,
-    file_names: list[str | None] | None,
-    chosen: np.ndarray,
-    name: str,
-    num_rows: int,
+    table: pa.Table, column: str | None, file_names: list[str | None] | None, chosen: np.ndarray, name: str
 ) -> np.ndarray:
     """Returns a number for every row that is unique among those chosen."""
     numbers = None if column is None else whole_numbers(table[column])
@@ -176,7 +185,7 @@ def image_ids(
         of_chosen = {found[row] for row in chosen}
         if None not in of_chosen and len(of_chosen) == len(chosen):
             return np.array([-1 if number is None else number for number in found])
-    return np.arange(num_rows)
+    return np.arange(len(table))
 
 
 def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
+from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
@@ -72,30 +74,30 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
 
 
-def open_source(source: str, config: str | None) -> dict[str, Dataset]:
-    """Opens all splits of a dataset, by name."""
+def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
+    """Opens all splits of a dataset, by name: of a `Dataset` each, or an `IterableDataset` where they are streamed."""
     path = Path(source)
+    place, files = str(path.absolute()), None
+    if path.is_dir() and not streaming and any((path / name).is_file() for name in SAVED_DATASET_FILES):
+        found = read(source, lambda: datasets.load_from_disk(source))
+        return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
     if path.is_dir():
-        if any((path / name).is_file() for name in SAVED_DATASET_FILES):
-            return splits_of(read(source, lambda: datasets.load_from_disk(source)))
         check_folder_of_data(path)
-        folder = str(path.absolute())
-        return splits_of(read(source, lambda: datasets.load_dataset(folder, name=config)))  # nosec B615  # a local folder
-    if path.is_file():
-        if path.suffix.lower() != ".parquet":
-            raise DataError(f"{source} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
-        refuse_patterns(source)
-        found = SPLIT_IN_FILE_NAME.findall(path.stem)
-        files = {found[-1].lower() if found else "train": str(path.absolute())}
-        return splits_of(read(source, lambda: datasets.load_dataset("parquet", data_files=files)))  # nosec B615  # a local file
-    if not HUB_NAME.fullmatch(source):
-        raise DataError(f"{source} does not exist; give a folder, a Parquet file or the name of a dataset on the Hub.")
-    check_hub(source)
-    return splits_of(read(source, lambda: datasets.load_dataset(source, name=config)))  # nosec B615  # the user's choice
-
-
-def splits_of(found: Dataset | DatasetDict) -> dict[str, Dataset]:
-    return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
+    elif path.exists():
+        check_file_of_data(path, streaming)
+        named = SPLIT_IN_FILE_NAME.findall(path.stem)
+        files = {named[-1].lower() if named else "train": place}
+        place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
+    elif HUB_NAME.fullmatch(source):
+        check_hub(source)
+        place = source
+    else:
+        raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
+    found = read(
+        source,
+        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=streaming),  # nosec B615  # the user's choice
+    )
+    return {str(name): part for name, part in found.items()}
 
 
 def refuse_patterns(source: str) -> None:
@@ -118,6 +120,17 @@ def check_folder_of_data(path: Path) -> None:
             refuse_lost_members(file)
 
 
+def check_file_of_data(path: Path, streaming: bool) -> None:
+    """Raises a DataError for a file that is of another kind, or of which the datasets library would read a part."""
+    refuse_patterns(str(path))
+    if is_stream(path):
+        raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
+    if path.suffix.lower() != ".parquet":
+        if not streaming:
+            raise DataError(f"{path} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
+        refuse_lost_members(path)
+
+
 def check_hub(name: str) -> None:
     """Raises a DataError at once where the Hub cannot be reached, which the datasets library tries for a long time."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
@@ -136,7 +149,7 @@ def check_hub(name: str) -> None:
         ) from None
 
 
-def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | DatasetDict:
+def read(source: str, load: Callable[[], Any]) -> Any:
     """Calls a loading function of the datasets library, whose errors become one sentence."""
     try:
         with quiet_datasets(), naming_the_cache(source):

@@ -2,23 +2,20 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
 
-from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
-from ..formats.webdataset import refuse_lost_members
 from ..row_formats import NAMED_IMAGES, with_named_images
 from ..splits import find_split
 from .columns import Columns, find_columns
-from .rows import TYPES, gather_captions, image_ids, with_captions
-from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_folder_of_data, check_hub, read, refuse_patterns
+from .rows import TYPES, all_but_images
+from .sources import open_source
 
 PLACE = "stream:"
 """Begins the path of an image that is somewhere in a stream; its number follows."""
@@ -41,13 +38,12 @@ def stream_images(
     """
     if shuffle_buffer < 1:
         raise DataError(f"In images:{source}, shuffle_buffer is {shuffle_buffer}; it must be at least 1.")
-    check_local(Path(source))
     name = f"{source}, split {split}"
     parts = open_stream(source, config)
     part = find_split(split, parts)
     if part is None:
         raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
-    columns = find_columns(parts[part], source, image, captions)
+    columns = replace(find_columns(parts[part], source, image, captions), row_id=None)
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:
         table = read_all_but_images(parts[part], columns)
@@ -58,40 +54,9 @@ def stream_images(
     return rows_of_stream(table, columns, stream, name)
 
 
-def check_local(path: Path) -> None:
-    """Raises a DataError for what is on this machine and the datasets library would lose rows of, or search for long.
-
-    What is on the Hub is not looked at: it would be downloaded once more for that.
-    """
-    if path.is_dir():
-        check_folder_of_data(path)
-    elif path.exists():
-        refuse_patterns(str(path))
-        if is_stream(path):
-            raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
-        if path.suffix.lower() != ".parquet":
-            refuse_lost_members(path)
-
-
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
     """Opens all splits of a dataset as streams, by name."""
-    path = Path(source)
-    place, files = source, None
-    if path.exists():
-        place = str(path.absolute())
-        if path.is_file():
-            found = SPLIT_IN_FILE_NAME.findall(path.stem)
-            files = {found[-1].lower() if found else "train": place}
-            place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
-    elif HUB_NAME.fullmatch(source):
-        check_hub(source)
-    else:
-        raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
-    found = read(
-        source,
-        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=True),  # nosec B615  # the user's choice
-    )
-    return {str(name): part._resolve_features() for name, part in found.items()}
+    return {name: part._resolve_features() for name, part in open_source(source, config, streaming=True).items()}
 
 
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
@@ -109,17 +74,8 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
 
 
 def rows_of_stream(table: pa.Table, columns: Columns, stream: "ImageStream", name: str) -> Dataset:
-    chosen, found = np.arange(len(table)), {}
-    if columns.captions:
-        found["captions"] = gather_captions([table[column] for column in columns.captions], chosen)
-        chosen = with_captions(found, chosen, name)
-    file_names = None
-    if columns.file_name is not None:
-        file_names = table[columns.file_name].to_pylist()
-        found["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        found[side] = table[column].cast(pa.int32())
-    found = {"image_id": image_ids(table, columns.id, file_names, chosen, name, len(table)), **found}
+    file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
+    found, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
     found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
     rows = Dataset.from_dict(
         found, features=Features({**{key: TYPES[key] for key in found if key in TYPES}, "image": Image()})
