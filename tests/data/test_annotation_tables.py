@@ -60,7 +60,6 @@ def test_questions_alone(tmp_path):
 
 
 FAULTS = {
-    "no image": (question(10, image_id=None), answer(10), ["questions[1]", "image_id"]),
     "no words": (question(10, question=" "), answer(10), ["questions[1]", "question"]),
     "twice": (question(20), answer(20), ["questions[1]", "20"]),
     "no question": (question(10), answer(99), ["annotations[1]", "99"]),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hf_ngsan.data import DataError, caption_features, check_dataset, check_row, clamp_boxes
+from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxes
 from hf_ngsan.data.contract import MIN_SIDE, with_arrays
 from tests.data.facts import fails_naming
 
@@ -49,25 +49,17 @@ def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
     assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
 
 
-def test_features_of_another_width_cannot_be_written():
-    with pytest.raises((TypeError, ValueError)):
-        Dataset.from_list([make_row(width=5)], features=caption_features(4))
-
-
 def test_optional_columns_are_declared_on_demand():
     assert list(caption_features(2, boxes=False)) == ["image_id", "visual_features", "captions"]
     every = caption_features(2, dtype="float32", image=True, size=True, split=True, objects=True)
     assert set(every) - set(caption_features(2)) == {"image", "width", "height", "split", "objects"}
 
 
-def test_a_good_row_passes():
+def test_good_rows_pass_with_and_without_boxes_and_captions():
     row = make_row()
     checked = check_row(row, where="here", feature_size=4)
     np.testing.assert_array_equal(checked["visual_boxes"], row["visual_boxes"])
     assert checked["captions"] == ["a cat"]
-
-
-def test_rows_without_boxes_or_captions_pass():
     assert "visual_boxes" not in check_row({"visual_features": [[1.0, 2.0]], "visual_boxes": None}, where="here")
 
 
@@ -77,22 +69,13 @@ def test_rows_without_boxes_or_captions_pass():
         (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
         (changed("visual_features", (2, 0), np.inf), ["visual_features[2, 0]", "inf"]),
         (make_row(visual_features=np.zeros((0, 4))), ["visual_features"]),
-        (make_row(visual_features=[]), ["visual_features"]),
-        (make_row(visual_features=np.array([], dtype=object)), ["visual_features"]),
         (make_row(visual_features=np.zeros(4)), ["visual_features", "(4,)"]),
         (make_row(visual_features=None), ["visual_features", "missing"]),
         (make_row(visual_features=[[1.0], [1.0, 2.0]]), ["visual_features", "array"]),
-        (make_row(visual_features=[["a"]]), ["visual_features", "array"]),
         (make_row(width=3), ["visual_features", "3", "4"]),
-        (changed("visual_boxes", (0, 0), np.nan), ["visual_boxes[0]", "[nan"]),
         (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
-        (changed("visual_boxes", (2, 1), -0.2), ["visual_boxes[2]", "-0.2", "[0, 1]"]),
-        (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), ["visual_boxes[1]", "0.6, 0.1, 0.2, 0.3"]),
-        (make_row(visual_boxes=np.full((2, 4), 0.5)), ["visual_boxes", "2", "3"]),
-        (make_row(visual_boxes=np.full((3, 5), 0.5)), ["visual_boxes", "(3, 5)"]),
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
         (make_row(captions=[]), ["captions"]),
-        (make_row(captions=3), ["captions", "3"]),
         (make_row(captions="a cat"), ["captions", "'a cat'"]),
         (make_row(captions=None), ["captions"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
@@ -102,10 +85,6 @@ def test_rows_without_boxes_or_captions_pass():
 def test_a_bad_row_is_one_sentence_that_names_it(row, facts):
     with fails_naming("mine, row 8: ", *facts):
         check_row(row, where="mine, row 8", feature_size=4)
-
-
-def test_a_data_error_is_a_value_error():
-    assert issubclass(DataError, ValueError)
 
 
 sides = st.floats(0, 1, width=32)
