@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data import load_data
 from hf_ngsan.data.contract import caption_features
 from hf_ngsan.data.feature_copies import FeatureCopies, copy_folder
+from tests.data.facts import fails_naming
 
 IMAGES, COPIES = 60, 3
 
@@ -63,7 +64,7 @@ def test_the_rest_of_a_row_stays(features):
 
 def test_features_without_copies_are_refused(tmp_path):
     save(tmp_path / "features", 0)
-    with pytest.raises(DataError, match="--copies"):
+    with fails_naming("--copies"):
         FeatureCopies(tmp_path / "features", "train")
 
 
@@ -71,6 +72,6 @@ def test_an_image_that_a_copy_lacks_is_named(tmp_path):
     save(tmp_path / "features", 0)
     save(copy_folder(tmp_path / "features", 1), 1, range(IMAGES - 1))
     copies, row = FeatureCopies(tmp_path / "features", "train"), load_data(f"features:{tmp_path}/features", "train")[59]
-    with pytest.raises(DataError, match="image 59"):
+    with fails_naming("image 59"):
         for epoch in range(50):
             copies(row, epoch)

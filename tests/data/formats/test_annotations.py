@@ -71,13 +71,6 @@ def test_sizes_come_from_annotations_where_features_have_none(tmp_path):
         assert list(row["captions"]) == [f"the {image_id}"] and row["split"] == "validation"
 
 
-def test_several_files_add_to_each_other(tmp_path):
-    inputs = [write_karpathy(tmp_path / "split.json"), write_coco(tmp_path / "captions.json")]
-    convert_features([write_tsv(tmp_path / "a.tsv"), *inputs], tmp_path / "out")
-    row = rows_of(tmp_path / "out")[12]
-    assert list(row["captions"]) == ["A thing of 12.", "Another", "the 12"] and row["split"] == "train"
-
-
 def test_annotated_images_without_features_are_listed(tmp_path):
     images = [image_of(image_id) for image_id in (*SIZES, 5, 6)]
     split = write_karpathy(tmp_path / "split.json", images)
