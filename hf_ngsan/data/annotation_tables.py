@@ -32,7 +32,7 @@ COLUMNS = {
 
 
 class TableResult(NamedTuple):
-    """What a conversion of annotations came to: its rows and columns, and what could not be read."""
+    """Result of a conversion of annotations: number of rows, columns, and the records that could not be read."""
 
     num_rows: int
     columns: list[str]

@@ -1,4 +1,4 @@
-"""The feature contract: what a row of every dataset of images or videos holds, and the checks that it does.
+"""The feature contract: the columns of every dataset of images or videos, and checks of rows against it.
 
 A row: `image_id` int64, `visual_features` `(N, D)`, `visual_boxes` float32 `(N, 4)` as `x1, y1, x2, y2` divided by the
 image's width and height (absent for video), `captions` list of strings; optional `image`, `width`, `height`, `split`
@@ -20,7 +20,7 @@ from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 MIN_SIDE = 1e-3
-"""The width or height, as a share of the image's, that a box without area is given."""
+"""Width or height, as a share of the image's, of a box that had no area: at 1000 pixels, one pixel."""
 
 
 def caption_features(

@@ -1,4 +1,4 @@
-"""Conversion: feature files of others into a folder that `load_data("features:FOLDER", split)` reads."""
+"""Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ DTYPES = ("float16", "float32")
 
 
 class ConversionFolder(ShardFolder):
-    """The folder that a conversion fills: shards and, in conversion.json, what they were made of ([`Plan`])."""
+    """The folder that a conversion fills: shards and, in conversion.json, their inputs and columns ([`Plan`])."""
 
     metadata_name = METADATA
 
@@ -58,7 +58,7 @@ class ConversionFolder(ShardFolder):
 
 
 class ConversionResult(NamedTuple):
-    """What a conversion came to.
+    """Result of a conversion.
 
     Attributes:
         num_rows: rows of the folder.
@@ -108,7 +108,7 @@ def convert_features(
         grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
             if None.
         split: what the column `split` says of images of which annotations do not; no such column where neither does.
-        images_per_shard: what a kill can cost.
+        images_per_shard: images that are read again at most after a run was killed.
         skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Copies of features: those of the same images, cropped, mirrored and recoloured at random, beside the features."""
+"""Copies of features: those of the same images cropped, mirrored and recoloured at random."""
 
 import os
 from collections.abc import Mapping

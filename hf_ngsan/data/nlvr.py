@@ -30,14 +30,14 @@ def load_nlvr(
     """Loads one split, or a part of it, with the structured scenes as regions.
 
     The regions of a picture are its items and its three grey boxes. A region's feature is one-hot: what it is (square,
-    circle, triangle, box), its colour and its size. Where it is only its box in `visual_boxes` tells.
+    circle, triangle, box), its colour and its size. Only its box in `visual_boxes` says where it is.
 
     Args:
         directory: folder with `NAME/NAME.json`, JSON lines.
         split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
             those in all other directories. The up to four pictures of a statement are in one directory.
         positions: whether the four numbers of its box are added to a region's feature.
-        regions: False puts one blank region in place of the scene: what can be told by the statement alone.
+        regions: False puts one blank region in place of the scene, to measure what the statement alone gives away.
         images: whether rows have the column `image`, which needs the pictures.
 
     Returns:

@@ -15,8 +15,8 @@ from .splits import find_files
 
 SIDES = ("source", "target")
 FEATURES = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})
-NAMED_LINES = 10
-"""In a message about many of them."""
+MAX_LINES = 10
+"""Lines that a message names."""
 
 
 def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
@@ -149,7 +149,7 @@ def without_empty(
 
 def name_lines(lines: Sequence[int]) -> str:
     """Returns the numbers of lines, the first ten if there are more, as "line 3" or "lines 3, 5 and 9 more"."""
-    shown = [str(line) for line in lines[:NAMED_LINES]]
+    shown = [str(line) for line in lines[:MAX_LINES]]
     if len(lines) > len(shown):
         return f"lines {', '.join(shown)} and {len(lines) - len(shown)} more"
     return f"line {shown[0]}" if len(shown) == 1 else f"lines {', '.join(shown[:-1])} and {shown[-1]}"

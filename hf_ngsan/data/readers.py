@@ -1,4 +1,4 @@
-"""The registry of readers: each reads the datasets that one kind of spec names.
+"""The registry of readers, one for each kind of spec.
 
 A module of the user's adds its own with [`register_reader`]; the command line imports it with `--import MODULE`.
 """
@@ -57,7 +57,7 @@ class Reader:
         source: a word for what stands behind `name:`, such as `DIR`; empty where nothing does.
         keys: the type, `int`, `bool` or `str`, of each value that `KEY=VALUE` can set; they are keyword arguments of
             the loader.
-        usage: how a spec is written; made of the above if empty.
+        usage: how a spec is written; composed of name, source and keys if empty.
         extra_scores: an [`ExtraScores`], or the `"module:name"` of one; `None` without.
     """
 

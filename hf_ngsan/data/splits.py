@@ -1,4 +1,4 @@
-"""Which rows of a dataset are those of a split."""
+"""Names and files of splits, and rows set aside for validation."""
 
 from collections.abc import Iterable
 from pathlib import Path

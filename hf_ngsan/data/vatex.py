@@ -1,4 +1,4 @@
-"""VATEX as it lies on the disk: a file of features for each video, and JSON files of captions."""
+"""VATEX as downloaded: a file of features for each video, and JSON files of captions."""
 
 from collections.abc import Iterator
 from pathlib import Path

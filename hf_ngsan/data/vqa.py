@@ -14,7 +14,7 @@ from .prepared import Rows, fingerprint, prepare
 from .saved import load_saved
 
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
-"""What the official files of a split are called by; those of another split by its own name."""
+"""Names of splits within the names of the official files; others are there as they are."""
 ROW_OF_IMAGE = "image_row"
 
 

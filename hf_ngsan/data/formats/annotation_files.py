@@ -1,4 +1,4 @@
-"""Annotation files in JSON - COCO's, Karpathy's splits, VATEX's captions - as one kind of record, an image at a time.
+"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions, read as one kind of record, one an image.
 
 `annotation_format(document, path).entries(document, path)` yields the records of a file, and `read_all` reads them;
 broken ones are errors, or are listed.
@@ -56,7 +56,7 @@ class AnnotatedImage:
         return ", ".join(f"{kind} {number}" for kind, number in self.ids.items()) or f"name {self.name}"
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
-        """Returns what two files say of the image, the captions of both."""
+        """Returns the knowledge of two files, with the captions of both."""
         captions = None if self.captions is other.captions is None else (self.captions or ()) + (other.captions or ())
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""What annotation files say of images - captions, splits, sizes - joined with features by image id."""
+"""Captions, splits and sizes from annotation files, joined with features by image id."""
 
 from collections.abc import Collection, Iterable
 from itertools import islice

@@ -17,7 +17,7 @@ from .record import Entry, FeatureRecord, Source
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 MAX_LINE_BYTES = MAX_ARRAY_BYTES // 4
 MAX_VALUE = 1e10
-"""Of a feature; what is beyond was not written as float32."""
+"""Of a feature; larger numbers are float64 read as float32."""
 BLOCK = 2**24
 
 

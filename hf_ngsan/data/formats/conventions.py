@@ -1,4 +1,4 @@
-"""Boxes in any known convention, brought to the one of the contract."""
+"""Conversion of boxes from any known convention to that of the contract."""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""What a reader of feature files makes of them: records, one an image or video, in the terms of the file."""
+"""Records of feature files, one an image or video, and the sources that yield them.
+
+A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]), and read a
+record at a time.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -68,7 +72,7 @@ class Entry(NamedTuple):
     """A record that has not been read yet.
 
     Attributes:
-        name: of the image as the file writes it; None where only reading tells.
+        name: of the image as the file writes it; None where it is known only after reading.
         where: what to call the record in messages.
         end: where the next record begins, for [`Source.entries`].
         read: reads it; returns its name too. A [`~hf_ngsan.data.DataError`] says what is wrong with it.

@@ -32,12 +32,14 @@ class VqaSource(FileSource):
         is_square = features.shape[0] == features.shape[1]
         columns_are_boxes = self.columns_are_boxes if is_square else features.shape[1] == number
         if columns_are_boxes is None:
-            raise DataError(f"{where}: x has shape {features.shape}, and no other file tells which way it lies.")
+            raise DataError(
+                f"{where}: x has shape {features.shape}, and no other file says whether boxes are its rows or columns."
+            )
         return FeatureRecord(features.T if columns_are_boxes else features, boxes, size)
 
     @cached_property
     def columns_are_boxes(self) -> bool | None:
-        """Whether `x` is (D, n), by the first file that tells; None if none does."""
+        """Whether `x` is (D, n), by the first file that is not square; None without one."""
         for _, key in self.names[:FILES_LOOKED_AT]:
             try:
                 with opened_npz(self.path / key) as arrays:

@@ -27,7 +27,7 @@ class TarSource(ListedSource):
         path: of the file.
 
     Raises:
-        DataError: the file is cut or damaged, or is none.
+        DataError: the file is cut, damaged or no tar file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,7 +116,7 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 
     Raises:
         DataError: the file goes on behind what is its end by the format, as one with a hole and several that were put
-            one behind another do, or it stops where another member may follow; tarfile tells neither.
+            one behind another do, or it stops where another member may follow; tarfile reports neither.
     """
     for member in archive:
         if member.size < 0:  # which would lead back to where it began, for ever
@@ -141,7 +141,7 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 def refuse_lost_members(path: Path) -> None:
     """Raises a DataError for a tar file, compressed or not, of which the datasets library would read a part alone."""
     with naming_damage(str(path)), open(path, "rb") as file:
-        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end tells its members
+        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end lists its members
             return
         file.seek(0)
         with tarfile.open(fileobj=file, mode="r:*") as archive:

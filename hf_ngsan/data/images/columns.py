@@ -125,10 +125,10 @@ def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[st
     return names
 
 
-def find_name(dataset: Dataset, wanted: tuple[str, ...]) -> str | None:
+def find_name(dataset: Dataset, names: tuple[str, ...]) -> str | None:
     """Returns the column that comes first in a list of names, capital letters aside."""
     found = {name.lower(): name for name in dataset.column_names}
-    return next((found[name] for name in wanted if name in found), None)
+    return next((found[name] for name in names if name in found), None)
 
 
 def list_columns(dataset: Dataset) -> str:

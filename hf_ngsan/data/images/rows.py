@@ -22,12 +22,12 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source)
     table = read_columns(dataset, columns)
-    wanted = np.full(len(dataset), numbers is None)
-    wanted[numbers or []] = True
-    check_images(images, wanted, name)
-    owners = np.where(wanted, np.arange(len(dataset)), -1)
+    in_split = np.full(len(dataset), numbers is None)
+    in_split[numbers or []] = True
+    check_images(images, in_split, name)
+    owners = np.where(in_split, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
-        owners = first_rows(image_keys(table, columns, images, wanted, name), wanted)
+        owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         refuse_other_images(images, owners, table, columns, name)
     found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
     metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
@@ -96,14 +96,14 @@ def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
     return table
 
 
-def check_images(images: Dataset, wanted: np.ndarray, name: str) -> None:
+def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
     """Raises a DataError for the first row without an image, for images on the web, and if the first file is not there.
 
     The other files are looked for when they are read, as there may be millions.
     """
     first, is_checked = 0, False
     for data, paths in image_parts(images):
-        for place in np.flatnonzero(np.asarray(data.is_null()) & wanted[first : first + len(data)]).tolist():
+        for place in np.flatnonzero(np.asarray(data.is_null()) & in_split[first : first + len(data)]).tolist():
             path, where = paths[place].as_py(), f"{name}, row {first + place}"
             if path is None:
                 raise DataError(f"{where} has no image; leave the row out.")
@@ -119,15 +119,15 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("zip://")
 
 
-def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.ndarray, name: str) -> list[Any]:
+def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
     """Returns values that are equal for rows of the same image."""
     column = columns.id or columns.file_name
     if column is None:
         return content_keys(images)
     keys = table[column].to_pylist()
-    missing = [row for row in np.flatnonzero(wanted) if keys[row] is None]
+    missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
-        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it tells which captions are of one image.")
+        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it says which captions are of one image.")
     return keys
 
 
@@ -202,9 +202,9 @@ def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.Li
     parts = [part for column in columns for part in texts_of(column)]
     rows = np.concatenate([part_rows for part_rows, _ in parts])
     texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
-    wanted = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
-    owner, places = owners[rows[wanted]], np.flatnonzero(wanted)
-    places = places[np.lexsort((rows[wanted], owner))]  # a stable sort: the columns of a row stay in order
+    counts = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
+    owner, places = owners[rows[counts]], np.flatnonzero(counts)
+    places = places[np.lexsort((rows[counts], owner))]  # a stable sort: the columns of a row stay in order
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
 

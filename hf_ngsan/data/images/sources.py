@@ -1,4 +1,4 @@
-"""From a folder, a Parquet file or a Hub name to one split of a dataset as it lies there."""
+"""One split of a dataset, as it is stored in a folder, in a file or on the Hub."""
 
 import logging
 import os
@@ -22,6 +22,7 @@ from ..splits import find_split
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
+"""Until the Hub counts as not reached; the datasets library itself tries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
 SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
 SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)

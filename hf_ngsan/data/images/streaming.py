@@ -1,4 +1,4 @@
-"""Datasets of images that are read from beginning to end: their captions, and a window of images, are in memory."""
+"""Streamed datasets of images, read from beginning to end: captions and a window of images are in memory."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from .rows import TYPES, all_but_images
 from .sources import open_source
 
 PLACE = "stream:"
-"""Begins the path of an image that is somewhere in a stream; its number follows."""
+"""Start of the path of an image in a stream; its number follows."""
 BATCH = 16
 
 
@@ -113,7 +113,7 @@ class ImageStream:
         self.__init__(**state)  # type: ignore[misc]
 
     def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
-        """Returns the images, as they are stored, of rows whose column `image` tells their places.
+        """Returns the images, as they are stored, of rows whose column `image` has their numbers in the stream.
 
         Raises:
             DataError: the stream ends before one of them.

@@ -1,4 +1,4 @@
-"""Pixels of a scene."""
+"""Drawing of scenes: from objects and boxes to pixels."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 BACKGROUND = "#f4f1ea"
 PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
-RIM = 0.008  # of the canvas
+RIM = 0.008  # as a share of the canvas
 OVERSAMPLING = 4
 MIN_CANVAS = 512  # so that a small picture looks like a large one that was made small
 

@@ -1,6 +1,6 @@
-"""Scenes whose captions can be told only from geometry.
+"""Scenes whose captions only geometry decides.
 
-Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry tells the
+Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry decides the
 relation: of each family that a scene's captions speak about, the answer is a fair coin thrown before anything else; the
 layout is then drawn until it fits the coins; and appearances are given to the places independently of both. So given
 what the objects look like, their number, and a caption up to its relation, both answers are equally likely, and a model

@@ -1,4 +1,4 @@
-"""How often the spatial relations that a captioner states are true."""
+"""Accuracy of the spatial relations that a captioner states."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
