@@ -39,7 +39,7 @@ def test_captions_by_image(tmp_path):
     row = load_from_disk(str(tmp_path / "out"))[1]
     assert (row["image_id"], row["split"], row["width"], row["height"]) == (12, "train", *SIZES[12])
     assert row["captions"] == ["A thing of 12.", "Another", "the 12"]
-    with pytest.raises(FileExistsError, match="out"):
+    with pytest.raises(FileExistsError):
         convert_annotations(inputs, tmp_path / "out")
 
 
