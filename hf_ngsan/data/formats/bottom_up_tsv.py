@@ -45,9 +45,9 @@ class TsvSource(Source):
             while line := file.readline(MAX_LINE_BYTES):
                 number += 1
                 where = f"{self.path}, line {number}"
-                is_too_long = len(line) == MAX_LINE_BYTES and not line.endswith(b"\n")
-                if is_too_long:
-                    skip_line(file)
+                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
+                        pass
                     yield Entry(None, where, file.tell(), partial(refuse_line, where))
                 elif not line.isspace():
                     yield Entry(None, where, file.tell(), partial(parse_line, line, where))
@@ -59,11 +59,6 @@ def count_lines(file: BinaryIO, end: int) -> int:
     while left := end - file.tell():
         number += file.read(min(left, BLOCK)).count(b"\n")
     return number
-
-
-def skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
-        pass
 
 
 def refuse_line(where: str) -> tuple[str, FeatureRecord]:

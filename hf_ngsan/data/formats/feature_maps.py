@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .arrays import MAX_ARRAY_BYTES, naming_damage, read_npy_file, shape_of_npy_file
+from .arrays import naming_damage, read_npy_file, refuse_large, shape_of_npy_file
 from .record import FeatureRecord, FileSource
 
 
@@ -58,12 +58,12 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
 
     with naming_damage(where), warnings.catch_warnings():
         size = path.stat().st_size
-        if size > MAX_ARRAY_BYTES:
-            raise DataError(f"{where} has {size / 2**20:.0f} MiB; an image has {MAX_ARRAY_BYTES >> 20} MiB at most.")
+        refuse_large(size, where)
         content = path.read_bytes()
         if zipfile.is_zipfile(io.BytesIO(content)):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                refuse_compression(archive, size, where)
+                if sum(info.file_size for info in archive.infolist()) > size:  # torch compresses nothing
+                    raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
         try:
             warnings.simplefilter("ignore")  # of formats that the unpickler may not know
             tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -79,12 +79,6 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
             raise DataError(f"{where} claims the shape {tuple(tensor.shape)}, for which it is too short.")
         tensor = tensor.detach()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def refuse_compression(archive: zipfile.ZipFile, size: int, where: str) -> None:
-    """Raises a DataError for an archive that unpacks to more than its file; torch compresses nothing."""
-    if sum(info.file_size for info in archive.infolist()) > size:
-        raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
 
 
 def is_feature_map(path: Path) -> bool:

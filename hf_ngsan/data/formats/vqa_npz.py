@@ -23,10 +23,8 @@ class VqaSource(FileSource):
             number = arrays.integer("num_bbox") if "num_bbox" in arrays.keys else len(boxes)
         if min(size) < 1 or max(size) >= 2**31:
             raise DataError(f"{where}: the image is {size[0]} x {size[1]} pixels; image_w and image_h are wrong.")
-        if boxes.ndim != 2 or boxes.shape[1] != 4 or len(boxes) != number:
-            raise DataError(
-                f"{where}: bbox has shape {boxes.shape}, but num_bbox is {number}; it must be ({number}, 4)."
-            )
+        if boxes.shape != (number, 4):
+            raise DataError(f"{where}: bbox has shape {boxes.shape}, but num_bbox is {number}.")
         if features.ndim != 2 or number not in features.shape:
             raise DataError(f"{where}: x has shape {features.shape}, which does not fit {number} boxes.")
         is_square = features.shape[0] == features.shape[1]

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import DataError
-from .arrays import MAX_ARRAY_BYTES, naming_damage
+from .arrays import MAX_ARRAY_BYTES, naming_damage, refuse_large
 from .record import ImageRecord, ListedSource, image_size
 
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
@@ -54,7 +54,7 @@ class TarSource(ListedSource):
         images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
         if len(images) != 1:
             raise DataError(f"{where} has {len(images)} images; it must have one, of {', '.join(IMAGE_SUFFIXES)}.")
-        content = self.read(members[images[0]], MAX_ARRAY_BYTES)
+        content = self.read(members[images[0]])
         return ImageRecord(
             content,
             f"{PurePosixPath(key).name}.{images[0]}",
@@ -83,10 +83,9 @@ class TarSource(ListedSource):
             raise DataError(f"{where}.{suffix}: captions are {found!r:.60}; they must be a text or a list of texts.")
         return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
 
-    def read(self, member: tarfile.TarInfo, largest: int) -> bytes:
+    def read(self, member: tarfile.TarInfo, limit: int = MAX_ARRAY_BYTES) -> bytes:
         where = f"{self.path}, {member.name}"
-        if member.size > largest:
-            raise DataError(f"{where} has {member.size} bytes; it may have {largest} at most.")
+        refuse_large(member.size, where, limit)
         with naming_damage(where), open(self.path, "rb") as file:
             file.seek(member.offset_data)
             content = file.read(member.size)

@@ -61,7 +61,7 @@ def all_but_images(
     for side, column in zip(("width", "height"), columns.size, strict=False):
         found[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
-    return {"image_id": image_ids(table, id_column, file_names, chosen, name), **found}, chosen
+    return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
 
 
 TYPES = {
@@ -169,7 +169,12 @@ def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: s
 
 
 def image_ids(
-    table: pa.Table, column: str | None, file_names: list[str | None] | None, chosen: np.ndarray, name: str
+    table: pa.Table,
+    column: str | None,
+    file_names: list[str | None] | None,
+    chosen: np.ndarray,
+    name: str,
+    num_rows: int,
 ) -> np.ndarray:
     """Returns a number for every row that is unique among those chosen."""
     numbers = None if column is None else whole_numbers(table[column])
@@ -185,7 +190,7 @@ def image_ids(
         of_chosen = {found[row] for row in chosen}
         if None not in of_chosen and len(of_chosen) == len(chosen):
             return np.array([-1 if number is None else number for number in found])
-    return np.arange(len(table))
+    return np.arange(num_rows)
 
 
 def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:

@@ -186,6 +186,10 @@ def test_a_folder_of_image_files_has_no_captions(tmp_path):
     assert rows.column_names == ["image_id", "file_name", "image"]
     assert rows["image_id"][:] == [5, 6, 7]
     assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
+    alone = write_parquet(table({"image": [0, 1, 2]}), tmp_path / "alone.parquet")
+    for keys in ("", ",streaming=true"):
+        rows = load_data(f"images:{alone}{keys}", "train")
+        assert rows["image_id"][:] == [0, 1, 2] and [index_of(row["image"]) for row in rows] == [0, 1, 2]
 
 
 def test_columns_can_be_named(tmp_path):
