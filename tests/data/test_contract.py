@@ -10,14 +10,7 @@ from hypothesis.extra.numpy import arrays
 from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxes
 from hf_ngsan.data.contract import MIN_SIDE, with_arrays
 from tests.data.facts import fails_naming
-
-
-def make_row(regions=3, width=4, **changes):
-    random = np.random.default_rng(regions)
-    low = random.random((regions, 2)) * 0.5
-    boxes = np.concatenate([low, low + 0.1 + random.random((regions, 2)) * 0.4], axis=1).astype(np.float32)
-    features = random.standard_normal((regions, width)).astype(np.float16)
-    return {"image_id": 5, "visual_features": features, "visual_boxes": boxes, "captions": ["a cat"]} | changes
+from tests.data.rows import make_row
 
 
 def changed(field, index, value):
@@ -28,7 +21,7 @@ def changed(field, index, value):
 
 
 def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
-    rows = [make_row(regions) for regions in (2, 5, 1)]
+    rows = [make_row(regions=regions) for regions in (2, 5, 1)]
     Dataset.from_list(rows, features=caption_features(4)).save_to_disk(tmp_path / "saved")
     saved = load_from_disk(tmp_path / "saved")
     assert saved.cache_files  # backed by the file, not by memory
@@ -44,7 +37,7 @@ def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
 
 
 def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
-    rows = [make_row(regions) for regions in (2, 5)]
+    rows = [make_row(regions=regions) for regions in (2, 5)]
     read = with_arrays(Dataset.from_list(rows, features=caption_features(4))).__getitems__([1, 0])
     assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
 
@@ -125,7 +118,7 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
 def test_a_good_dataset_passes_without_a_word():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(check_dataset(dataset_of([make_row(2), make_row(5)]), name="mine")) == 2
+        assert len(check_dataset(dataset_of([make_row(regions=2), make_row(regions=5)]), name="mine")) == 2
 
 
 def test_an_error_names_the_row_and_image():

@@ -4,28 +4,19 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.contract import caption_features
 from hf_ngsan.data.feature_copies import FeatureCopies, copy_folder
 from tests.data.facts import fails_naming
+from tests.data.rows import dataset_of, make_row
 
 IMAGES, COPIES = 60, 3
 
 
 def save(folder, value: float, images: range = range(IMAGES)) -> None:
-    rows = [
-        {
-            "image_id": image_id,
-            "visual_features": np.full((2, 4), value + image_id / 100, dtype=np.float32),
-            "visual_boxes": np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]], dtype=np.float32),
-            "captions": ["a dog"],
-            "split": "train",
-        }
-        for image_id in images
-    ]
-    Dataset.from_list(rows, features=caption_features(4, dtype="float32", split=True)).save_to_disk(str(folder))
+    arrays = {one: np.full((2, 4), value + one / 100, dtype=np.float32) for one in images}
+    rows = [make_row(one, 2, visual_features=array, split="train") for one, array in arrays.items()]
+    dataset_of(rows, dtype="float32", split=True).save_to_disk(str(folder))
 
 
 @pytest.fixture

@@ -12,23 +12,12 @@ from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.specs import check_captions
 from hf_ngsan.ground.files import temporary_path
 from tests.data.facts import fails_naming
+from tests.data.rows import dataset_of, make_row
 
 
 def make_dataset(rows=3, first=0, **changes):
-    random = np.random.default_rng(first)
-    return Dataset.from_list(
-        [
-            {
-                "image_id": first + index,
-                "visual_features": random.standard_normal((2, 4)).astype(np.float16),
-                "visual_boxes": np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]], dtype=np.float32),
-                "captions": [f"caption {first + index}"],
-            }
-            | changes
-            for index in range(rows)
-        ],
-        features=caption_features(4),
-    )
+    ids = range(first, first + rows)
+    return dataset_of(make_row(one, 2, **{"captions": [f"caption {one}"], **changes}) for one in ids)
 
 
 def save(folder, **splits):

@@ -330,19 +330,6 @@ def test_pooling_to_more_cells_than_fit(tmp_path):
         convert_features([tmp_path / "7.npy"], tmp_path / "out", grid_size=(128, 128))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*REGION_FORMATS, *GRID_FORMATS])
-@pytest.mark.parametrize("share", [0.0, 0.6])
-def test_a_file_that_was_cut_is_named(name, share, tmp_path):
-    path = made(name, tmp_path)
-    file = sorted(file for file in tmp_path.rglob("*") if file.is_file() and "_fc" not in str(file))[0]
-    content = file.read_bytes()
-    file.write_bytes(content[: int(share * len(content))])
-    with fails_naming(file.stem):
-        convert_features([path], tmp_path / "out", source_format=name.removesuffix("-rows"))
-    assert not (tmp_path / "out").exists()
-
-
 def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
     h5py = pytest.importorskip("h5py")
     write_m2(tmp_path / "other.hdf5")
