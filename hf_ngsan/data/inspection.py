@@ -1,7 +1,7 @@
 """Inspection of data: counts of what a file or folder holds, and the first thing that is wrong with it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Image
 
 from ..ground.coco_files import number_of
-from .contract import check_row, refuse_long_caption, with_arrays
+from .contract import check_row, refuse_long_caption, rows_of
 from .errors import DataError, as_data_error
 from .formats.annotation_files import annotation_format, read_document
 from .formats.annotations import Annotations
@@ -190,24 +190,22 @@ def inspect_saved(path: Path, sample_id: int | None = None) -> Findings:
         findings.add_problem(error)
     for split, part in parts.items():
         findings.columns = part.column_names
-        for place, row in enumerate(saved_rows(part)):
-            where = f"{path}{f', split {split}' if split else ''}, row {place}"
+        name = f"{path}{f', split {split}' if split else ''}"
+        for place, row in enumerate(rows_of(undecoded(part), name)):
             try:
-                checked = check_row(row, where=where) if "visual_features" in row else dict(row)
+                checked = check_row(row, where=f"{name}, row {place}") if "visual_features" in row else row
                 findings.add_row({"split": split, **checked})
             except DataError as error:
                 findings.add_problem(error)
     return findings
 
 
-def saved_rows(part: Dataset) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a dataset, images undecoded."""
-    for name, kind in part.features.items():
+def undecoded(rows: Dataset) -> Dataset:
+    """Returns rows whose images are left as they are stored."""
+    for name, kind in rows.features.items():
         if isinstance(kind, Image):
-            part = part.cast_column(name, Image(decode=False))
-    for batch in with_arrays(part).iter(batch_size=64):
-        for place in range(len(next(iter(batch.values())))):
-            yield {name: values[place] for name, values in batch.items()}
+            rows = rows.cast_column(name, Image(decode=False))
+    return rows
 
 
 def inspect_annotations(path: Path) -> Findings:

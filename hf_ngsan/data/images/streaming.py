@@ -51,7 +51,12 @@ def stream_images(
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
     if not len(table):
         raise DataError(f"{name}: the dataset has no rows.")
-    return rows_of_stream(table, columns, stream, name)
+    file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
+    found, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
+    types = {key: TYPES[key] for key in found} | {"image": Image()}
+    found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
+    rows = Dataset.from_dict(found, features=Features(types))
+    return with_named_images(rows.select(chosen), name, stream)
 
 
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
@@ -71,16 +76,6 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     schema = Features({name: stream.features[name] for name in names}).arrow_schema
     arrays = {name: pa.array(values, schema.field(name).type) for name, values in found.items()}
     return pa.table({**arrays, "__row__": np.arange(number)})
-
-
-def rows_of_stream(table: pa.Table, columns: Columns, stream: "ImageStream", name: str) -> Dataset:
-    file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
-    found, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
-    found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
-    rows = Dataset.from_dict(
-        found, features=Features({**{key: TYPES[key] for key in found if key in TYPES}, "image": Image()})
-    )
-    return with_named_images(rows.select(chosen), name, stream)
 
 
 class ImageStream:
