@@ -12,11 +12,9 @@ from datasets import Dataset
 from ..ground.coco_files import Record, images_by_id, in_order, read_object, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError, as_data_error
+from .formats.conventions import ROUNDING
 from .prepared import Rows, fingerprint, prepare
 from .splits import find_files
-
-ROUNDING = 1.0
-"""Pixels by which COCO's own boxes may reach beyond their image."""
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:

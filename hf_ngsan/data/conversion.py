@@ -148,7 +148,7 @@ def convert_features(
     if not skip_broken:
         check_names(annotations, sources)
     files = [*(source.path for source in sources), *annotations.paths]
-    key = fingerprint(files, sources, dtype, boxes, grid_size, split)
+    key = key_of_inputs(files, sources, dtype, boxes, grid_size, split)
     folder = ConversionFolder(temporary_path(output))
     lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
     try:
@@ -205,7 +205,7 @@ def is_annotation(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file()
 
 
-def fingerprint(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
+def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
     """Returns a key of options and of files: their paths, sizes and times, for a folder its own and its names."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in paths:

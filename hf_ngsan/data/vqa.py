@@ -44,7 +44,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
             f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
             "convert or hf-ngsan extract wrote."
         )
-    files = find_files(Path(directory), split)
+    files = find_question_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
     questions = prepare("vqa", key, split, lambda: read_questions(files, split, skip_broken))
     images = load_saved(features, None)
@@ -55,7 +55,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
     return questions.with_transform(joined)
 
 
-def find_files(directory: Path, split: str) -> list[Path]:
+def find_question_files(directory: Path, split: str) -> list[Path]:
     """Returns the file of questions of a split and, if there is one, that of answers."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with the question files of VQA v2.")

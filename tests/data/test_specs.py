@@ -44,7 +44,7 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     assert small["captions"] == large["captions"][:20]
     splits = ("train", "validation", "test")
     ids = [image_id for split in splits for image_id in load_data("scenes:size=30", split)["image_id"]]
-    assert len(set(ids)) == len(ids)
+    assert len(set(ids)) == len(ids) and ids[30] == 10**8  # of the first scene of the second split
     assert load_data("scenes:size=20,seed=1", "train")["captions"] != small["captions"]
 
 
