@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -250,6 +250,7 @@ def skipped_entry(image_id: int | str | None, place: object, error: DataError) -
     return {"image_id": image_id, "file_name": str(place), "reason": str(error)}
 
 
+@dataclass
 class Conversion:
     """The work of a conversion: records to rows, shard by shard, from where the folder ends.
 
@@ -259,20 +260,15 @@ class Conversion:
         num_new: rows that this run has added.
     """
 
-    def __init__(
-        self,
-        folder: ConversionFolder,
-        plan: Plan,
-        sources: Sequence[Source],
-        maker: RowMaker,
-        images_per_shard: int,
-        skip_broken: bool,
-    ) -> None:
-        self.folder, self.plan, self.sources, self.maker = folder, plan, sources, maker
-        self.images_per_shard, self.skip_broken = images_per_shard, skip_broken
-        self.seen: set[int] = set()
-        self.names: set[str] = set()
-        self.num_new = 0
+    folder: ConversionFolder
+    plan: Plan
+    sources: Sequence[Source]
+    maker: RowMaker
+    images_per_shard: int
+    skip_broken: bool
+    seen: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    num_new: int = 0
 
     def run(self) -> None:
         chunk, source, place = self.resume()

@@ -234,7 +234,7 @@ def inspect_features(path: Path, source_format: str | None = None, sample_id: in
         raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
-    maker = RowMaker(Plan("", [], "float32"), Annotations([], None), None, None, None)
+    maker = RowMaker(Plan("", [], "float32"), Annotations([], None))
     seen: set[int | str] = set()
     for source in open_sources(path, name):
         for entry in source.entries():

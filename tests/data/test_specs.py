@@ -40,6 +40,8 @@ def test_scenes_have_three_splits_of_sensible_sizes(split, number):
 def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     assert len(load_data("scenes", "validation")) == 200
     assert len(load_data("scenes:validation=7,test=9", "test")) == 9
+    with fails_naming("'dev'", "train, validation, test"):
+        load_data("scenes", "dev")
     small, large = load_data("scenes:size=20", "train"), load_data("scenes:size=30", "train")
     assert small["captions"] == large["captions"][:20]
     splits = ("train", "validation", "test")

@@ -79,10 +79,11 @@ class Plan:
         ]
 
 
+@dataclass
 class RowMaker:
     """Makes rows of records.
 
-    Args:
+    Attributes:
         plan: what rows look like.
         annotations: of the images, or of none.
         convention: of the boxes, see [`contract_boxes`].
@@ -90,16 +91,11 @@ class RowMaker:
         split: of images of which the annotations name none.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        annotations: Annotations,
-        convention: str | None,
-        grid_size: tuple[int, int] | None,
-        split: str | None,
-    ) -> None:
-        self.plan, self.annotations, self.split = plan, annotations, split
-        self.convention, self.grid_size = convention, grid_size
+    plan: Plan
+    annotations: Annotations
+    convention: str | None = None
+    grid_size: tuple[int, int] | None = None
+    split: str | None = None
 
     def make_row(
         self, image_id: int, name: str, is_numbered: bool, record: FeatureRecord | ImageRecord, where: str

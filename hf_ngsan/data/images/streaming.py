@@ -61,6 +61,7 @@ def stream_images(
 
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
     """Opens all splits of a dataset as streams, by name."""
+    # Streams may not know their columns before they are read; datasets (tested with 5.2) has no public way to ask.
     return {name: part._resolve_features() for name, part in open_source(source, config, streaming=True).items()}
 
 
