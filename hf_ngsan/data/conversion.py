@@ -271,9 +271,13 @@ class Conversion:
     num_new: int = 0
 
     def run(self) -> None:
-        chunk, source, place = self.resume()
-        for number in range(source, len(self.sources)):
-            chunk = self.convert_source(chunk, number, place)
+        chunk, first, place = self.resume()
+        for number in range(first, len(self.sources)):
+            source = self.sources[number]
+            entries = source.entries(place)
+            with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
+                while self.write_shard(chunk, number, entries, display):
+                    chunk += 1
             place = 0
 
     def resume(self) -> tuple[int, int, int]:
@@ -301,17 +305,8 @@ class Conversion:
         source, place = records[-1].end
         return len(records), source, place
 
-    def convert_source(self, chunk: int, number: int, place: int) -> int:
-        """Writes the shards of one source; returns the next chunk."""
-        source = self.sources[number]
-        entries = source.entries(place)
-        with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
-            while batch := self.write_shard(chunk, number, entries, display):
-                chunk += batch
-        return chunk
-
-    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> int:
-        """Writes one shard of the next entries of a source; returns 0 where there are none left, else 1."""
+    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> bool:
+        """Writes one shard of the next entries of a source; returns whether there were any left."""
         rows: list[dict] = []
         num_bytes = 0
         skipped: list[dict] = []
@@ -333,12 +328,12 @@ class Conversion:
                 if count == self.images_per_shard:
                     break
             if not count:
-                return 0
+                return False
             shard = shard or ShardWriter(self.folder, Features({"image_id": Value("int64")}), 0, chunk, self.plan.key)
             if rows:
                 shard.write_table(table_of(rows, self.plan.columns))
             shard.commit(skipped, end=(number, end))
-            return 1
+            return True
         finally:
             if shard:
                 shard.discard()
