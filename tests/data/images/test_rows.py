@@ -3,8 +3,6 @@ import pickle
 import warnings
 from pathlib import Path
 
-import datasets
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
@@ -343,24 +341,6 @@ def test_photographs_in_parquet_files():
     assert alone["captions"][:] == rows["captions"][:]
     train = load_data(f"images:{folder}", "train")
     assert len(train) == 6000 and len(set(train["image_id"][:])) == 6000
-
-
-def test_photographs_one_row_a_caption_are_told_apart_by_their_content(tmp_path):
-    folder = shared_data("flickr8k")
-    whole = datasets.Dataset.from_parquet(str(folder / "validation-00000-of-00001.parquet")).select(range(50))
-    rows = [
-        {"image": row["image"], "caption": row["captions"][k]}
-        for k in range(5)
-        for row in whole.cast_column("image", Image(decode=False))
-    ]
-    dataset = Dataset.from_list(rows).cast_column("image", Image())
-    dataset = dataset.cast_column("image", Image(decode=False)).map(
-        lambda row: {"image": {**row["image"], "path": None}}
-    )
-    file = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
-    loaded = load_data(f"images:{file}", "train")
-    assert loaded["captions"][:] == whole["captions"][:]
-    np.testing.assert_array_equal(np.asarray(loaded[7]["image"]), np.asarray(whole[7]["image"]))
 
 
 def test_photographs_of_any_size_and_mode_in_a_folder():
