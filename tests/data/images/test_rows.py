@@ -217,6 +217,9 @@ def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     values = [picture_bytes(index) if as_bytes else f"{index}.png" for index in range(3)]
     file = write_parquet(Dataset.from_dict({"where": values, "captions": CAPTIONS}), tmp_path / "mine.parquet")
     check_rows(load_data(f"images:{file},image=where", "train"))
+    if as_bytes:  # a column that is named as images are is found
+        named = Dataset.from_dict({"JPG": values, "captions": CAPTIONS})
+        check_rows(load_data(f"images:{write_parquet(named, tmp_path / 'named.parquet')}", "train"))
 
 
 def test_width_and_height_are_kept_where_they_are_known(tmp_path):

@@ -80,6 +80,7 @@ def with_file(name, text=""):
         (parquet(lists().remove_columns("image")), "", ["captions", "image=COLUMN"]),
         (parquet(lists().remove_columns("image")), ",image=captions", ["'captions'", "image="]),
         (two_images, "", ["left, right", "image=COLUMN"]),
+        (parquet(Dataset.from_dict({"blob": [b"x"], "image": ["a.jpg"]})), "", ["blob, image", "image=COLUMN"]),
         (with_columns(size=[1, 2, 3]), ",captions=size", ["'size'", "int64", "captions="]),
         (parquet(lists().remove_columns("captions")), ",captions=captions", ["'captions'", "there are image"]),
         (parquet(lists().remove_columns("captions")), ",captions=image", ["'image'", "Image", "captions="]),
