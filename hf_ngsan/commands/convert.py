@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..data.formats.annotations import FORMATS as ANNOTATION_FORMATS
+from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
 from ..ground.argument_types import at_most, positive_int, user_path
 from ..ground.bounds import MAX_GRID

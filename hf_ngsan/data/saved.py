@@ -1,6 +1,7 @@
 """Folders of features written by `datasets`' `save_to_disk`."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import datasets
@@ -36,7 +37,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     if not is_saved(Path(directory)):  # before all that is in the folder is looked at
         raise not_saved(directory)
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
-    is_checked = is_file(passed)
+    is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
         refuse_changed_shards(Path(directory))
     dataset = with_raster_images(choose_split(open_saved(Path(directory)), directory, split))
@@ -48,13 +49,6 @@ def load_saved(directory: str, split: str | None) -> Dataset:
             passed.touch()
         return with_arrays(dataset)
     return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
-
-
-def is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a cache that cannot even be read
-        return False
 
 
 def refuse_changed_shards(directory: Path) -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.data.scenes.extra_scores import SCENE_SCORES
+from hf_ngsan.data.scenes.scoring import SCENE_SCORES
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.provenance import provenance_difference, vision_provenance

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...data.subwords import FEWEST_SUBWORDS
+from ...data.subwords import MIN_SUBWORDS
 from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_VOCABULARY
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
@@ -17,7 +17,7 @@ class TranslationDataSettings(DataSettings):
     vocab_size: int = setting(
         10_000,
         "subwords that both languages share, special tokens included; fewer if the training sentences are few",
-        minimum=FEWEST_SUBWORDS,
+        minimum=MIN_SUBWORDS,
         maximum=MAX_VOCABULARY,
     )
     max_length: int = setting(

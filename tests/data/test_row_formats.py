@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data.contract import caption_features, with_arrays
-from hf_ngsan.data.whole_arrays import with_whole_arrays
+from hf_ngsan.data.row_formats import with_whole_arrays
 
 
 def dataset_of(lengths, dtype="float16", seed=0) -> Dataset:
