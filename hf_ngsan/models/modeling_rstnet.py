@@ -25,7 +25,7 @@ from .keywords import refuse_unknown_keywords
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder
-from .visual_inputs import check_visual_features
+from .visual_inputs import check_visual_boxes, check_visual_features
 from .visualness import VisualnessMixin
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -231,11 +231,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
     ) -> torch.Tensor:
         """Returns boxes `(batch_size or 1, num_regions, 4)` of the visual tokens."""
         if self.config.grid_size is None and boxes is not None:
-            if boxes.shape != (*states.shape[:2], 4):
-                raise ValueError(
-                    f"visual_boxes has shape {tuple(boxes.shape)}; with these visual_features it must be "
-                    f"{(*states.shape[:2], 4)}."
-                )
+            check_visual_boxes(boxes, states, "")
             return boxes
         if (
             self.config.grid_size is None

@@ -26,6 +26,7 @@ from .transformer import (
     TransformerLayer,
     TransformerPreTrainedModel,
     refuse_missing_past,
+    shift_behind_start,
     token_positions,
     with_attention,
 )
@@ -370,12 +371,6 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             cache=cache,
             use_cache=cache is not None,
         ).last_hidden_state
-
-
-def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
-    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
-    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
-    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
 
 
 def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:

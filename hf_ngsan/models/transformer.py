@@ -150,6 +150,19 @@ def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
+def positions_of_tokens(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Returns positions `(batch_size or 1, num_tokens)` of states `(batch_size, num_tokens, hidden_size)`."""
+    if attention_mask is None:
+        return torch.arange(states.shape[1], device=states.device)[None]
+    return token_positions(attention_mask)
+
+
+def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
+    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
+    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
+
+
 def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
     if attention_mask is None:
