@@ -38,7 +38,7 @@ ARCHITECTURES = {
         tiny.tiny_captioner, lambda: tiny.random_images([6, 1, 2, 4]), NGSANModel, variants=REPRESENTATIVES
     ),
     "rstnet": Architecture(
-        rstnet.tiny_captioner,
+        lambda **changes: rstnet.tiny_captioner(**{"seed": 5, **changes}),  # which says much of these images
         lambda: tiny.random_images([6, 1, 2, 4]),
         RSTNetModel,
         variants={

@@ -40,7 +40,7 @@ PIXELS = {
 }
 
 
-class Tester:
+class ModelTester:
     """Sizes and random inputs in the form that the common tests ask for."""
 
     batch_size, seq_length = 3, 6
@@ -62,7 +62,7 @@ class Tester:
 class CommonModelTest(common.ModelTesterMixin):
     """The common tests of `all_model_classes`, whose base and head they tell apart by names in `auto_tables`."""
 
-    make_tester: type[Tester]
+    make_tester: type[ModelTester]
     tester_options: dict = {}
     auto_tables: tuple[dict, ...] = ()
 
@@ -74,7 +74,7 @@ class CommonModelTest(common.ModelTesterMixin):
             self.addCleanup(patcher.stop)
 
 
-class CaptionerTester(Tester):
+class CaptionerTester(ModelTester):
     """Given a mask of visual tokens, the common tests take its length for that of the words: the two are the same."""
 
     def __init__(self, config_class: type, with_mask: bool, with_boxes: bool, **fields):
@@ -268,7 +268,7 @@ class RSTNetPixelModelTest(RSTNetModelTest):
     tester_options = {**PIXELS, **BaseRSTNetModelTest.with_language_model}
 
 
-class LanguageModelTester(Tester):
+class LanguageModelTester(ModelTester):
     num_hidden_layers = 1
 
     def get_config(self):
@@ -295,7 +295,7 @@ class RSTNetLanguageModelTest(CommonModelTest, unittest.TestCase):
     test_inputs_embeds_matches_input_ids = test_inputs_embeds
 
 
-class TranslatorTester(Tester):
+class TranslatorTester(ModelTester):
     def get_config(self):
         sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
         return NSATransformerConfig(**sizes, intermediate_size=37, **self.fields)
@@ -326,8 +326,8 @@ class NSATransformerEveryNormModelTest(NSATransformerModelTest):
     tester_options = {"query_norm": "batch", "key_norm": "instance", "norm_affine": True}
 
 
-class MCANTester(Tester):
-    seq_length = encoder_seq_length = 5
+class MCANTester(ModelTester):
+    seq_length = encoder_seq_length = key_length = 5
     hidden_size, num_hidden_states_types = 16, 2
 
     def get_config(self):
@@ -355,8 +355,9 @@ class MCANGeometryAwareModelTest(MCANModelTest):
     tester_options = {"geometric_bias": ["content", "query", "key"], "geometry_features": "signed"}
 
 
-class MHSANTester(Tester):
-    seq_length, hidden_size = 5, 16
+class MHSANTester(ModelTester):
+    seq_length = encoder_seq_length = key_length = 5
+    hidden_size = 16
 
     def get_config(self):
         return mhsan.tiny_config(**self.fields)
