@@ -11,6 +11,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
+"""By which the edges of neighbouring cells may differ, as shares of the image: boxes may come in half precision."""
 
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from transformers.utils.versions import require_version
 REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
 """Versions that this code is made for; checkpoints with code name them under `requirements`."""
 TESTED_TRANSFORMERS = (5, 24)
-"""The newest minor version that it was tested with."""
+"""The newest minor version that this code was tested with."""
 
 
 class UnsupportedVersionError(ImportError, ValueError):
@@ -75,12 +75,14 @@ from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # 
 REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
 """Fields with which a checkpoint says which code is to be run."""
 MAX_LAYERS = 512
+"""Of a model: four times the deepest in use."""
 MAX_NUMBER = 2**20
-"""Above any number of channels, words, labels or pixels that a model is made of."""
+"""Of channels, words, labels or pixels; the largest vocabularies in use have a quarter of it."""
 MAX_NESTING = 20
+"""Of configurations within configurations; models have four or five levels."""
 FIELD_OF_LAYERS = re.compile(r"(layers?|depths?|blocks|stages|repeats|levels)$")
 FREE_FIELDS = ("features_provenance", "max_position_embeddings")
-"""Their numbers cost neither memory nor time."""
+"""Fields whose numbers cost neither memory nor time."""
 TRANSFORMER_SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 QUERY_NORMS = (None, "instance", "layer", "batch")
 """Normalizations of queries, or of keys (see [`attention.make_norm`])."""

@@ -31,7 +31,8 @@ from .visualness import VisualnessMixin
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
-SMALLEST_WEIGHT = 1e-6
+MIN_WEIGHT = 1e-6
+"""Of a pair of cells before its logarithm, as in the authors' release; the logarithm is then -13.8."""
 VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
 
 
@@ -62,7 +63,7 @@ class GridGeometry(nn.Module):
         else:
             geometry = self.embedding(boxes, states.dtype)
         weights = self.weights(states, geometry)
-        return weights.clamp(min=SMALLEST_WEIGHT).log() if self.is_logarithm else weights
+        return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
 class RSTNetEncoderLayer(TransformerLayer):

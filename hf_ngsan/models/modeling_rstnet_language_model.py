@@ -1,4 +1,4 @@
-"""RSTNet's language model: what the words so far say of the next one (Zhang et al. 2021, section 3.2)."""
+"""RSTNet's language model, which predicts the next word from the words so far (Zhang et al. 2021, section 3.2)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Encoders of text from transformers, as a part of other models: from a folder, the Hub or a package of PyPI."""
+"""Text encoders of transformers as a part of other models, loaded from a folder, the Hub or a package of PyPI."""
 
 import copy
 import importlib.util

@@ -173,7 +173,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Refuses words whose mask or positions tell of words before them that are neither given nor in the cache.
+    """Refuses words where the mask or the positions count words before them that are neither given nor in the cache.
 
     Only sizes are compared, unless there are positions and no words before, so that it holds in a traced graph too.
 
