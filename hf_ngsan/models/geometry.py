@@ -12,7 +12,7 @@ from torch import nn
 from .configuration_hub import check_choice
 
 MIN_RATIO = 1e-3
-"""Of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, whose features eq. 8 takes."""
+"""Of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, with the same features."""
 MIN_SIDE = 1e-6
 """So that a box without area, such as padding, has finite features; far below a pixel of any image, 1e-4 or more."""
 SIGNED_RESOLUTION = 0.1

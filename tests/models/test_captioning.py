@@ -152,15 +152,15 @@ def test_encoder_outputs_as_a_tuple_and_embedded_words_do_the_same():
 
 def test_unusable_decoder_inputs_are_named():
     model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    with pytest.raises(ValueError, match="exactly one of input_ids"):
+    with pytest.raises(ValueError, match="input_ids"):
         model(**images)
-    with pytest.raises(ValueError, match="exactly one of input_ids"):
+    with pytest.raises(ValueError, match="input_ids"):
         model(**images, decoder_input_ids=words, decoder_inputs_embeds=model.get_input_embeddings()(words))
     with pytest.raises(ValueError, match=r"4 .*3 images"):
         model(**images, decoder_input_ids=random_words(4, 5))
-    with pytest.raises(ValueError, match="needs encoder_hidden_states"):
+    with pytest.raises(ValueError, match="encoder_hidden_states"):
         model.model.decoder(words)
-    with pytest.raises(ValueError, match="needs visual_features"):
+    with pytest.raises(ValueError, match="visual_features"):
         model(decoder_input_ids=words)
 
 

@@ -42,9 +42,9 @@ def test_tokens_that_are_no_grid_are_named():
         model(**grids, labels=LABELS[:2])
     mask = torch.ones(2, 9, dtype=torch.long)
     mask[1, 4:] = 0
-    with pytest.raises(ValueError, match="visual_boxes are missing"):
+    with pytest.raises(ValueError, match="visual_boxes"):
         model(**random_grids(2), attention_mask=mask, labels=LABELS[:2])
-    with pytest.raises(ValueError, match=r"visual_boxes has shape \(2, 4, 4\).* \(2, 9, 4\)"):
+    with pytest.raises(ValueError, match=r"visual_boxes .*\(2, 4, 4\).*\(2, 9, 4\)"):
         model(**random_grids(2), visual_boxes=torch.zeros(2, 4, 4), labels=LABELS[:2])
     with pytest.raises(ValueError, match=r"6 visual tokens.* 7 x 7"):
         tiny_captioner(release=True, grid_size=[7, 7])(**grids, labels=LABELS[:2])
