@@ -1,6 +1,7 @@
 """`generate()` of every architecture that writes text: what changes no word, and what a caller may ask for."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -127,12 +128,14 @@ def test_a_start_token_is_put_in_front_of_a_prefix_without_one(name, variant):
 
 
 @every_architecture
-def test_texts_have_a_greatest_length(name, variant, tmp_path):
+def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     one = type(make(name))
     model, inputs, endless = one(make(name).config).eval(), ARCHITECTURES[name].inputs(), {"suppress_tokens": [2]}
     assert model.generate(**inputs, **endless).shape == (4, 1 + LONGEST[name])
     assert model.generate(**inputs, **endless, max_new_tokens=3).shape == (4, 1 + 3)
     assert model.generate(**inputs, **endless, max_length=3).shape == (4, 3)
+    assert not caplog.records
     for longest in (LONGEST[name], 7):
         model.generation_config.max_new_tokens = longest
         model.save_pretrained(tmp_path)
