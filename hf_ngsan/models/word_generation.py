@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
 from .keywords import UnknownArgumentError
-from .transformer import WordDecoder, shift_behind_start, token_positions
+from .transformer import WordDecoder, loss_of_words, shift_behind_start, token_positions
 
 logger = logging.get_logger(__name__)
 
@@ -112,25 +112,7 @@ class WordGenerationMixin(GenerationMixin):
         """Returns the outputs of the model without its word classifier, with logits and, given labels, the loss."""
         logits = self.lm_head(outputs.last_hidden_state)  # type: ignore[attr-defined]
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=self.word_loss(logits, labels, num_items_in_batch), logits=logits, **rest)
-
-    def word_loss(
-        self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
-    ) -> torch.Tensor | None:
-        """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
-
-        It is divided by `num_items_in_batch` words if that is given. The decoder inputs are shifted already:
-        `shift_labels` keeps the loss from shifting a second time.
-        """
-        if labels is None:
-            return None
-        return self.loss_function(  # type: ignore[attr-defined]
-            logits=logits,
-            labels=None,
-            shift_labels=labels.contiguous(),
-            vocab_size=self.config.vocab_size,  # type: ignore[attr-defined]
-            num_items_in_batch=num_items_in_batch,
-        )
+        return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
 
 
 __all__ = ["WordGenerationMixin", "decoded_outputs"]
