@@ -72,7 +72,7 @@ ARCHITECTURES = {
         auto=AutoModelForSeq2SeqLM,
     ),
 }
-FIRST = {name: next(iter(one.variants)) for name, one in ARCHITECTURES.items()}
+FIRST = {name: next(iter(one.variants)) for name, one in ARCHITECTURES.items()} | {"ngsan": "NG-SAN"}
 VARIANTS = [(name, variant) for name, one in ARCHITECTURES.items() for variant in one.variants]
 every_variant = pytest.mark.parametrize(("name", "variant"), VARIANTS)
 every_architecture = pytest.mark.parametrize(("name", "variant"), FIRST.items())

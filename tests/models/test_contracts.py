@@ -214,6 +214,5 @@ WRONG = {
     ("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases]
 )
 def test_wrong_inputs_are_named(name, changes, named):
-    variant = "NG-SAN" if name == "ngsan" else None
     with pytest.raises(ValueError, match=named):
-        make(name, variant)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})
+        make(name)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})

@@ -5,6 +5,8 @@ import logging
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
+from transformers import CompileConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from tests.models import architectures
@@ -28,8 +30,7 @@ every_method = pytest.mark.parametrize("method", METHODS)
 
 
 def make(name: str, variant: str | None = None, **changes):
-    """The model of most tests: for NG-SAN that of the paper."""
-    model = architectures.make(name, variant or ("NG-SAN" if name == "ngsan" else None), **changes)
+    model = architectures.make(name, variant, **changes)
     model.generation_config.max_new_tokens = 8
     return model
 
@@ -216,6 +217,39 @@ def test_an_assistant_changes_no_word(name):
     expected = model.generate(**one, **EXACTLY)
     assert torch.equal(model.generate(**one, **EXACTLY, assistant_model=assistant), expected)
     assert torch.equal(model.generate(**one, **EXACTLY, prompt_lookup_num_tokens=2), expected)
+
+
+@pytest.fixture
+def no_graphs():
+    """Forgets what was compiled, before and after."""
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+    counters.clear()
+
+
+@pytest.mark.slow
+@every_captioner
+def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graphs):
+    """As `generate()` does by itself on a GPU."""
+    model, images = make(name), ARCHITECTURES[name].inputs()
+    expected = model.generate(**images, min_new_tokens=3)
+    settings = CompileConfig(backend="eager", mode=None)
+    settings._compile_all_devices = True
+    found = model.generate(**images, min_new_tokens=3, cache_implementation="static", compile_config=settings)
+    assert torch.equal(found, expected)
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+@pytest.mark.slow
+@every_captioner
+def test_a_static_cache_with_beams_and_a_compiled_model_changes_no_word(name, no_graphs):
+    model, images = make(name), ARCHITECTURES[name].inputs()
+    expected = model.generate(**images, num_beams=3)
+    model.forward = torch.compile(model.forward, backend="eager")
+    assert torch.equal(model.generate(**images, num_beams=3, cache_implementation="static"), expected)
+    assert counters["stats"]["unique_graphs"] > 0
 
 
 def log_probability(model, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
