@@ -1,15 +1,13 @@
 """The configuration that all captioners share."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .configuration_hub import (
     IMAGE_TO_TEXT_PIPELINE,
+    TRANSFORMER_SIZES,
     PreTrainedConfig,
-    check_choice,
     check_heads,
-    check_positive,
-    check_rate,
 )
 from .configuration_parts import ConfigWithParts
 from .vision_part import VISION, check_feature_size, make_vision_config
@@ -31,6 +29,14 @@ class CaptionerConfig(ConfigWithParts):
     sub_configs_defaults = VISION
     parts = ("vision_config",)
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+    positive: ClassVar[tuple[str, ...]] = (
+        *TRANSFORMER_SIZES,
+        "vocab_size",
+        "visual_feature_size",
+        "max_position_embeddings",
+    )
+    rates: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
+    choices = {"is_encoder_decoder": (True,)}
 
     vocab_size: int = 9491
     vision_config: dict | PreTrainedConfig | None = None
@@ -84,18 +90,6 @@ class CaptionerConfig(ConfigWithParts):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_position_embeddings=self.max_position_embeddings,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
-        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
         check_feature_size(self.vision_config, self.visual_feature_size)
-        check_heads(self.hidden_size, self.num_attention_heads)
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
+        check_heads(self.hidden_size, self.num_attention_heads, even=True)

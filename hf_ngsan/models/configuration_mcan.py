@@ -3,13 +3,11 @@
 from typing import Any, Self
 
 from .configuration_hub import (
+    TRANSFORMER_SIZES,
     VISUAL_QUESTION_ANSWERING_PIPELINE,
     PreTrainedConfig,
-    check_choice,
     check_finite,
     check_heads,
-    check_positive,
-    check_rate,
     strict,
 )
 from .configuration_parts import ConfigWithParts
@@ -79,6 +77,19 @@ class MCANConfig(ConfigWithParts):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive = (
+        *TRANSFORMER_SIZES,
+        "vocab_size",
+        "word_embedding_size",
+        "visual_feature_size",
+        "num_hidden_layers",
+        "reduction_hidden_size",
+        "num_glimpses",
+        "pooled_size",
+        "geometry_hidden_size",
+    )
+    rates = ("dropout", "attention_dropout", "norm_eps")
+    choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
 
     vocab_size: int = 20573
     word_embedding_size: int = 300
@@ -128,23 +139,7 @@ class MCANConfig(ConfigWithParts):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            word_embedding_size=self.word_embedding_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            reduction_hidden_size=self.reduction_hidden_size,
-            num_glimpses=self.num_glimpses,
-            pooled_size=self.pooled_size,
-            geometry_hidden_size=self.geometry_hidden_size,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout, norm_eps=self.norm_eps)
         check_finite(initializer_range=self.initializer_range)
-        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
-        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
         check_geometric_bias(self.geometric_bias, self.geometry_features)
         check_feature_size(self.vision_config, self.visual_feature_size)

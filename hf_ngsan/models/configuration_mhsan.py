@@ -3,24 +3,19 @@
 from dataclasses import field
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from .configuration_hub import (
     ConfigurationError,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
-    check_choice,
     check_finite,
-    check_positive,
-    check_rate,
     lasting_name,
     refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
 from .configuration_parts import ConfigWithParts
-from .text_encoders import read_text_config
+from .text_encoders import config_of_text_encoder, read_text_config
 from .vision_part import VISION, check_feature_size, make_vision_config
 
 
@@ -65,6 +60,9 @@ class MHSANTextConfig(HubConfig):
         "AutoConfig": "configuration_mhsan.MHSANTextConfig",
         "AutoModel": "modeling_mhsan.MHSANTextModel",
     }
+    positive = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
+    rates = ("dropout", "input_dropout")
+    choices = {"activation": ("tanh", "identity", "relu")}
 
     vocab_size: int = 20000
     word_embedding_size: int = 620
@@ -81,14 +79,6 @@ class MHSANTextConfig(HubConfig):
     pad_token_id: int | None = 0
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            word_embedding_size=self.word_embedding_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-        )
-        check_rate(dropout=self.dropout, input_dropout=self.input_dropout)
-        check_choice("activation", self.activation, ("tanh", "identity", "relu"))
         check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:
@@ -150,6 +140,16 @@ class MHSANConfig(ConfigWithParts):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive = (
+        "visual_feature_size",
+        "hidden_size",
+        "projection_dim",
+        "attention_hidden_size",
+        "selective_pooling_size",
+        "hardest_negatives",
+    )
+    rates = ("dropout",)
+    choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
     text_config: dict | PreTrainedConfig | None = None
@@ -199,17 +199,6 @@ class MHSANConfig(ConfigWithParts):
         text.vocab_size = value
 
     def validate_architecture(self) -> None:
-        check_positive(
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            projection_dim=self.projection_dim,
-            attention_hidden_size=self.attention_hidden_size,
-            selective_pooling_size=self.selective_pooling_size,
-            hardest_negatives=self.hardest_negatives,
-        )
-        check_rate(dropout=self.dropout)
-        check_choice("loss", self.loss, ("hardest", "all", "info_nce"))
-        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
         check_finite(margin=self.margin, temperature=self.temperature, diversity_weight=self.diversity_weight)
         super().validate_architecture()
         for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
@@ -224,19 +213,13 @@ def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig
     """Makes the configuration of a text encoder from a dict; without a `model_type` that of words and SRU."""
     if isinstance(config, PreTrainedConfig):
         return config
-    fields = dict(config or {})
-    model_type = fields.pop("model_type", MHSANTextConfig.model_type)
+    fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}
+    if fields["model_type"] != MHSANTextConfig.model_type:
+        return config_of_text_encoder(fields)
     refuse_absurd_sizes(fields)
-    if model_type == MHSANTextConfig.model_type:
-        if "transformers_version" not in fields:  # written by a person
-            refuse_unknown_fields(MHSANTextConfig, fields)
-        return MHSANTextConfig.from_dict(fields)
-    if model_type not in CONFIG_MAPPING:
-        raise ConfigurationError(
-            f"text_config has the unknown model_type {model_type!r}; it is {MHSANTextConfig.model_type!r} or that of "
-            "an encoder of transformers, such as 'bert'."
-        )
-    return CONFIG_MAPPING[model_type].from_dict(fields)
+    if "transformers_version" not in fields:  # written by a person
+        refuse_unknown_fields(MHSANTextConfig, fields)
+    return MHSANTextConfig.from_dict(fields)
 
 
 __all__ = ["MHSANConfig", "MHSANTextConfig"]

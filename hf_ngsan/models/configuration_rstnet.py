@@ -9,7 +9,6 @@ from .configuration_hub import (
     ConfigurationError,
     PreTrainedConfig,
     SubConfigSpec,
-    check_choice,
     check_positive,
     lasting_name,
     strict,
@@ -140,6 +139,16 @@ class RSTNetConfig(CaptionerConfig):
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive = (*CaptionerConfig.positive, "encoder_layers", "plain_decoder_layers", "geometry_hidden_size")
+    choices = {
+        **CaptionerConfig.choices,
+        "geometry_fusion": (None, "additive", "log"),
+        "geometry_embedding": ("linear", "sinusoidal"),
+        "grid_size_offset": (1, 0),
+        "position_embedding": ("sinusoidal", "table"),
+        "finished_beams": ("aside", "compete"),
+        "language_signal_projection": ("shared", "separate"),
+    }
 
     vocab_size: int = 10201
     encoder_layers: int = 3
@@ -220,18 +229,7 @@ class RSTNetConfig(CaptionerConfig):
         return given
 
     def validate_architecture(self) -> None:
-        check_positive(
-            encoder_layers=self.encoder_layers,
-            plain_decoder_layers=self.plain_decoder_layers,
-            geometry_hidden_size=self.geometry_hidden_size,
-        )
         super().validate_architecture()
-        check_choice("geometry_fusion", self.geometry_fusion, (None, "additive", "log"))
-        check_choice("geometry_embedding", self.geometry_embedding, ("linear", "sinusoidal"))
-        check_choice("grid_size_offset", self.grid_size_offset, (1, 0))
-        check_choice("position_embedding", self.position_embedding, ("sinusoidal", "table"))
-        check_choice("finished_beams", self.finished_beams, ("aside", "compete"))
-        check_choice("language_signal_projection", self.language_signal_projection, ("shared", "separate"))
         if self.geometry_embedding == "sinusoidal" and self.geometry_hidden_size % 8:
             raise ValueError(
                 "geometry_embedding 'sinusoidal' needs a geometry_hidden_size that is a multiple of 8, not "

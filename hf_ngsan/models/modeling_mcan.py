@@ -440,12 +440,6 @@ class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMix
         self.classifier = nn.Linear(config.pooled_size, num_answers)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.get_input_embeddings()
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.model.set_input_embeddings(value)
-
     @can_return_tuple
     def forward(
         self,

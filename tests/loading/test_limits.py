@@ -10,7 +10,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.limits import UnusableModelError, refuse_too_large
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
-from hf_ngsan.models.configuration_hub import LARGEST_NUMBER, MOST_LAYERS, ConfigurationError
+from hf_ngsan.models.configuration_hub import MAX_LAYERS, MAX_NUMBER, ConfigurationError
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.tasks import train
@@ -64,7 +64,7 @@ def test_a_configuration_with_absurd_numbers(captioner, tmp_path, fields, capsys
 
 def test_a_configuration_within_bounds_of_more_parameters_than_there_are_weights(captioner, tmp_path):
     with pytest.raises(ModelFolderError, match="parameters"):
-        load_captioner(changed(captioner, tmp_path, vocab_size=LARGEST_NUMBER))
+        load_captioner(changed(captioner, tmp_path, vocab_size=MAX_NUMBER))
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_a_training_config_with_absurd_numbers(tmp_path, fields):
 
 
 def test_the_largest_numbers_are_allowed():
-    config = NGSANConfig(vocab_size=LARGEST_NUMBER, num_hidden_layers=MOST_LAYERS, max_position_embeddings=10**9)
-    assert config.num_hidden_layers == MOST_LAYERS
+    config = NGSANConfig(vocab_size=MAX_NUMBER, num_hidden_layers=MAX_LAYERS, max_position_embeddings=10**9)
+    assert config.num_hidden_layers == MAX_LAYERS
     with pytest.raises(ConfigurationError, match="num_hidden_layers"):
-        NGSANConfig(num_hidden_layers=MOST_LAYERS + 1)
+        NGSANConfig(num_hidden_layers=MAX_LAYERS + 1)
 
 
 def test_mappings_within_mappings_without_end():

@@ -1,7 +1,7 @@
-"""The spatial captioner of Springenberg et al. 2018 in loops, one query and one key at a time: for comparison.
+"""The decoder over words and the spatial captioner in loops, one query and one key at a time: for comparison.
 
-Every attention is handed the keys that its query may see and nothing else: their number is d_len of eq. 2. There are no
-batches, no masks and no caches.
+Every attention is handed the keys that its query may see and nothing else: their number is d_len of eq. 2 of
+Springenberg et al. 2018. There are no batches, no masks and no caches.
 """
 
 import math
@@ -21,11 +21,13 @@ def linear(module: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
     return result if module.bias is None else result + module.bias
 
 
-def attend(module, query: torch.Tensor, keys: list[torch.Tensor], temperature: str) -> tuple[torch.Tensor, list]:
+def attend(
+    module, query: torch.Tensor, keys: list[torch.Tensor], temperature: str = "head_dim", projected=None
+) -> tuple[torch.Tensor, list]:
     """Eq. 1-3: one query `(hidden_size,)` over its keys; the output and the weights, `[head][key]`."""
     heads, size = module.config.num_attention_heads, module.head_dim
     tau = math.sqrt((len(keys) if temperature == "key_length" else 0) + size)
-    projected = linear(module.q_proj, query)
+    projected = linear(module.q_proj, query) if projected is None else projected
     outputs, maps = [], []
     for head in range(heads):
         own = slice(head * size, (head + 1) * size)
@@ -60,15 +62,19 @@ def encode(model, features: torch.Tensor) -> list[torch.Tensor]:
     return cells
 
 
-@torch.no_grad()
-def decode(model, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Section 2.2: logits `(length, vocab_size)`, and the maps of every word `(layers, heads, length, num_cells)`."""
-    decoder, size, temperature = model.model.decoder, model.config.hidden_size, model.config.attention_temperature
-    states = [
+def embed(decoder, words: list[int]) -> list[torch.Tensor]:
+    """Section 3.4 and 3.5 of Vaswani et al. 2017; the sines come first here, then the cosines."""
+    size = decoder.config.hidden_size
+    return [
         decoder.embed_tokens.weight[word] * math.sqrt(size) + sinusoid(position, size)
         for position, word in enumerate(words)
     ]
-    maps = []
+
+
+@torch.no_grad()
+def decode(decoder, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Section 2.2: states `(length, hidden_size)`, and the maps of every word `(layers, heads, length, num_cells)`."""
+    states, temperature, maps = embed(decoder, words), decoder.config.attention_temperature, []
     for layer in decoder.layers:
         following, of_words = [], []
         for position, state in enumerate(states):
@@ -79,9 +85,10 @@ def decode(model, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.Te
             of_words.append(weights)
         states = following
         maps.append(torch.tensor(of_words).transpose(0, 1))
-    return torch.stack([linear(model.lm_head, state) for state in states]), torch.stack(maps)
+    return torch.stack(states), torch.stack(maps)
 
 
 def caption(model, words: list[int], features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits and maps of the words so far over an image's features `(num_cells, visual_feature_size)`."""
-    return decode(model, words, encode(model, features))
+    states, maps = decode(model.model.decoder, words, encode(model, features))
+    return torch.stack([linear(model.lm_head, state) for state in states]), maps
