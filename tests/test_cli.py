@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_ngsan.cli import COMMANDS, build_parser, main, parse
+from hf_ngsan import commands as commands_package
+from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, tiny_sections
@@ -30,6 +31,25 @@ def test_help_shows_examples(capsys, command):
     assert "examples:" in output
     assert f"  hf-ngsan {' '.join(command)}" in output
     assert "--import MODULE" in output and "--debug" in output
+
+
+def test_help_lists_each_command_in_one_line_of_one_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    listed: dict[str, list[str]] = {}
+    for line in printed[: printed.index("positional arguments:")].splitlines():
+        if line.endswith(":"):
+            group = line[:-1]
+        elif line.startswith("  ") and line[2] != " ":
+            name, summary = line.split(maxsplit=1)
+            listed.setdefault(name, []).append(group)
+            assert len(line) <= 80 and summary.endswith("."), line
+    assert listed == {name: [group] for group, commands in GROUPS.items() for name in commands}
+    assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+    modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
+    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
 
 
 def test_one_command_lists_the_datasets(capsys):
