@@ -181,6 +181,16 @@ def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
     assert read(folder) == before
 
 
+def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr(journey, "main", lambda **options: called.append(options) or 0)
+    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7", "--retrain"]) == 0
+    assert called == [
+        {"output": "runs/demo", "seed": 0, "retrain": False},
+        {"output": str(tmp_path), "seed": 7, "retrain": True},
+    ]
+
+
 @pytest.mark.slow
 def test_retraining_with_another_seed(demo, tmp_path):
     folder, _ = demo

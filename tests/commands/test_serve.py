@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -17,7 +18,8 @@ pytest.importorskip("python_multipart", reason="the extra serve is not installed
 import httpx
 
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from tests.commands.running import fails
+from hf_ngsan.serving.limits import ServingLimits
+from tests.commands.running import fails, prints
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -33,6 +35,62 @@ def test_what_cannot_be_served(tmp_path, capsys, monkeypatch):
         fails(capsys, "serve", "--model", tmp_path / "pixels", "--port", taken.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "hf-ngsan[serve]" in fails(capsys, "serve", "--model", tmp_path / "pixels")
+
+
+@pytest.fixture(scope="module")
+def pixels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pixels")
+    pixel_captioner().save_pretrained(folder)
+    pixel_processor().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def serve(pixels, monkeypatch, capsys):
+    """Runs the command with a server that ends at once; returns the limits it was given and where it listened."""
+    from hf_ngsan import serving
+
+    create_app, given = serving.create_app, []
+    monkeypatch.setattr(
+        serving, "create_app", lambda *args, **names: given.append(args[1]) or create_app(*args, **names)
+    )
+    monkeypatch.setattr(serving.BoundedServer, "run", lambda self, sockets: given.append(sockets[0].getsockname()))
+
+    def start(*words: object) -> tuple[ServingLimits, tuple]:
+        given.clear()
+        prints(capsys, "serve", "--model", pixels, "--port", 0, *words)
+        return tuple(given)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "fields"),
+    [
+        ("--batch-size", 3, ["batch_size"]),
+        ("--wait-ms", 70, ["wait_ms"]),
+        ("--max-images", 2, ["images"]),
+        ("--max-bytes", 1000, ["request_bytes"]),
+        ("--max-pixels", 999, ["pixels"]),
+        ("--max-cost", 77, ["cost"]),
+        ("--max-seconds", 4, ["seconds", "head_seconds"]),
+        ("--max-connections", 5, ["connections"]),
+    ],
+)
+def test_an_option_changes_the_limit_of_its_name_alone(serve, option, value, fields):
+    defaults, given = (asdict(serve(*words)[0]) for words in ([], [option, value]))
+    assert {name: given[name] for name in given if given[name] != defaults[name]} == dict.fromkeys(fields, value)
+
+
+def test_urls_are_read_if_they_are_allowed(serve):
+    assert serve()[0].allow_urls is False and serve("--allow-urls")[0].allow_urls is True
+
+
+def test_a_server_listens_where_it_is_told_to(serve):
+    assert serve()[1][0] == "127.0.0.1" and serve("--host", "0.0.0.0")[1][0] == "0.0.0.0"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert serve("--port", port)[1][1] == port
 
 
 def photo() -> bytes:

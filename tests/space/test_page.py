@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 import gradio
 
+from hf_ngsan.cli import main
 from hf_ngsan.loading import save_model
 from hf_ngsan.space import load_parts, make_page
+from hf_ngsan.tasks.caption_rows import load_rows
 from tests.commands.running import fails, prints
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -42,8 +45,6 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(folders):
-    from hf_ngsan.cli import main
-
     target = folders / "photos.index"
     arguments = ["--model", folders / "dual", "--images", folders / "photos", "--output", target, "--num-workers", 0]
     assert main(["index", *map(str, arguments)]) == 0
@@ -76,6 +77,46 @@ def test_there_is_a_tab_for_each_part(folders, index):
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):
     monkeypatch.chdir(folders)
     assert fact in fails(capsys, "app", *arguments)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """What the command gives to Gradio, which would serve the page, and is told Ctrl-C instead."""
+    found = []
+
+    def launch(page, **settings):
+        found.append((tabs_of(page), settings["inbrowser"], settings["server_name"], settings["server_port"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_ngsan.space.page.Page.launch", launch)
+    return found
+
+
+def test_options_reach_the_page(folders, index, launched):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for words in ([], ["--open"], ["--host", "0.0.0.0"], ["--port", str(port)], ["--index", str(index)]):
+        assert main(["app", "--model", str(folders / "pixels"), *words]) == 130
+    assert launched == [
+        (["photograph"], False, "127.0.0.1", None),
+        (["photograph"], True, "127.0.0.1", None),
+        (["photograph"], False, "0.0.0.0", None),
+        (["photograph"], False, "127.0.0.1", port),
+        (["photograph", "search"], False, "127.0.0.1", None),
+    ]
+
+
+def test_regions_are_those_of_the_split_that_is_named(folders, launched, monkeypatch):
+    read = []
+
+    def load(spec, split, **options):
+        read.append(split)
+        return load_rows(spec, split, **options)
+
+    monkeypatch.setattr("hf_ngsan.space.parts.load_rows", load)
+    for words in ([], ["--split", "train"]):
+        assert main(["app", "--model", str(folders / "regions"), "--data", SCENES, *words]) == 130
+    assert read == ["test", "train"]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):
