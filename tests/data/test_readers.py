@@ -10,7 +10,7 @@ import pytest
 from hf_ngsan.data import DataError, Reader, describe_readers, extra_scores_of, load_data, register_reader
 from hf_ngsan.data.readers import READERS, readers_table
 
-README = Path(__file__).parents[2] / "README.md"
+DATASETS = Path(__file__).parents[2] / "docs" / "datasets.md"
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_an_entry_says_what_its_loader_takes(reader):
         assert scores.names and scores.completion_tokens > 0
 
 
-def test_the_help_text_and_the_readme_have_every_reader():
+def test_the_help_text_and_the_documentation_have_every_reader():
     for reader in READERS.values():
         assert reader.usage in describe_readers()
         assert all(key in describe_readers() for key in reader.keys)
-    assert readers_table() in README.read_text(encoding="utf-8")
+    assert readers_table() in DATASETS.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [80, 100])
