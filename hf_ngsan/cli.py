@@ -20,45 +20,55 @@ from .ground.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnin
 from .ground.user_modules import import_user_module
 from .visualization import MissingPlotsError
 
-COMMANDS = {
-    "demo": "demo.command",
-    "configs": "commands.configs",
-    "datasets": "commands.datasets",
-    "train": "commands.train",
-    "evaluate": "commands.evaluate",
-    "caption": "commands.caption",
-    "translate": "commands.translate",
-    "average": "commands.average",
-    "answer": "commands.answer",
-    "audit": "commands.audit",
-    "visualness": "commands.visualness",
-    "extract": "commands.extract",
-    "convert": "commands.convert",
-    "inspect": "commands.inspect",
-    "attach-vision": "commands.attach_vision",
-    "push": "commands.push",
-    "serve": "commands.serve",
-    "export": "commands.export",
-    "app": "commands.app",
-    "index": "commands.index",
-    "search": "commands.search",
-    "explain": "commands.explain",
-    "references": "commands.references",
-    "score": "commands.score",
+GROUPS = {
+    "caption and search": {
+        "demo": "demo.command",
+        "caption": "commands.caption",
+        "answer": "commands.answer",
+        "translate": "commands.translate",
+        "index": "commands.index",
+        "search": "commands.search",
+        "explain": "commands.explain",
+    },
+    "train and evaluate": {
+        "configs": "commands.configs",
+        "train": "commands.train",
+        "evaluate": "commands.evaluate",
+        "score": "commands.score",
+        "average": "commands.average",
+        "attach-vision": "commands.attach_vision",
+        "audit": "commands.audit",
+        "visualness": "commands.visualness",
+    },
+    "data": {
+        "datasets": "commands.datasets",
+        "extract": "commands.extract",
+        "convert": "commands.convert",
+        "references": "commands.references",
+        "inspect": "commands.inspect",
+    },
+    "share": {
+        "push": "commands.push",
+        "export": "commands.export",
+        "serve": "commands.serve",
+        "app": "commands.app",
+    },
 }
-"""Modules of the commands. Each has `SUMMARY`, `EPILOG`, `add_arguments(parser)` and `run(options)`, which returns an
-exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
-be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
-memory runs out."""
+"""Modules of the commands, by what people do with them."""
+COMMANDS = {name: module for commands in GROUPS.values() for name, module in commands.items()}
+"""Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
+`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
+`check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
+`TO_SAVE_MEMORY`, the advice for when memory runs out."""
 PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
-DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
+DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
 EXAMPLES = """examples:
-  hf-ngsan demo
+  hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
   hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
-  hf-ngsan caption --model runs/spatial photo.jpg
+  hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features"""
 
 
@@ -145,22 +155,32 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
     parser = CommandParser(
         prog=PROGRAM,
-        description=DESCRIPTION,
+        description=f"{DESCRIPTION}\n\n{list_commands()}",
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
     for name, module in COMMANDS.items():
         add_command(commands, name, import_module(f"hf_ngsan.{module}"), is_chosen=name == chosen)
     return parser
 
 
+def list_commands() -> str:
+    """Returns the commands with their summaries, one a line, under the names of their groups."""
+    width, lines = max(map(len, COMMANDS)), []
+    for group, commands in GROUPS.items():
+        lines.append(f"{group}:")
+        for name, module in commands.items():
+            summary = import_module(f"hf_ngsan.{module}").SUMMARY.partition("\n")[0]
+            lines.append(f"  {name:<{width}}  {summary}")
+    return "\n".join(lines)
+
+
 def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -> None:
     parser = commands.add_parser(
         name,
-        help=module.SUMMARY,
         description=module.SUMMARY,
         epilog=module.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_ngsan.cli import COMMANDS, build_parser, main, parse
+from hf_ngsan import commands as commands_package
+from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, common_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, tiny_sections
@@ -32,6 +33,36 @@ def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, c
     assert "--import MODULE" in output and "--debug" in output
     assert sum(reader.usage in output for reader in READERS.values()) < 2
     assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
+
+
+def test_help_lists_each_command_in_one_line_of_one_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    listed: dict[str, list[str]] = {}
+    for line in printed[: printed.index("positional arguments:")].splitlines():
+        if line.endswith(":"):
+            group = line[:-1]
+        elif line.startswith("  ") and line[2] != " ":
+            name, summary = line.split(maxsplit=1)
+            listed.setdefault(name, []).append(group)
+            assert len(line) <= 80 and summary.endswith("."), line
+    assert listed == {name: [group] for group, commands in GROUPS.items() for name in commands}
+    assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+    modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
+    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_is_in_a_test_of_its_command(command):
+    """Of the options that every command has, tests are in this file; those of `tests/fuzz` look at no effect."""
+    files = [file for file in Path(__file__).parent.rglob("*.py") if "fuzz" not in file.parts]
+    texts = (file.read_text(encoding="utf-8") for file in files)
+    of_command = "".join(text for text in texts if re.search(rf"""["' ]{command}["' ]""", text))
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", of_command))
+    options = {option for option in parser_of(command)._option_string_actions if option not in ("-h", "--help")}
+    assert options - named - {*common_parser()._option_string_actions} == set()
 
 
 def test_one_command_lists_the_datasets(capsys):

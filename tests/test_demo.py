@@ -12,6 +12,7 @@ from PIL import Image
 from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
+from hf_ngsan.cli import main as command
 from hf_ngsan.demo import journey
 from hf_ngsan.demo.journey import COMPARED, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
@@ -166,6 +167,16 @@ def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys,
     with pytest.raises(RecipeError):
         main(folder, seed=1, **TINY_DEMO)
     assert read(folder) == before
+
+
+def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr(journey, "main", lambda **options: called.append(options) or 0)
+    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7", "--retrain"]) == 0
+    assert called == [
+        {"output": "runs/demo", "seed": 0, "retrain": False},
+        {"output": str(tmp_path), "seed": 7, "retrain": True},
+    ]
 
 
 @pytest.mark.slow

@@ -21,7 +21,10 @@ from .arguments import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
-SUMMARY = "Answer a question about an image, or every question of a file or dataset: its name, the answer, its score."
+SUMMARY = """Answer questions about images.
+
+The question is about one image, or there are many, from a file or a dataset. Each line has the name of the image or
+question, the answer and its score."""
 EPILOG = f"""examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa

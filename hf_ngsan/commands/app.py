@@ -9,7 +9,9 @@ from ..ground.listening import check_host
 from ..ground.packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments
 
-SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."
+SUMMARY = """Open a web page with captions, attention maps and search.
+
+It captions photographs, lets regions be dragged, and searches an index by words."""
 EPILOG = f"""examples:
   hf-ngsan app
   hf-ngsan app --model runs/demo/model --data scenes

@@ -5,7 +5,9 @@ import argparse
 from ..ground.argument_types import user_path
 from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
 
-SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
+SUMMARY = """Add a vision encoder to a captioner trained on features.
+
+The captioner then captions images. The vision encoder must be the one that extracted its features."""
 EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg

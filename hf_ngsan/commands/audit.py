@@ -5,7 +5,9 @@ import argparse
 from ..ground.argument_types import whole_number
 from .arguments import add_model_argument
 
-SUMMARY = "Check that no word that a model writes depends on later words, padding, other rows or the order of regions."
+SUMMARY = """Check that a model sees no later words, padding or other rows.
+
+The order of regions must not change its words either."""
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
   hf-ngsan audit --model runs/multi30k

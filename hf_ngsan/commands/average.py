@@ -5,7 +5,7 @@ import argparse
 from ..ground.argument_types import positive_int, user_path
 from .arguments import check_new_folder
 
-SUMMARY = "Average the weights of the last checkpoints of a training run, and save them as a model."
+SUMMARY = "Average the last checkpoints of a training run into a model."
 EPILOG = """examples:
   hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
   hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average

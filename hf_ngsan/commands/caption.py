@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from ..models.processing_captioning import CaptioningProcessor
 
 LARGEST_DIVERSITY_PENALTY = 100
-SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
+SUMMARY = """Print a caption for each image.
+
+The images are files, URLs, folders or those of a dataset. Each line has the name or id of an image, a tab and the
+caption."""
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps

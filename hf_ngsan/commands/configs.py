@@ -5,7 +5,9 @@ import argparse
 from ..ground.argument_types import user_path
 from ..ground.configs import copy_config, describe_config, packaged_config, packaged_configs
 
-SUMMARY = "List the packaged training configs, which `hf-ngsan train --config NAME` takes, or copy one to change it."
+SUMMARY = """List the packaged training configs, or copy one to change it.
+
+hf-ngsan train --config NAME takes them."""
 EPILOG = """examples:
   hf-ngsan configs
   hf-ngsan configs --copy ngsan/scenes

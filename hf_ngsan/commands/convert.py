@@ -11,7 +11,9 @@ from ..ground.bounds import MAX_GRID
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult
 
-SUMMARY = "Convert files of features or images into a folder that training reads as features:DIR or images:DIR."
+SUMMARY = """Convert files of features, images or captions into a dataset.
+
+Training reads the folder as features:DIR or images:DIR."""
 LISTED_AT_MOST = 20
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features

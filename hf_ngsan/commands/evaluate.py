@@ -20,7 +20,9 @@ from .arguments import (
 if TYPE_CHECKING:
     from ..training.task import Evaluation, Task
 
-SUMMARY = "Score a model on a split of a dataset, as its task does in training, and print the scores as JSON."
+SUMMARY = """Score a model on a split of a dataset.
+
+The scores are those that the model's task computes in training, printed as JSON."""
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR

@@ -5,7 +5,7 @@ import argparse
 from ..ground.argument_types import user_path
 from .arguments import add_model_argument, check_figure_file
 
-SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
+SUMMARY = "Show the share of each attention head in an image-text match."
 EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png

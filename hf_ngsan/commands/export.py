@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from ..exporting import Comparison
 
 FORMATS = ("onnx", "openvino", "torch-export")
-SUMMARY = "Export a captioner, so that it captions without this package and, as ONNX or OpenVINO, without torch."
+SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export.
+
+The exported captioner needs neither this package nor, as ONNX or OpenVINO, torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos

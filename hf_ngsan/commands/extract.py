@@ -19,7 +19,9 @@ from .arguments import (
 if TYPE_CHECKING:
     from ..extraction import ExtractionResult, ImageChange, ImageList
 
-SUMMARY = "Extract visual features of images into a folder that training and evaluation read as features:DIR."
+SUMMARY = """Extract visual features of images into a dataset.
+
+Training and evaluation read the folder as features:DIR."""
 EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\

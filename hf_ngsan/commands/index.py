@@ -17,7 +17,7 @@ from .extract import print_skipped
 if TYPE_CHECKING:
     from ..extraction import ImageList
 
-SUMMARY = "Index images with a dual encoder, for hf-ngsan search."
+SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index

@@ -13,7 +13,9 @@ from .arguments import check_figure_file
 if TYPE_CHECKING:
     from ..data.inspection import Findings
 
-SUMMARY = "Say what a file or folder is: images, features, annotations, a model, a training run or a search index."
+SUMMARY = """Describe a file or folder, and name its first problem.
+
+It may hold images, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos

@@ -6,7 +6,9 @@ import sys
 from ..ground.argument_types import user_path
 from .arguments import MODEL, check_new_folder
 
-SUMMARY = "Upload a model to the Hub: weights, processor, code and card, in one commit."
+SUMMARY = """Upload a model to the Hub, with processor, code and card.
+
+Everything arrives in one commit."""
 EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0

@@ -9,7 +9,7 @@ from .arguments import check_output_file
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
-SUMMARY = "Score captions in a COCO result file against a COCO caption file."
+SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor

@@ -6,7 +6,9 @@ from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
 from .arguments import check_figure_file
 
-SUMMARY = "Print the images of an index that fit a text or resemble an image: similarity, name, captions, tabs between."
+SUMMARY = """Find images of an index by words or by another image.
+
+Each line has the similarity, the name of an image and its captions, with tabs between them."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png

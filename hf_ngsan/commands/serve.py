@@ -6,7 +6,9 @@ from ..ground.argument_types import at_most, positive_int, user_path, whole_numb
 from ..ground.packaged_models import CAPTIONER
 from .arguments import MODEL, add_address_arguments, add_batch_size_argument
 
-SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
+SUMMARY = """Serve a captioner over HTTP.
+
+Images of requests that arrive together are captioned in one batch."""
 EPILOG = """examples:
   hf-ngsan serve --model captioner --port 8000
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption

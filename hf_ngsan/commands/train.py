@@ -9,7 +9,7 @@ from .arguments import DATASETS, add_launch_argument
 if TYPE_CHECKING:
     from ..training import Recipe
 
-SUMMARY = "Train a model by a training config."
+SUMMARY = "Train a model from a training config."
 EPILOG = f"""examples:
   hf-ngsan train --config ngsan/scenes
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1

@@ -20,7 +20,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SUMMARY = "Translate sentences, one a line, and print a line for each."
+SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de

@@ -5,7 +5,7 @@ import argparse
 from ..ground.argument_types import positive_int, user_path
 from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
 
-SUMMARY = "Print how visual each word is that a captioner with adaptive attention (RSTNet) says of a dataset."
+SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
 EPILOG = f"""examples:
   hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures

@@ -6,7 +6,10 @@ import os
 from ..ground.argument_types import at_most, whole_number
 from ..ground.bounds import MAX_INTEGER
 
-SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
+SUMMARY = """Caption a photograph, train small models and compare them.
+
+The models are trained on synthetic scenes, in some minutes on two CPU cores: SAN, NG-SAN with unsigned and with
+signed geometry, a captioner of pixels, and a dual encoder that finds scenes by words."""
 EPILOG = """examples:
   hf-ngsan demo
   hf-ngsan demo --output runs/another --seed 1"""

@@ -46,6 +46,12 @@ def test_folders_of_features(make, name, tmp_path, capsys):
     assert name in text and "feature dimension: 6" in text and "no problem" in text
 
 
+def test_the_format_can_be_named(tmp_path, capsys):
+    folder = write_vatex(tmp_path / "folder")
+    for name in ("vatex", "grid-npy"):
+        assert name in prints(capsys, "inspect", folder, "--from", name).splitlines()[0]
+
+
 def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     sentences = [{"tokens": ["x"], "raw": "A red bus."}] * 5
     images = [image_of(7, sentences=sentences), image_of(12), image_of(391895, split="dev")]

@@ -17,7 +17,7 @@ from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from hf_ngsan.sharing.cards import CardFacts
 from tests.commands.running import fails, prints
-from tests.hub_stub import REPOSITORY, WRITER, hub
+from tests.hub_stub import REPOSITORY, WRITER, Repository, hub
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -68,6 +68,51 @@ def test_the_packaged_captioner_has_its_licence(tmp_path, capsys):
     words = ["push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared", "--license", "mit"]
     assert "--license" in fails(capsys, *words)
     assert not (tmp_path / "shared").exists()
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Checkpoints are not loaded in another process before they are uploaded."""
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+
+
+@pytest.mark.parametrize("words", [[], ["--private"]])
+def test_a_new_repository_is_private_if_asked_for(words, model, online, capsys, unchecked):  # noqa: F811
+    prints(capsys, "push", model, REPOSITORY, *words)
+    assert online.repositories[REPOSITORY].private is bool(words)
+
+
+def test_other_files_of_a_repository_are_deleted_if_asked_for(model, online, capsys, unchecked):  # noqa: F811
+    online.repositories[REPOSITORY] = Repository()
+    online.repositories[REPOSITORY].files["weights.bin"] = b"another's"
+    assert "weights.bin" in fails(capsys, "push", model, REPOSITORY)
+    assert {*online.repositories[REPOSITORY].files} == {"weights.bin"}
+    prints(capsys, "push", model, REPOSITORY, "--overwrite")
+    assert "model.safetensors" in online.repositories[REPOSITORY].files
+    assert "weights.bin" not in online.repositories[REPOSITORY].files
+
+
+def test_the_card_has_the_scores_of_other_seeds_and_the_licence_that_are_named(
+    run, config, tmp_path, capsys, unchecked
+):
+    other = tmp_path / "other"
+    prints(capsys, "train", "--config", config, "training.seed=1", f"training.output_dir={other}")
+    for name, words in (("alone", []), ("both", ["--runs", other, "--license", "mit"])):
+        prints(capsys, "push", run, REPOSITORY, "--dry-run", tmp_path / name, *words)
+    alone, both = (ModelCard.load(tmp_path / name / "README.md") for name in ("alone", "both"))
+    assert "seeds 0, 1" in both.text and "±" in both.text and both.data.license == "mit"
+    assert "±" not in alone.text and alone.data.license is None
+
+
+def test_the_card_shows_images_of_the_dataset_that_is_named(tmp_path, capsys, unchecked):
+    pixel_captioner().save_pretrained(tmp_path / "pixels")
+    pixel_processor().save_pretrained(tmp_path / "pixels")
+    for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
+        prints(capsys, "push", tmp_path / "pixels", REPOSITORY, "--dry-run", tmp_path / name, *words)
+    pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
+    assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
+    card = (tmp_path / "some" / "README.md").read_text()
+    assert all(f"](examples/{picture})" in card for picture in pictures)
 
 
 @pytest.mark.slow

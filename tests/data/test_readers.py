@@ -10,7 +10,7 @@ from hf_ngsan.data import Reader, describe_readers, extra_scores_of, load_data, 
 from hf_ngsan.data.readers import READERS
 from tests.data.facts import fails_naming
 
-README = Path(__file__).parents[2] / "README.md"
+DATASETS = Path(__file__).parents[2] / "docs" / "datasets.md"
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def test_an_entry_says_what_its_loader_takes(reader):
         assert scores.names and scores.completion_tokens > 0
 
 
-def test_the_help_text_and_the_readme_have_every_reader():
-    readme = README.read_text(encoding="utf-8")
+def test_the_help_text_and_the_documentation_have_every_reader():
+    page = DATASETS.read_text(encoding="utf-8")
     for reader in READERS.values():
         assert reader.usage in describe_readers()
         assert all(key in describe_readers() for key in reader.keys)
         columns = ", ".join(f"`{column}`" for column in reader.columns)
-        assert f"| `{reader.usage}` | {reader.summary} | {columns} |" in readme
+        assert f"| `{reader.usage}` | {reader.summary} | {columns} |" in page
 
 
 @pytest.mark.parametrize("width", [80, 100])

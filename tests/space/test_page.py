@@ -16,6 +16,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 import gradio
 
+from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.space import load_parts, make_page
 from tests.commands.running import fails, prints
@@ -43,8 +44,6 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(folders):
-    from hf_ngsan.cli import main
-
     target = folders / "photos.index"
     arguments = ["--model", folders / "dual", "--images", folders / "photos", "--output", target, "--num-workers", 0]
     assert main(["index", *map(str, arguments)]) == 0
