@@ -185,7 +185,7 @@ def flush_files_to_disk(folder: Path) -> None:
 def flush_to_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
     try:
         os.fsync(descriptor)
     finally:

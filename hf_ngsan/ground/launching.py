@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -59,7 +60,10 @@ def launch_processes(
         torchrun = ["-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, *torchrun, *command])
+        line = [sys.executable, *torchrun, *command]
+        if os.name == "nt":  # where a process cannot become another: the shell would take it for ended
+            sys.exit(subprocess.run(line, check=False).returncode)
+        os.execv(sys.executable, line)
 
 
 def end_with_parent() -> None:
@@ -69,7 +73,7 @@ def end_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        os._exit(128 + signal.SIGKILL)
+        os._exit(128 + 9)  # as after SIGKILL, which Windows has no name for
 
     threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
 
