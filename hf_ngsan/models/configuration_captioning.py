@@ -29,14 +29,14 @@ class CaptionerConfig(ConfigWithParts):
     sub_configs_defaults = VISION
     parts = ("vision_config",)
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
-    positive: ClassVar[tuple[str, ...]] = (
+    positive_fields: ClassVar[tuple[str, ...]] = (
         *TRANSFORMER_SIZES,
         "vocab_size",
         "visual_feature_size",
         "max_position_embeddings",
     )
-    rates: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
-    choices = {"is_encoder_decoder": (True,)}
+    rate_fields: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
+    field_choices = {"is_encoder_decoder": (True,)}
 
     vocab_size: int = 9491
     vision_config: dict | PreTrainedConfig | None = None

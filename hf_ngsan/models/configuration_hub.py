@@ -130,16 +130,17 @@ class HubConfig(PreTrainedConfig):
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
         remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
         has_tokenizer (`bool`): whether its models have a tokenizer of transformers in place of a processor.
-        positive, rates (`tuple[str, ...]`): fields that must be at least 1, and that must lie between 0 and 1.
-        choices (`dict[str, tuple]`): the values that a field may have.
+        positive_fields (`tuple[str, ...]`): fields that must be at least 1.
+        rate_fields (`tuple[str, ...]`): fields that must lie between 0 and 1.
+        field_choices (`dict[str, tuple]`): the values that each field may have.
     """
 
     remote_classes: ClassVar[dict[str, str]] = {}
     remote_pipelines: ClassVar[dict[str, dict]] = {}
     has_tokenizer: ClassVar[bool] = False
-    positive: ClassVar[tuple[str, ...]] = ()
-    rates: ClassVar[tuple[str, ...]] = ()
-    choices: ClassVar[dict[str, tuple]] = {}
+    positive_fields: ClassVar[tuple[str, ...]] = ()
+    rate_fields: ClassVar[tuple[str, ...]] = ()
+    field_choices: ClassVar[dict[str, tuple]] = {}
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)
@@ -153,9 +154,9 @@ class HubConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Checks the fields one by one; a subclass then checks whether they fit together."""
-        check_positive(**{field: getattr(self, field) for field in self.positive})
-        check_rate(**{field: getattr(self, field) for field in self.rates})
-        for field, choices in self.choices.items():
+        check_positive(**{field: getattr(self, field) for field in self.positive_fields})
+        check_rate(**{field: getattr(self, field) for field in self.rate_fields})
+        for field, choices in self.field_choices.items():
             check_choice(field, getattr(self, field), choices)
         super().validate_architecture()
 

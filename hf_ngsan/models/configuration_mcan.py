@@ -77,7 +77,7 @@ class MCANConfig(ConfigWithParts):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive = (
+    positive_fields = (
         *TRANSFORMER_SIZES,
         "vocab_size",
         "word_embedding_size",
@@ -88,8 +88,8 @@ class MCANConfig(ConfigWithParts):
         "pooled_size",
         "geometry_hidden_size",
     )
-    rates = ("dropout", "attention_dropout", "norm_eps")
-    choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
+    rate_fields = ("dropout", "attention_dropout", "norm_eps")
+    field_choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
 
     vocab_size: int = 20573
     word_embedding_size: int = 300

@@ -60,9 +60,9 @@ class MHSANTextConfig(HubConfig):
         "AutoConfig": "configuration_mhsan.MHSANTextConfig",
         "AutoModel": "modeling_mhsan.MHSANTextModel",
     }
-    positive = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
-    rates = ("dropout", "input_dropout")
-    choices = {"activation": ("tanh", "identity", "relu")}
+    positive_fields = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
+    rate_fields = ("dropout", "input_dropout")
+    field_choices = {"activation": ("tanh", "identity", "relu")}
 
     vocab_size: int = 20000
     word_embedding_size: int = 620
@@ -140,7 +140,7 @@ class MHSANConfig(ConfigWithParts):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive = (
+    positive_fields = (
         "visual_feature_size",
         "hidden_size",
         "projection_dim",
@@ -148,8 +148,8 @@ class MHSANConfig(ConfigWithParts):
         "selective_pooling_size",
         "hardest_negatives",
     )
-    rates = ("dropout",)
-    choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
+    rate_fields = ("dropout",)
+    field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
     text_config: dict | PreTrainedConfig | None = None

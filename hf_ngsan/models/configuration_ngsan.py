@@ -64,8 +64,8 @@ class NGSANConfig(CaptionerConfig):
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive = (*CaptionerConfig.positive, "num_hidden_layers", "geometry_hidden_size")
-    choices = {**CaptionerConfig.choices, "query_norm": QUERY_NORMS, "key_norm": QUERY_NORMS}
+    positive_fields = (*CaptionerConfig.positive_fields, "num_hidden_layers", "geometry_hidden_size")
+    field_choices = {**CaptionerConfig.field_choices, "query_norm": QUERY_NORMS, "key_norm": QUERY_NORMS}
 
     num_hidden_layers: int = 4
     query_norm: str | None = "instance"

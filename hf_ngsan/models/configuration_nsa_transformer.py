@@ -57,9 +57,9 @@ class NSATransformerConfig(HubConfig):
         "AutoModelForSeq2SeqLM": "modeling_nsa_transformer.NSATransformerForConditionalGeneration",
     }
     remote_pipelines = TRANSLATION_PIPELINE
-    positive = (*TRANSFORMER_SIZES, "vocab_size", "num_hidden_layers", "max_position_embeddings")
-    rates = ("dropout", "attention_dropout")
-    choices = {
+    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "num_hidden_layers", "max_position_embeddings")
+    rate_fields = ("dropout", "attention_dropout")
+    field_choices = {
         "is_encoder_decoder": (True,),
         "tie_word_embeddings": (True,),
         "query_norm": QUERY_NORMS,

@@ -139,9 +139,14 @@ class RSTNetConfig(CaptionerConfig):
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive = (*CaptionerConfig.positive, "encoder_layers", "plain_decoder_layers", "geometry_hidden_size")
-    choices = {
-        **CaptionerConfig.choices,
+    positive_fields = (
+        *CaptionerConfig.positive_fields,
+        "encoder_layers",
+        "plain_decoder_layers",
+        "geometry_hidden_size",
+    )
+    field_choices = {
+        **CaptionerConfig.field_choices,
         "geometry_fusion": (None, "additive", "log"),
         "geometry_embedding": ("linear", "sinusoidal"),
         "grid_size_offset": (1, 0),

@@ -75,9 +75,9 @@ class RSTNetLanguageModelConfig(HubConfig):
         "AutoModel": "modeling_rstnet_language_model.RSTNetLanguageModel",
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
     }
-    positive = (*TRANSFORMER_SIZES, "vocab_size", "max_word_pieces", "max_position_embeddings")
-    rates = ("dropout", "attention_dropout")
-    choices = {
+    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "max_word_pieces", "max_position_embeddings")
+    rate_fields = ("dropout", "attention_dropout")
+    field_choices = {
         "language_tokenization": ("word_pieces", "caption_ids"),
         "position_embedding": ("sinusoidal", "table"),
     }

@@ -66,10 +66,10 @@ class SpatialCaptionerConfig(CaptionerConfig):
         "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive = (*CaptionerConfig.positive, "encoder_layers", "decoder_layers")
-    rates = (*CaptionerConfig.rates, "residual_dropout")
-    choices = {
-        **CaptionerConfig.choices,
+    positive_fields = (*CaptionerConfig.positive_fields, "encoder_layers", "decoder_layers")
+    rate_fields = (*CaptionerConfig.rate_fields, "residual_dropout")
+    field_choices = {
+        **CaptionerConfig.field_choices,
         "attention_temperature": ("key_length", "head_dim"),
         "position_embedding": ("sequence", "boxes"),
     }

@@ -16,6 +16,8 @@ from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_con
 from hf_ngsan.training.checkpoints import Checkpoints
 from tests.dying import DIED, in_process, workers
 
+pytestmark = pytest.mark.timeout(1800)  # a minute on two idle processors
+
 PRELOADED = ["tests.store.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
 
