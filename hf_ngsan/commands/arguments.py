@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Ends the help of commands that take one."""
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
@@ -69,7 +69,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         "--images-per-shard",
         type=positive_int,
         metavar="N",
-        help="what a kill can cost (chosen by the number of images)",
+        help="images in a file of the output; a killed run repeats at most one (chosen by their number)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
@@ -101,7 +101,7 @@ def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None
 
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
-    parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)
+    parser.add_argument("--port", type=at_most(MAX_PORT, whole_number), default=port, metavar="N", help=port_help)
 
 
 def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:

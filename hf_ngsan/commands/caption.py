@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..models.processing_captioning import CaptioningProcessor
 
-LARGEST_DIVERSITY_PENALTY = 100
+MAX_DIVERSITY_PENALTY = 100
 SUMMARY = """Print a caption for each image.
 
 The images are files, URLs, folders or those of a dataset. Each line has the name or id of an image, a tab and the
@@ -89,7 +89,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--diversity-penalty",
-        type=between(0, LARGEST_DIVERSITY_PENALTY),
+        type=between(0, MAX_DIVERSITY_PENALTY),
         metavar="P",
         help="with --groups: what a word's log-probability loses for each group that has chosen it (1.5)",
     )

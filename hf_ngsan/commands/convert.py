@@ -1,4 +1,4 @@
-"""The command `hf-ngsan convert`: feature files of others into a folder that training and evaluation read."""
+"""The command `hf-ngsan convert`: third-party feature files into a folder that training and evaluation read."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -57,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", metavar="NAME", help="what the column 'split' says, where annotations do not: train, test, ..."
     )
     parser.add_argument(
-        "--images-per-shard", type=positive_int, default=256, metavar="N", help="what a kill can cost (%(default)s)"
+        "--images-per-shard",
+        type=positive_int,
+        default=256,
+        metavar="N",
+        help="images in a file of the output; a killed run repeats at most one (%(default)s)",
     )
     parser.add_argument(
         "--skip-broken", action="store_true", help="leave out and list what cannot be used, instead of ending there"
