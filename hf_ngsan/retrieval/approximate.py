@@ -39,7 +39,7 @@ class GraphSearch:
         self.index, self.precision = index, precision or DEFAULT_PRECISION
         if self.precision not in PRECISIONS:
             raise IndexFolderError(
-                f"usearch:{precision} is no way to search; the precision can be {' or '.join(PRECISIONS)}."
+                f"Unknown search backend usearch:{precision}; the precision can be {' or '.join(PRECISIONS)}."
             )
         try:
             from usearch.index import Index
