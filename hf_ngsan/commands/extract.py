@@ -57,8 +57,8 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     copies = parser.add_argument_group(
         "copies",
         "Features of changed images. Training with augmentation.feature_copies=true takes the features of an image or\n"
-        "of one of its copies, at random in every epoch. Images with left or right in their\n"
-        "captions are not mirrored.",
+        "of one of its copies, at random in every epoch. Images with left or right in their captions\n"
+        "are not mirrored.",
     )
     copies.add_argument(
         "--copies",
