@@ -1,4 +1,4 @@
-"""The command `hf-ngsan`: a table of commands. Errors that a user can fix are one sentence and exit code 2."""
+"""The command `hf-ngsan`: a table of commands. An error that a user can fix is one sentence and exit code 2."""
 
 import argparse
 import difflib
@@ -192,9 +192,9 @@ def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -
 
 
 def common_parser() -> argparse.ArgumentParser:
-    """Returns the parser of what may stand before or behind the name of any command.
+    """Returns the parser of the options of every command, which may stand before or behind its name.
 
-    It is parsed first, so that the other arguments and the help texts know what the user's modules register.
+    These options are parsed first, so that other arguments and help texts know what the user's modules register.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
@@ -203,8 +203,8 @@ def common_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="first import a Python module, such as one that registers a reader, a task, a backbone or a model type; "
-        "one in the current folder is found too; may be repeated",
+        help="import a Python module first, such as one that registers a reader, a task, a backbone or a model type; "
+        "modules in the current folder are found too; may be repeated",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of every error")
     return parser

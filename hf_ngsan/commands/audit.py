@@ -12,13 +12,15 @@ EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
   hf-ngsan audit --model runs/multi30k
 
-It changes what must change nothing, on random inputs, and prints the largest change of a log-probability. The exit
-code is 0 if all stay within 1e-5, else 1."""
+The audit changes parts of random inputs that must not affect the words, and prints the largest change of a
+log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the random inputs (%(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the random inputs (%(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,12 +10,15 @@ EPILOG = """examples:
   hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
   hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average
 
-A run keeps training.keep_checkpoints of them, one an epoch unless training.save_every_steps says otherwise."""
+A run keeps the last training.keep_checkpoints checkpoints. It saves one an epoch, unless training.save_every_steps
+says otherwise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help="folder of a training run")
-    parser.add_argument("--last", type=positive_int, default=5, metavar="K", help="checkpoints, at most (%(default)s)")
+    parser.add_argument(
+        "--last", type=positive_int, default=5, metavar="K", help="maximal number of checkpoints (%(default)s)"
+    )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the new model")
 
 

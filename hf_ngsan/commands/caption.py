@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
+    parser.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
     add_search_arguments(parser)
     parser.add_argument(
         "--save-attention",
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="of all beams take the caption that this dual encoder finds most similar to the image",
+        help="choose the beam that this dual encoder finds most similar to the image",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
@@ -73,25 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument(
-        "--require", nargs="+", metavar="WORD", help="words that every caption has (constrained beam search)"
+        "--require", nargs="+", metavar="WORD", help="words that every caption must contain (constrained beam search)"
     )
     searches.add_argument(
         "--groups",
         type=at_most(MAX_CAPTIONS),
         metavar="N",
-        help="print N different captions of each image, which avoid each other's words (diverse beam search)",
+        help="print N captions of each image that avoid each other's words (diverse beam search)",
     )
     searches.add_argument(
         "--contrastive",
         type=fraction,
         metavar="ALPHA",
-        help="choose words that differ from those before them: 0 (not at all) to 1 (contrastive search)",
+        help="prefer words that differ from those before them, from 0 (not at all) to 1 (contrastive search)",
     )
     parser.add_argument(
         "--diversity-penalty",
         type=between(0, MAX_DIVERSITY_PENALTY),
         metavar="P",
-        help="with --groups: what a word's log-probability loses for each group that has chosen it (1.5)",
+        help="with --groups: reduce a word's log-probability by P for each group that has chosen it (1.5)",
     )
 
 

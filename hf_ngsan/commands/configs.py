@@ -17,7 +17,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.yaml", help="of the copy (the last part of NAME, in this folder)"
+        "--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME, in this folder)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
 

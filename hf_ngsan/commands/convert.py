@@ -24,11 +24,11 @@ EPILOG = """examples:
 formats:
 {}
 
-annotations, whose captions, splits and sizes are joined with the features by image id, or converted alone:
+annotations, converted alone or joined with features: captions, splits and sizes by image id:
 {}
   vqa-v2         questions and annotations of VQA v2, converted alone
 
-The same command continues what a killed run has begun.""".format(
+The same command continues a conversion that was killed.""".format(
     "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values()),
     "\n".join(f"  {one.name:14} {one.summary}" for one in ANNOTATION_FORMATS.values()),
 )
@@ -36,13 +36,19 @@ The same command continues what a killed run has begun.""".format(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "inputs", nargs="+", type=user_path, metavar="INPUT", help="file or folder of features, or annotation file"
+        "inputs",
+        nargs="+",
+        type=user_path,
+        metavar="INPUT",
+        help="file or folder of features or images, or annotation file",
     )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
     parser.add_argument(
-        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs (recognised), see below"
+        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, see below (recognised)"
     )
-    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
+    )
     parser.add_argument(
         "--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)"
     )
@@ -51,20 +57,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=at_most(MAX_GRID),
         metavar=("ROWS", "COLUMNS"),
-        help="pool grids to this (left as they are)",
+        help="pool grids to this size (not pooled)",
     )
     parser.add_argument(
-        "--split", metavar="NAME", help="what the column 'split' says, where annotations do not: train, test, ..."
+        "--split", metavar="NAME", help="value of the column 'split' where annotations have none: train, test, ..."
     )
     parser.add_argument(
-        "--images-per-shard",
-        type=positive_int,
-        default=256,
-        metavar="N",
-        help="images in a file of the output; a killed run repeats at most one (%(default)s)",
+        "--images-per-shard", type=positive_int, default=256, metavar="N", help="images per shard (%(default)s)"
     )
     parser.add_argument(
-        "--skip-broken", action="store_true", help="leave out and list what cannot be used, instead of ending there"
+        "--skip-broken",
+        action="store_true",
+        help="leave out and list records that cannot be used, instead of stopping at the first",
     )
 
 

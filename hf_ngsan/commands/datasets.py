@@ -7,7 +7,7 @@ from ..data import describe_readers
 SUMMARY = "List the kinds of datasets, for --data and data.spec."
 EPILOG = """examples:
   hf-ngsan datasets
-  hf-ngsan datasets --import my_reader    # with those that a module of yours registers"""
+  hf-ngsan datasets --import my_reader    # and those that your module registers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -76,13 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=user_path,
         metavar="FILE",
-        help="write what the model says of each row there: captions in the COCO result format, ranks of the right "
-        "answers, translations one a line, answers as VQA's results",
+        help="write the result of each row: captions in the COCO result format, ranks of the right answers, "
+        "translations one a line, or answers as VQA's results",
     )
     parser.add_argument(
         "--record",
         action="store_true",
-        help="also write the scores into the model's folder, with what they depend on, for the card of hf-ngsan push",
+        help="also write the scores and their settings into the model's folder, for the card of hf-ngsan push",
     )
     add_launch_argument(parser)
     from ..tasks.registry import TASKS

@@ -19,8 +19,8 @@ EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --int8 --output small
   python exported/captioner.py photo.jpg --num-beams 3
 
-The folder holds the encoder, one step of the decoder with its cache, the settings of both, and captioner.py, which
-captions with them: greedily and by beam search, with NumPy and the runtime alone. It needs the extra export, or
+The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, which captions
+with them greedily and by beam search; it needs NumPy and the runtime only. The command needs the extra export, or
 openvino.
 
 {DATASETS}"""
@@ -30,18 +30,18 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="of the exported files (%(default)s)")
+    parser.add_argument("--format", choices=FORMATS, default="onnx", help="format of the exported files (%(default)s)")
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder of the export")
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="keep the weights of linear layers in 8 bits (onnx), check it, and tell the loss in CIDEr-D on the data "
-        "of the training run, or on --data",
+        help="keep the weights of linear layers in 8 bits (onnx), check the result, and report the loss in CIDEr-D on "
+        "the dataset of the training run, or on --data",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="caption images with the model and with the exported files; exit with 1 if they differ, or if --int8 "
+        help="caption images with the model and with the exported files; exit code 1 if they differ, or if --int8 "
         "loses more than 1%% of CIDEr-D",
     )
     add_data_arguments(parser, required=False)

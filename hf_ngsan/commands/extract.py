@@ -30,7 +30,7 @@ EPILOG = """examples:
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
-The same command continues what a killed run has begun, and adds images to a folder that has others already, such as
+The same command continues an extraction that was killed, and adds images to a folder that has others already, such as
 those of another split. Images that cannot be read are skipped and listed in skipped.json."""
 LISTED_AT_MOST = 20
 
@@ -42,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         metavar="NAME",
-        help="what the column 'split' says: train, validation, test, ...; of a dataset, the split",
+        help="value of the column 'split': train, validation, test, ...; of a dataset, the split to read",
     )
-    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
+    )
     add_batch_size_argument(parser, 16)
     add_reading_arguments(parser)
     add_copies_arguments(parser)
@@ -54,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     copies = parser.add_argument_group(
         "copies",
-        "Features of changed images, of which a training with augmentation.feature_copies=true takes others"
-        " in every epoch. Images whose captions say left or right are not mirrored.",
+        "Features of changed images. Training with augmentation.feature_copies=true takes the features of an image or\n"
+        "of one of its copies, at random in every epoch. Images with left or right in their captions\n"
+        "are not mirrored.",
     )
     copies.add_argument(
         "--copies",
@@ -64,19 +67,27 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
         help="also extract N copies of each image, changed at random",
     )
     copies.add_argument(
-        "--smallest-crop", type=share, default=0.6, metavar="SHARE", help="of the area that a crop has (%(default)s)"
+        "--smallest-crop",
+        type=share,
+        default=0.6,
+        metavar="SHARE",
+        help="smallest share of an image's area in a crop (%(default)s)",
     )
     copies.add_argument(
-        "--flip", type=fraction, default=0.5, metavar="SHARE", help="of the images that are mirrored (%(default)s)"
+        "--flip",
+        type=fraction,
+        default=0.5,
+        metavar="SHARE",
+        help="share of the images that are mirrored (%(default)s)",
     )
     copies.add_argument(
         "--color-jitter",
         type=fraction,
         default=0.2,
         metavar="SHARE",
-        help="by which brightness, contrast and saturation change at most (%(default)s)",
+        help="largest relative change of brightness, contrast and saturation (%(default)s)",
     )
-    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the changes (%(default)s)")
+    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
 
 
 def check(options: argparse.Namespace) -> None:

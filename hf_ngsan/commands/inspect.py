@@ -1,4 +1,4 @@
-"""The command `hf-ngsan inspect`: what a file or folder is, and the first thing that is wrong with it."""
+"""The command `hf-ngsan inspect`: the kind of a file or folder, its contents, and its first problem."""
 
 import argparse
 import json
@@ -24,25 +24,23 @@ EPILOG = """examples:
   hf-ngsan inspect ngsan-flickr8k --self-test
   hf-ngsan inspect index --verify
 
-All of the data are read, so that the first problem is found."""
+The command reads all data, in order to find the first problem."""
 BLANK_SIDE = 400
-"""Of the image that is drawn where there is none, in pixels."""
+"""Side of the blank image that is drawn where the data have none, in pixels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
     parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
+    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
     parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the boxes of an image, with its captions"
-    )
-    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="of the image to draw (the first)")
-    parser.add_argument(
-        "--images", type=user_path, metavar="DIR", help="folder of the images, for --figure, where the data have none"
+        "--images", type=user_path, metavar="DIR", help="with --figure: folder of the images, if the data have none"
     )
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="of a model: compare what it computes with the record in its folder; exit code 1 if it differs",
+        help="compare the outputs of a model with the record in its folder; exit code 1 if they differ",
     )
     parser.add_argument(
         "--verify",

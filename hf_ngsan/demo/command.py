@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seed of scenes and weights (%(default)s)",
     )
-    parser.add_argument("--retrain", action="store_true", help="train again what is trained already")
+    parser.add_argument("--retrain", action="store_true", help="train models again that are trained already")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -159,8 +159,16 @@ def test_specs_of_no_backend(tmp_path, spec):
         pytest.importorskip("pymilvus")
     if spec == "usearch:i4":
         pytest.importorskip("usearch")
-    with pytest.raises(IndexFolderError):
+    with pytest.raises(IndexFolderError) as error:
         open_backend(written(tmp_path / "index"), spec)
+    known = (
+        ("f16", "i8")
+        if spec == "usearch:i4"
+        else (".db",)
+        if spec == "milvus:x.txt"
+        else ("exact", "usearch", "milvus")
+    )
+    assert spec in str(error.value) and all(name in str(error.value) for name in known)
 
 
 @pytest.mark.parametrize(
