@@ -56,8 +56,8 @@ PRIVATE_NAMES = {
     "transformers.pipelines.Pipeline._sanitize_parameters": "for subclasses",
 }
 """By name, what each is for."""
-DOCUMENTED = {"_exit"}
-"""Names with an underscore that a library documents, such as `os._exit`."""
+DOCUMENTED = {"_exit", "_fields"}
+"""Names with an underscore that a library documents, such as `os._exit` and the `_fields` of named tuples."""
 
 
 def is_there(name: str) -> bool:
