@@ -5,7 +5,8 @@
 
 The first command runs the fast tests once and records which of them run which line (needs pytest-cov). The second
 changes one place at a time in a copy of the package (a comparison, a constant, a returned value, a call whose value
-nobody takes) and runs tests that run its line, until one fails. A change that no test runs survives.
+nobody takes) and runs tests that run its line, or, for what an import runs, any line of its file, until one fails. A
+change that no test runs survives.
 """
 
 import argparse
@@ -139,7 +140,8 @@ def main() -> None:
             checkout, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "build", "runs")
         )
         for file, kind, node in drawn:
-            tests = tests_of_lines(arguments.coverage, file).get(node.lineno, [])
+            of_lines = tests_of_lines(arguments.coverage, file)
+            tests = of_lines.get(node.lineno) or sorted({name for names in of_lines.values() for name in names})
             tests = sorted(random.Random(arguments.seed).sample(tests, min(MAX_TESTS, len(tests))))
             copy = folder / file.relative_to(checkout)
             text = file.read_text(encoding="utf-8")
