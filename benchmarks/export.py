@@ -25,7 +25,7 @@ from transformers.utils import logging
 
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.exporting import Captioner, compare, write_exported_captioner
-from hf_ngsan.exporting.checking import LARGEST_LOSS
+from hf_ngsan.exporting.checking import MAX_LOSS
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.batches import take
@@ -84,10 +84,10 @@ def main() -> int:
             loss = quantized.loss(beams)
             print(
                 f"8 bits, {len(scored)} images, {beams} beams: CIDEr-D {after:.4f}, {before:.4f} before, a loss of "
-                f"{loss:.2%}; wanted: at most {LARGEST_LOSS:.0%}",
+                f"{loss:.2%}; wanted: at most {MAX_LOSS:.0%}",
                 flush=True,
             )
-            failed += [] if loss <= LARGEST_LOSS else ["8 bits"]
+            failed += [] if loss <= MAX_LOSS else ["8 bits"]
         places = [
             range(start, min(start + arguments.batch_size, len(rows)))
             for start in range(0, len(rows), arguments.batch_size)

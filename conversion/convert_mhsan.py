@@ -21,13 +21,13 @@ from state_dicts import ConversionError, check_is_new, check_numbers, convert, l
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_ngsan.ground.files import replace_folder_contents
 from hf_ngsan.ground.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.processing_mhsan import MHSANProcessor
+from hf_ngsan.store.folders import replace_folder_contents
 
 IMAGES, TEXTS = "img_emb.", "cap_emb."
 RESNET = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
@@ -45,7 +45,7 @@ WORD_VECTORS = "utable"
 UNKNOWN, PADDING = "UNK", "<pad>"
 WORDS = r"\w+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|\w+(?:[-.]\w+)*|[^\w\s]"
 IMAGE_SIDE = 350
-LONGEST_TEXT = 128
+MAX_TEXT_LENGTH = 128
 LOSSES = {"loss_reduction": "sum", "squared_diversity": False, "negated_positives": True}
 
 
@@ -205,7 +205,7 @@ def make_tokenizer(lines: list[str]) -> PreTrainedTokenizerFast:
         tokenizer_object=backend,
         pad_token=PADDING,
         unk_token=UNKNOWN,
-        model_max_length=LONGEST_TEXT,
+        model_max_length=MAX_TEXT_LENGTH,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

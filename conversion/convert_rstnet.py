@@ -27,7 +27,6 @@ from state_dicts import ConversionError, check_is_new, check_texts, convert, loa
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
-from hf_ngsan.ground.files import replace_folder_contents
 from hf_ngsan.ground.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig
@@ -35,6 +34,7 @@ from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageMo
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from hf_ngsan.store.folders import replace_folder_contents
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 LEFT_OUT = r"(.*\.)?(running_\w+|embeddings\.position_ids|pooler\.dense\.\w+)$"
@@ -43,7 +43,7 @@ HEAD = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)$")
 HEADS = "encoder.WGs.{}"
 LANGUAGE_MODEL = "decoder.language_model."
 CHANNELS_OF_A_HEAD, CHANNELS_OF_BERT_BASE = 64, 768
-BEAMS, LONGEST_CAPTION = 5, 20
+BEAMS, MAX_CAPTION_LENGTH = 5, 20
 ATTENTION = {"q_proj": "fc_q", "k_proj": "fc_k", "v_proj": "fc_v", "out_proj": "fc_o", "signal_proj": "fc_s"}
 RENAMED = [
     (r"^model\.", ""),
@@ -304,7 +304,7 @@ def convert_captioner(
         raise ConversionError(f"The sizes of the weights do not go together: {error}") from error
     model: Any
     model, left_out = convert(RSTNetForConditionalGeneration, config, joined_heads(weights), theirs, LEFT_OUT)
-    longest = min(LONGEST_CAPTION, config.max_position_embeddings)
+    longest = min(MAX_CAPTION_LENGTH, config.max_position_embeddings)
     defaults = {name: token for name, token in tokens.items() if name != "decoder_start_token_id"}
     model.generation_config = GenerationConfig(
         num_beams=BEAMS,

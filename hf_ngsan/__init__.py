@@ -5,10 +5,11 @@ Importing the package registers its models with transformers' Auto classes; the 
 
 from typing import TYPE_CHECKING
 
-from .auto import register, register_model_type
+from .auto import register
 from .ground.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .auto import register_model_type
     from .loading.hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
@@ -49,48 +50,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "auto": ["register_model_type"],
-        "loading.hub": ["save_for_hub"],
-        "models.configuration_efficientnet_lite": ["NGSANEfficientNetLiteConfig"],
-        "models.configuration_mcan": ["MCANConfig"],
-        "models.configuration_mhsan": ["MHSANConfig", "MHSANTextConfig"],
-        "models.configuration_ngsan": ["NGSANConfig"],
-        "models.configuration_nsa_transformer": ["NSATransformerConfig"],
-        "models.configuration_resnext": ["NGSANResNeXtConfig"],
-        "models.configuration_rstnet": ["RSTNetConfig"],
-        "models.configuration_rstnet_language_model": ["RSTNetLanguageModelConfig"],
-        "models.configuration_spatial_captioner": ["SpatialCaptionerConfig"],
-        "models.configuration_vgg": ["NGSANVGGConfig"],
-        "models.configuration_vision": ["VisionConfig"],
-        "models.ensemble": ["EnsembleForConditionalGeneration"],
-        "models.image_processing_captioning": ["CaptioningImageProcessor"],
-        "models.modeling_efficientnet_lite": [
-            "NGSANEfficientNetLiteBackbone",
-            "NGSANEfficientNetLiteForImageClassification",
-        ],
-        "models.modeling_mcan": ["MCANForVisualQuestionAnswering", "MCANModel"],
-        "models.modeling_mhsan": ["MHSANModel", "MHSANTextModel"],
-        "models.modeling_ngsan": ["NGSANForConditionalGeneration", "NGSANModel"],
-        "models.modeling_nsa_transformer": ["NSATransformerForConditionalGeneration", "NSATransformerModel"],
-        "models.modeling_resnext": ["NGSANResNeXtBackbone"],
-        "models.modeling_rstnet": ["RSTNetForConditionalGeneration", "RSTNetModel"],
-        "models.modeling_rstnet_language_model": ["RSTNetLanguageModel"],
-        "models.modeling_spatial_captioner": ["SpatialCaptionerForConditionalGeneration", "SpatialCaptionerModel"],
-        "models.modeling_vgg": ["NGSANVGGBackbone"],
-        "models.pipeline_image_to_text": ["ImageToTextPipeline"],
-        "models.pipeline_translation": ["TranslationPipeline"],
-        "models.pipeline_visual_question_answering": ["VisualQuestionAnsweringPipeline"],
-        "models.processing_mcan": ["MCANProcessor"],
-        "models.processing_mhsan": ["MHSANProcessor"],
-        "models.processing_ngsan": ["NGSANProcessor"],
-        "models.processing_rstnet": ["RSTNetProcessor"],
-        "models.processing_spatial_captioner": ["SpatialCaptionerProcessor"],
-        "models.modeling_vision": ["VisionModel"],
-        "sharing.upload": ["push_to_hub"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)
 
 register()

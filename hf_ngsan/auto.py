@@ -1,19 +1,20 @@
-"""The model types of this package, their registration with transformers' Auto classes and pipelines, and the names of
-its trained models, which these take.
+"""The model types of this package, and their registration with transformers' Auto classes and pipelines.
+
+    register_model_type(MyConfig, task="captioning")  # an architecture of another package
 
 `import hf_ngsan` stays light: a configuration is registered when transformers imports the Auto module that could ask
-for it, and a model is imported when it is looked up. To register at once, transformers' Auto modules would have to be
-imported, which takes seconds (`benchmarks/import_time.py`).
+for it, and a model is imported when it is looked up. The import hook below adds 0.00 s to `import transformers`; to
+register all configurations at once would import torch and transformers' Auto modules, for 1.3 s of processor time
+(median of 10 pairs of `benchmarks/import_time.py --eager`, transformers 5.24, torch 2.13).
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
-import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
@@ -44,9 +45,9 @@ class ModelType:
 
     Attributes:
         configuration: module that has its configuration class.
-        task: what its models are trained for, a name of `hf_ngsan.tasks`; `None` for parts of models.
-        name: what its models are called, such as "NG-SAN"; the model type itself if it is empty.
-        paper: that describes it, if any.
+        task: the task that its models are trained for, by its name in `hf_ngsan.tasks`; `None` for parts of models.
+        name: of its models in texts, such as "NG-SAN"; the model type itself if it is empty.
+        paper: the one that describes it, if any.
     """
 
     configuration: str
@@ -126,10 +127,8 @@ MODEL_TYPES = {
     "ngsan_resnext": ModelType(f"{HERE}resnext"),
     "ngsan_efficientnet_lite": ModelType(f"{HERE}efficientnet_lite"),
 }
-"""The one place that says what a model type is; [`register_model_type`] adds to it."""
+"""The registry of model types; [`register_model_type`] adds to it."""
 AUTO = "transformers.models.auto"
-TAKES_NAMES = "takes_packaged_names"
-"""Marks functions that have been made to, which happens once however often the package registers its models."""
 
 
 KEEPS_NAME = "keeps_image_to_text"
@@ -151,8 +150,8 @@ def register_model_type(
             with the file beside that of the configuration; `AutoConfig` is one of them. That of a model of transformers
             (BLIP, CLIP, ...) is taken as it is: the Auto classes know its model.
         task: the task that its models are trained for; `None` for parts of models.
-        name: what its models are called on their cards; the model type, if it is left out.
-        paper: that describes the architecture.
+        name: of its models on their cards; the model type, if it is left out.
+        paper: the one that describes the architecture.
 
     Raises:
         ValueError: the class has no `remote_classes`, or its model type belongs to another architecture.
@@ -178,7 +177,7 @@ def is_in_transformers(module: str) -> bool:
 
 
 def own_model_types() -> tuple[str, ...]:
-    """Returns the model types whose classes transformers must be told of: all but its own."""
+    """Returns the model types to be registered with transformers: all but its own."""
     return tuple(name for name, entry in MODEL_TYPES.items() if not is_in_transformers(entry.configuration))
 
 
@@ -228,21 +227,23 @@ def class_of_transformers(model_type: str, auto_class: str) -> type:
     return found[0] if isinstance(found, tuple) else found
 
 
-def has_class(model_type: str, auto_class: str) -> bool:
-    """Returns whether a model type has a class for an Auto class."""
-    kind: Any = config_class(model_type)
-    return auto_class in kind.remote_classes
+def own_configurations(auto_class: str) -> Iterator[Any]:
+    """Yields the configuration classes of [`own_model_types`] whose architecture has a class for an Auto class."""
+    for model_type in own_model_types():
+        config: Any = config_class(model_type)
+        if auto_class in config.remote_classes:
+            yield config
 
 
 def register_configurations() -> None:
     from transformers import AutoConfig
 
-    for model_type in own_model_types():
-        AutoConfig.register(model_type, config_class(model_type), exist_ok=True)
+    for config in own_configurations("AutoConfig"):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
 
 
 class LazyClasses(dict):
-    """What is registered with a mapping of transformers; a `partial` among the values is called when looked up."""
+    """The registered classes of a mapping of transformers; a `partial` among them is called when it is looked up."""
 
     def __getitem__(self, key: type) -> type:
         value = super().__getitem__(key)
@@ -258,35 +259,34 @@ class LazyClasses(dict):
 def register_models() -> None:
     from transformers.models.auto import modeling_auto
 
-    for model_type in own_model_types():
-        config: Any = config_class(model_type)
+    for config in own_configurations("AutoConfig"):
         for auto_class in config.remote_classes:
             if auto_class.startswith(("AutoModel", "AutoBackbone")):
                 mapping = getattr(modeling_auto, auto_class)._model_mapping
                 mapping._extra_content = LazyClasses(mapping._extra_content)
-                mapping.register(config, partial(model_class, model_type, auto_class), exist_ok=True)
+                mapping.register(config, partial(model_class, config.model_type, auto_class), exist_ok=True)
 
 
 def register_processors() -> None:
     from transformers import AutoProcessor
 
-    for model_type in own_model_types():
-        if has_class(model_type, "AutoProcessor"):
-            AutoProcessor.register(config_class(model_type), processor_class(model_type), exist_ok=True)
+    for config in own_configurations("AutoProcessor"):
+        AutoProcessor.register(config, processor_class(config.model_type), exist_ok=True)
 
 
 def register_image_processors() -> None:
     from transformers import AutoImageProcessor
 
-    for model_type in own_model_types():
-        if has_class(model_type, "AutoImageProcessor"):
-            classes = {"pil": model_class(model_type, "AutoImageProcessor")}
-            AutoImageProcessor.register(config_class(model_type), image_processor_classes=classes, exist_ok=True)
+    for config in own_configurations("AutoImageProcessor"):
+        classes = {"pil": model_class(config.model_type, "AutoImageProcessor")}
+        AutoImageProcessor.register(config, image_processor_classes=classes, exist_ok=True)
 
 
 def register_pipelines() -> None:
     import transformers
     from transformers import pipelines
+
+    from .ground.packaged_models import TAKES_NAMES, takes_names
 
     # A name is imported when it is asked for; unlike `register_pipeline` this leaves the task's defaults alone.
     supported: Any = pipelines.PIPELINE_REGISTRY.supported_tasks
@@ -313,14 +313,14 @@ def register_pipelines() -> None:
             removed.pop(task, None)
             supported.setdefault(task, {"impl": impl, "pt": classes, "default": {}, "type": described["type"]})
     if not hasattr(pipelines.get_task, TAKES_NAMES):
-        pipelines.get_task = takes_packaged_names(knows_own_tasks(pipelines.get_task))
+        pipelines.get_task = takes_names(knows_own_tasks(pipelines.get_task))
     for asking in ("resolve_revision", "find_adapter_config_file"):  # the Hub, before anything is loaded
         if hasattr(pipelines, asking):
-            setattr(pipelines, asking, takes_packaged_names(getattr(pipelines, asking)))
+            setattr(pipelines, asking, takes_names(getattr(pipelines, asking)))
 
 
 def knows_own_tasks(get_task: Callable[..., str]) -> Callable[..., str]:
-    """Makes transformers' `get_task`, which asks the Hub, tell the task of a folder with a model of this package."""
+    """Makes transformers' `get_task`, which asks the Hub, return the task of a folder with a model of this package."""
 
     @wraps(get_task)
     def task_of(model: str, *args: Any, **kwargs: Any) -> str:
@@ -356,40 +356,6 @@ REGISTRATIONS = {
 }
 
 
-def name_packaged_models(module: str) -> None:
-    """Lets the classes of a module that are loaded from a folder or the Hub take the names of packaged models too."""
-    for one in list(vars(sys.modules[module]).values()):
-        method = vars(one).get("from_pretrained") if isinstance(one, type) and one.__module__ == module else None
-        if isinstance(method, classmethod):
-            loaded: Any = one
-            loaded.from_pretrained = classmethod(takes_packaged_names(method.__func__, position=1))
-
-
-def takes_packaged_names(function: Callable, position: int = 0) -> Callable:
-    """Makes a function take the names of packaged models where it takes folders and names on the Hub.
-
-    Args:
-        function: with the name as its first argument, or its second after a class.
-        position: of that argument.
-    """
-    if hasattr(function, TAKES_NAMES):
-        return function
-    parameter = next(name for name in inspect.signature(function).parameters if name != "cls")
-
-    @wraps(function)
-    def with_folder(*args: Any, **kwargs: Any) -> Any:
-        from .ground.packaged_models import folder_of_packaged
-
-        if len(args) > position:
-            args = (*args[:position], folder_of_packaged(args[position]), *args[position + 1 :])
-        elif parameter in kwargs:
-            kwargs[parameter] = folder_of_packaged(kwargs[parameter])
-        return function(*args, **kwargs)
-
-    setattr(with_folder, TAKES_NAMES, True)
-    return with_folder
-
-
 LOADED_BY_NAME = (
     "transformers.configuration_utils",
     "transformers.feature_extraction_utils",
@@ -407,7 +373,13 @@ LOADED_BY_NAME = (
     f"{AUTO}.tokenization_auto",
     f"{AUTO}.video_processing_auto",
 )
-"""Modules of transformers with classes that have `from_pretrained`."""
+"""Modules of transformers with classes that have `from_pretrained`, which takes the names of packaged models too."""
+
+
+def name_packaged_models(module: str) -> None:
+    from .ground.packaged_models import classes_take_names
+
+    classes_take_names(sys.modules[module])
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan`: a table of commands. Errors that a user can fix are one sentence and exit code 2."""
+"""The command `hf-ngsan`: a table of commands. An error that a user can fix is one sentence and exit code 2."""
 
 import argparse
 import difflib
@@ -20,44 +20,55 @@ from .ground.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnin
 from .ground.user_modules import import_user_module
 from .visualization import MissingPlotsError
 
-COMMANDS = {
-    "demo": "demo.command",
-    "configs": "commands.configs",
-    "datasets": "commands.datasets",
-    "train": "commands.train",
-    "evaluate": "commands.evaluate",
-    "caption": "commands.caption",
-    "translate": "commands.translate",
-    "average": "commands.average",
-    "answer": "commands.answer",
-    "audit": "commands.audit",
-    "visualness": "commands.visualness",
-    "extract": "commands.extract",
-    "convert": "commands.convert",
-    "inspect": "commands.inspect",
-    "attach-vision": "commands.attach_vision",
-    "push": "commands.push",
-    "serve": "commands.serve",
-    "export": "commands.export",
-    "app": "commands.app",
-    "index": "commands.index",
-    "search": "commands.search",
-    "explain": "commands.explain",
-    "references": "commands.references",
-    "score": "commands.score",
+GROUPS = {
+    "caption and search": {
+        "demo": "demo.command",
+        "caption": "commands.caption",
+        "answer": "commands.answer",
+        "translate": "commands.translate",
+        "index": "commands.index",
+        "search": "commands.search",
+        "explain": "commands.explain",
+    },
+    "train and evaluate": {
+        "configs": "commands.configs",
+        "train": "commands.train",
+        "evaluate": "commands.evaluate",
+        "score": "commands.score",
+        "average": "commands.average",
+        "attach-vision": "commands.attach_vision",
+        "audit": "commands.audit",
+        "visualness": "commands.visualness",
+    },
+    "data": {
+        "datasets": "commands.datasets",
+        "extract": "commands.extract",
+        "convert": "commands.convert",
+        "references": "commands.references",
+        "inspect": "commands.inspect",
+    },
+    "share": {
+        "push": "commands.push",
+        "export": "commands.export",
+        "serve": "commands.serve",
+        "app": "commands.app",
+    },
 }
-"""Modules of the commands. Each has `SUMMARY`, `EPILOG`, `add_arguments(parser)` and `run(options)`, which returns an
-exit code or None. One with the argument `--num-processes` also has `check(options)`, which finds the mistakes that can
-be found soon, before several processes start. `TO_SAVE_MEMORY`, where there is no `--batch-size`, says what to do when
-memory runs out."""
+"""Modules of the commands, by what people do with them."""
+COMMANDS = {name: module for commands in GROUPS.values() for name, module in commands.items()}
+"""Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
+`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
+`check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
+`TO_SAVE_MEMORY`, the advice for when memory runs out."""
+PROGRAM = "hf-ngsan"
 NUMBER = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
-DESCRIPTION = "Geometry-aware image captioning, and image-text retrieval. Every command has --help."
+DESCRIPTION = "Geometry-aware image captioning and image-text retrieval."
 EXAMPLES = """examples:
-  hf-ngsan demo
+  hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
   hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
-  hf-ngsan caption --model runs/spatial photo.jpg
+  hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features"""
 
 
@@ -107,7 +118,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
-        parser.error(f"there is no command {command!r:.60}{nearest(command, COMMANDS)}")
+        parser.error(f"there is no command {command!r:.60}{did_you_mean(command, COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -118,48 +129,58 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns a question for the known name that is most like a word, as the end of a sentence."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {found[0]}?" if found else "; --help lists what there is"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown options with the nearest name, before it looks for what is missing."""
+    """Refuses unknown options with the nearest name, before it looks for missing ones."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = self._option_string_actions
-        words = args if self._subparsers is None else takewhile(lambda word: word.startswith("-"), args)
+        words = args if self.prog != PROGRAM else takewhile(lambda word: word.startswith("-"), args)
         for word in words:
             name = word.partition("=")[0]
             if word == "--":
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                self.error(f"there is no option {name!r:.60}{nearest(name, known)}")
+                self.error(f"there is no option {name!r:.60}{did_you_mean(name, known)}")
         return super().parse_known_args(args, namespace)
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
     parser = CommandParser(
-        prog="hf-ngsan",
-        description=DESCRIPTION,
+        prog=PROGRAM,
+        description=f"{DESCRIPTION}\n\n{list_commands()}",
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
     for name, module in COMMANDS.items():
         add_command(commands, name, import_module(f"hf_ngsan.{module}"), is_chosen=name == chosen)
     return parser
 
 
-def add_command(commands: "argparse._SubParsersAction", name: str, module: ModuleType, is_chosen: bool) -> None:
+def list_commands() -> str:
+    """Returns the commands with their summaries, one a line, under the names of their groups."""
+    width, lines = max(map(len, COMMANDS)), []
+    for group, commands in GROUPS.items():
+        lines.append(f"{group}:")
+        for name, module in commands.items():
+            summary = import_module(f"hf_ngsan.{module}").SUMMARY.partition("\n")[0]
+            lines.append(f"  {name:<{width}}  {summary}")
+    return "\n".join(lines)
+
+
+def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -> None:
     parser = commands.add_parser(
         name,
-        help=module.SUMMARY,
         description=module.SUMMARY,
         epilog=module.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -171,19 +192,19 @@ def add_command(commands: "argparse._SubParsersAction", name: str, module: Modul
 
 
 def common_parser() -> argparse.ArgumentParser:
-    """Returns the parser of what may stand before or behind the name of any command.
+    """Returns the parser of the options of every command, which may stand before or behind its name.
 
-    It is parsed first, so that the other arguments and the help texts know what the user's modules register.
+    These options are parsed first, so that other arguments and help texts know what the user's modules register.
     """
-    parser = argparse.ArgumentParser(prog="hf-ngsan", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",
         dest="modules",
         action="append",
         default=[],
         metavar="MODULE",
-        help="first import a Python module, such as one that registers a reader, a task, a backbone or a model type; "
-        "one in the current folder is found too; may be repeated",
+        help="import a Python module first, such as one that registers a reader, a task, a backbone or a model type; "
+        "modules in the current folder are found too; may be repeated",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of every error")
     return parser

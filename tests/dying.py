@@ -49,9 +49,12 @@ class FileOperations:
         import torch
         from transformers import PreTrainedTokenizerFast
 
+        from hf_ngsan.store import folders
+
         sys.addaudithook(self.hear)
         builtins.open = io.open = self.opening(io.open)
         os.fsync = self.flushing(os.fsync)
+        folders.exchange = self.exchanging(folders.exchange)
         safetensors.torch.serialize_file = self.writing(safetensors.torch.serialize_file)
         torch.save = self.writing(torch.save)
         PreTrainedTokenizerFast._save_pretrained = self.saving(PreTrainedTokenizerFast._save_pretrained)
@@ -94,6 +97,14 @@ class FileOperations:
             return original(descriptor)
 
         return flushed
+
+    def exchanging(self, original: Callable) -> Callable:
+        @wraps(original)
+        def exchanged(first, second):
+            self.note("exchange", second)
+            return original(first, second)
+
+        return exchanged
 
     def writing(self, original: Callable) -> Callable:
         @wraps(original)

@@ -188,9 +188,9 @@ print(json.dumps([before, *map(str, found), found[0] in mapping._extra_content.v
 
 
 def test_names_of_types_and_classes_that_we_do_not_have():
-    with pytest.raises(ValueError, match=r"'bert' is not a model type of this package; it has .*ngsan"):
+    with pytest.raises(ValueError, match=r"'bert'.*ngsan"):
         auto.model_class("bert", "AutoModel")
-    with pytest.raises(AttributeError, match="module 'hf_ngsan' has no attribute 'NoSuchModel'"):
+    with pytest.raises(AttributeError, match="NoSuchModel"):
         hf_ngsan.NoSuchModel  # noqa: B018
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_ngsan.cli import COMMANDS, build_parser, main, parse
+from hf_ngsan import commands as commands_package
+from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, common_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
 from tests.tasks.tiny import DATA, tiny_sections
@@ -22,7 +23,7 @@ def parser_of(command: str):
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
-def test_help_shows_examples(capsys, command):
+def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, command):
     with pytest.raises(SystemExit) as exit_:
         main([*command, "--help"])
     assert exit_.value.code == 0
@@ -30,20 +31,43 @@ def test_help_shows_examples(capsys, command):
     assert "examples:" in output
     assert f"  hf-ngsan {' '.join(command)}" in output
     assert "--import MODULE" in output and "--debug" in output
+    assert sum(reader.usage in output for reader in READERS.values()) < 2
+    assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
+
+
+def test_help_lists_each_command_in_one_line_of_one_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    listed: dict[str, list[str]] = {}
+    for line in printed[: printed.index("positional arguments:")].splitlines():
+        if line.endswith(":"):
+            group = line[:-1]
+        elif line.startswith("  ") and line[2] != " ":
+            name, summary = line.split(maxsplit=1)
+            listed.setdefault(name, []).append(group)
+            assert len(line) <= 80 and summary.endswith("."), line
+    assert listed == {name: [group] for group, commands in GROUPS.items() for name in commands}
+    assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+    modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
+    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_is_in_a_test_of_its_command(command):
+    """Of the options that every command has, tests are in this file; those of `tests/fuzz` look at no effect."""
+    files = [file for file in Path(__file__).parent.rglob("*.py") if "fuzz" not in file.parts]
+    texts = (file.read_text(encoding="utf-8") for file in files)
+    of_command = "".join(text for text in texts if re.search(rf"""["' ]{command}["' ]""", text))
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", of_command))
+    options = {option for option in parser_of(command)._option_string_actions if option not in ("-h", "--help")}
+    assert options - named - {*common_parser()._option_string_actions} == set()
 
 
 def test_one_command_lists_the_datasets(capsys):
     printed = prints(capsys, "datasets")
     assert all(reader.usage in printed for reader in READERS.values())
-
-
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
-def test_help_names_that_command_and_lists_no_datasets(capsys, command):
-    with pytest.raises(SystemExit):
-        main([*command, "--help"])
-    output = capsys.readouterr().out
-    assert sum(reader.usage in output for reader in READERS.values()) < 2
-    assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
 
 
 def test_help_imports_nothing_heavy():
@@ -101,22 +125,15 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
         ("push m user/m --dryrun folder", "--dry-run"),
         ("caption photo.jpg --debgu", "--debug"),
         ("--versoin", "--version"),
+        *((words, "--help") for words in ("frobnicate", "caption --xyzzy photo.jpg", "caption -q p.jpg", "-q caption")),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest_that_is_known(words, near, capsys):
+def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, near, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(words.split())
     assert exit_.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("hf-ngsan") and error.endswith(f"did you mean {near}?")
-
-
-@pytest.mark.parametrize("words", ["frobnicate", "caption --xyzzy photo.jpg", "caption -q photo.jpg", "-q caption"])
-def test_an_unknown_name_that_is_like_none(words, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(words.split())
-    assert exit_.value.code == 2
-    assert "--help" in capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("hf-ngsan") and near in error and ("did you mean" in error) == (near != "--help")
 
 
 def test_words_that_are_no_options():

@@ -13,12 +13,13 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
-from hf_ngsan.demo import COMPARED, journey, main
-from hf_ngsan.demo.recipes import FROM_PIXELS, SCENES, VARIANTS, scenes_recipe
+from hf_ngsan.demo import journey
+from hf_ngsan.demo.journey import COMPARED, main
+from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
 from hf_ngsan.tasks import load_recipe
-from hf_ngsan.training import Recipe, RecipeError
+from hf_ngsan.training import RecipeError
+from tests.commands.running import fails, prints
 
-CONFIGS = Path(__file__).parents[1] / "examples" / "configs"
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
     "data": {"spec": "scenes:size=24,validation=4,test=6"},
@@ -50,18 +51,6 @@ def read(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize(("file", "variant"), [("ngsan", "NG-SAN"), ("spatial_captioner", FROM_PIXELS)])
-def test_the_example_config_is_the_recipe_of_the_demo(file, variant):
-    example = load_recipe(CONFIGS / file / "scenes.yaml").to_dict()
-    recipe = scenes_recipe(variant, Path("anywhere"), seed=0).to_dict()
-    for sections in (example, recipe):
-        del sections["training"]["output_dir"]
-    # the file also spells out what the configuration has by default
-    assert {key: example["model"][key] for key in recipe["model"]} == recipe["model"]
-    for section in ("data", "training", "evaluation"):
-        assert example[section] == recipe[section]
-
-
 def test_variants_differ_in_their_model_alone():
     recipes = [scenes_recipe(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
     assert set(COMPARED) <= {*VARIANTS, FROM_PIXELS}
@@ -69,10 +58,13 @@ def test_variants_differ_in_their_model_alone():
     assert recipes[0] == recipes[1] == recipes[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
-    assert not {"query_norm", "geometry_features"} & SCENES["model"].keys()  # the paper's
-    assert SCENES["model"]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
-    assert scenes_recipe("SAN", Path("run"), seed=3).data.spec.endswith(",seed=3")
-    assert isinstance(scenes_recipe("SAN", Path("run")), Recipe)
+    assert models[1]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
+    assert not {"query_norm", "geometry_features"} & models[1].keys()  # as in runs of earlier versions
+    pixels, search = scenes_recipe(FROM_PIXELS, Path("run"), 3), search_recipe(Path("run"), 3)
+    assert pixels.data.spec == "scenes:size=16000,validation=200,test=500,images=true,image_size=64,seed=3"
+    assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
+    assert (pixels.training.seed, pixels.output_dir, search.model["text_config"]["hidden_size"]) == (3, Path("run"), 64)
+    assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
 
 
 def test_it_begins_with_the_caption_of_a_photograph(demo):
@@ -136,24 +128,23 @@ def test_scenes_are_found_by_words(demo, capsys):
     call = next(index for index, line in enumerate(lines) if line.startswith("hf-ngsan search"))
     arguments = shlex.split(lines[call])[1:]
     assert Path(arguments[1]) == folder / "scenes.index" and arguments[2].count(" and ") == 4
-    capsys.readouterr()
-    assert command([*arguments, "--top-k", "3"]) == 0
-    found = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    found = [line.split("\t") for line in prints(capsys, *arguments, "--top-k", 3).splitlines()]
     for (score, name), line in zip(found, lines[call + 1 : call + 4], strict=True):
         assert line.split(", ")[0].strip() == f"{score}  {name}"
     scores = json.loads((folder / "mhsan" / "scores.json").read_text())
     assert 0 <= scores["text_to_image_r1"] <= 100
 
 
-def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capsys):
+def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     folder, _ = demo
-    before = read(folder)
+    before, verbosity = read(folder), transformers_logging.get_verbosity()
     (folder / "figure.png").unlink()
     assert main(folder, **TINY_DEMO) == 0
     assert read(folder) == before
-    output = capsys.readouterr().out
-    assert "trained already" in output
-    assert "trained in" not in output
+    printed = capfd.readouterr()
+    assert "trained already" in printed.out and "trained in" not in printed.out
+    assert printed.err == ""
+    assert transformers_logging.get_verbosity() == verbosity and transformers_logging.is_progress_bar_enabled()
 
 
 def test_only_what_is_missing_is_trained(demo, capsys):
@@ -162,23 +153,30 @@ def test_only_what_is_missing_is_trained(demo, capsys):
     (folder / "ng-san" / "scores.json").unlink()
     assert main(folder, **TINY_DEMO) == 0
     output = capsys.readouterr().out
-    assert "Training NG-SAN on" in output
-    assert "NG-SAN: trained in" in output
+    assert "Training NG-SAN on" in output and "NG-SAN: trained in" in output
     assert "SAN: trained in" not in output.replace("NG-SAN: trained in", "")
     assert json.loads(read(folder)["ng-san/scores.json"]) == json.loads(before["ng-san/scores.json"])
 
 
-def test_another_seed_needs_another_folder_or_retraining(demo, capsys):
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
     folder, _ = demo
     before = read(folder)
-    with pytest.raises(RecipeError, match="--retrain"):
+    message = fails(capsys, "demo", "--output", folder, "--seed", seed)
+    assert str(folder) in message and "--retrain" in message
+    with pytest.raises(RecipeError):
         main(folder, seed=1, **TINY_DEMO)
-    capsys.readouterr()
-    assert command(["demo", "--output", str(folder)]) == 2
-    error = capsys.readouterr().err.splitlines()
-    assert len(error) == 1
-    assert error[0].startswith(f"hf-ngsan: error: {folder} holds a demo")
     assert read(folder) == before
+
+
+def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr(journey, "main", lambda **options: called.append(options) or 0)
+    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7", "--retrain"]) == 0
+    assert called == [
+        {"output": "runs/demo", "seed": 0, "retrain": False},
+        {"output": str(tmp_path), "seed": 7, "retrain": True},
+    ]
 
 
 @pytest.mark.slow
@@ -193,23 +191,10 @@ def test_retraining_with_another_seed(demo, tmp_path):
     assert load_recipe(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
 
 
-def test_no_noise_and_no_trace_in_the_settings_of_transformers(demo, capfd):
-    folder, _ = demo
-    verbosity = transformers_logging.get_verbosity()
-    main(folder, **TINY_DEMO)
-    assert capfd.readouterr().err == ""
-    assert transformers_logging.get_verbosity() == verbosity
-    assert transformers_logging.is_progress_bar_enabled()
-
-
 def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert command(["demo", "--output", str(tmp_path / "demo")]) == 2
-    assert (
-        capsys.readouterr().err
-        == 'hf-ngsan: error: Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.\n'
-    )
+    assert "hf-ngsan[plots]" in fails(capsys, "demo", "--output", tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 
 

@@ -13,11 +13,11 @@ from matplotlib.cbook import get_sample_data
 
 from hf_ngsan import __version__
 from hf_ngsan.cli import parse
-from hf_ngsan.demo.journey import SHOWN, use, use_on_pixels
-from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe
+from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
+from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe, search_recipe
 from hf_ngsan.ground.configs import find_config
 from hf_ngsan.tasks import load_recipe, train
-from tests.test_demo import TINY, TINY_PIXELS
+from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
@@ -50,16 +50,18 @@ def commands_of(page: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def folder_of_the_demo(tmp_path_factory):
-    """A folder with a photograph, in which the last part of the demo has run, with two tiny captioners."""
+    """A folder with a photograph, in which the last part of the demo has run, with tiny models."""
     folder = tmp_path_factory.mktemp("documents")
     shutil.copy(get_sample_data("grace_hopper.jpg", asfileobj=False), folder / "photo.jpg")
     output = folder / "runs" / "demo"
     of_regions = scenes_recipe(SHOWN, output / "regions", changes=TINY)
     of_pixels = scenes_recipe(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
-    for recipe in (of_regions, of_pixels):
+    searching = search_recipe(output / "mhsan", changes=TINY_SEARCH)
+    for recipe in (of_regions, of_pixels, searching):
         train(recipe)
     use(of_regions, output)
     use_on_pixels(of_pixels, output)
+    search_scenes(searching, output)
     return folder
 
 
@@ -79,12 +81,20 @@ def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
     assert not {"", "None", "[]", "{}"} & {line.strip() for line in printed}
 
 
-def test_the_python_of_the_readme_captions_a_photograph_as_it_says(folder_of_the_demo, monkeypatch, capsys):
-    monkeypatch.chdir(folder_of_the_demo)
+CAPTIONING = ROOT / "docs" / "captioning.md"
+
+
+def run_blocks(python: list[str], capsys) -> list[str]:
+    """Runs blocks one after the other; returns the lines that they print."""
     names = {}
-    for block in blocks(PAGES[0], "python")[:2]:
-        exec(compile(block, "README.md", "exec"), names)
-    *captioned, attention, required, diverse, _ = capsys.readouterr().out.splitlines()
+    for block in python:
+        exec(compile(block, "page", "exec"), names)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_python_captions_a_photograph_as_the_page_says(folder_of_the_demo, monkeypatch, capsys):
+    monkeypatch.chdir(folder_of_the_demo)
+    *captioned, attention, required, diverse, _ = run_blocks(blocks(CAPTIONING, "python")[:2], capsys)
     one, four, begun = ([*flat(literal_eval(line))] for line in captioned)
     assert len(one) == 1 and len(four) == 4 and len({*four}) == 1 and begun[0].startswith("a man ")
     assert {"man", "woman", "person", "boy", "girl", "people"} & {*one[0].split()}
@@ -93,6 +103,13 @@ def test_the_python_of_the_readme_captions_a_photograph_as_it_says(folder_of_the
     [has_them] = flat(literal_eval(required))
     assert "dog" in has_them.split() and {"grass", "snow"} & {*has_them.split()}
     assert len({*flat(literal_eval(diverse))}) == 3
+
+
+def test_the_python_of_the_readme_captions_a_photograph(folder_of_the_demo, monkeypatch, capsys):
+    monkeypatch.chdir(folder_of_the_demo)
+    one, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))
+    assert {"man", "woman", "person", "boy", "girl", "people"} & {*one[0].split()}
+    assert len(one) == 1 and len({*beams}) == 3
 
 
 def flat(answers: list) -> Iterator[str]:
@@ -115,18 +132,29 @@ def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
                 assert find_config(options.config)
 
 
-def test_readme_has_python_and_commands():
-    readme = PAGES[0]
-    assert len(blocks(readme, "python")) >= 3
-    assert len(commands_of(readme)) >= 5
+def test_readme_is_short_and_leads_to_every_page():
+    readme, index = PAGES[0].read_text(encoding="utf-8"), (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 125
+    assert blocks(PAGES[0], "python") and len(commands_of(PAGES[0])) >= 5
+    assert "](docs/README.md)" in readme and len(blocks(CAPTIONING, "python")) >= 3
+    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"}
+    assert pages == set(re.findall(r"^- \[[^]]+\]\((\w+\.md)\): ", index, flags=re.MULTILINE))
+
+
+def headings_of(page: Path) -> set[str]:
+    """The names by which links lead to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
-    for target in targets:
-        assert target.startswith(("https://", "http://")) or (page.parent / target).exists(), target
-    for script in re.findall(r"python ((?:benchmarks|conversion|examples)/\w+\.py)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", text):
+        if not target.startswith(("https://", "http://")):
+            assert (page.parent / target).exists(), target
+            assert not heading or heading in headings_of(page.parent / target if target else page), heading
+    for script in re.findall(r"python ((?:benchmarks|conversion|examples)/\w+\.py)", text):
         assert (ROOT / script).is_file(), script
 
 

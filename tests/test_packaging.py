@@ -8,6 +8,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from matplotlib.cbook import get_sample_data
+from transformers import pipeline as load_pipeline
+
+from hf_ngsan import save_for_hub
+from hf_ngsan.ground.packaged_models import CAPTIONER
+from hf_ngsan.loading import load_captioner
+from hf_ngsan.models.configuration_parts import PARTS
+from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 
 ROOT = Path(__file__).parents[1]
 IGNORED = shutil.ignore_patterns("__pycache__")
@@ -39,6 +47,8 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     package = installed / "hf_ngsan"
     code = {name for name in files_of(package, "*.py") if not name.startswith("checkpoints/")}
     assert code == files_of(ROOT / "hf_ngsan", "*.py")
+    for pattern in ("*.jinja", "*.css", "*.js"):
+        assert files_of(package, pattern) == files_of(ROOT / "hf_ngsan", pattern) != set()
     assert (package / "py.typed").is_file()
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
 
@@ -51,7 +61,37 @@ def test_the_wheel_has_the_configs_and_what_explains_them(installed):
 
 def test_the_wheel_has_the_checkpoints(installed):
     checkpoints = files_of(ROOT / "checkpoints", "*")
-    assert checkpoints and files_of(installed / "hf_ngsan" / "checkpoints", "*") == checkpoints
+    found = {name for name in files_of(installed / "hf_ngsan" / "checkpoints", "*") if not name.endswith(".py")}
+    assert checkpoints and found == {name for name in checkpoints if not name.endswith(".py")}
+
+
+def test_the_checkpoint_in_the_wheel_has_the_code_that_saving_it_writes(installed, tmp_path):
+    save_for_hub(*load_captioner(CAPTIONER), tmp_path)
+    packaged = installed / "hf_ngsan" / "checkpoints" / CAPTIONER
+    expected = {name: (tmp_path / name).read_bytes() for name in files_of(tmp_path, "*.py")}
+    assert {name: (packaged / name).read_bytes() for name in files_of(packaged, "*.py")} == expected
+    assert expected.keys() > CODE | CODE_OF_VISION
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["hf_ngsan"] = None
+from transformers import pipeline
+
+[caption] = pipeline("image-to-text", model={folder!r}, trust_remote_code=True)({photograph!r})
+names = [name.split(".") for name in sys.modules if name.startswith("transformers_modules.")]
+print(json.dumps([caption, sorted(name[-1] for name in names if len(name) > 3)]))
+"""
+
+
+@pytest.mark.slow
+def test_the_checkpoint_in_the_wheel_needs_transformers_only_and_all_of_its_code(installed, tmp_path):
+    folder = installed / "hf_ngsan" / "checkpoints" / CAPTIONER
+    photograph = get_sample_data("grace_hopper.jpg", asfileobj=False)
+    code = WITHOUT_THE_PACKAGE.format(folder=str(folder), photograph=str(photograph))
+    caption, modules = result_of(code, tmp_path)
+    assert caption == load_pipeline("image-to-text", model=CAPTIONER)(photograph)[0]
+    assert {f"{name}.py" for name in modules} | {PARTS} == files_of(folder, "*.py")
 
 
 def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):

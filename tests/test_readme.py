@@ -1,4 +1,4 @@
-"""README's commands, run from top to bottom as a person types them, on tiny data: each keeps its promise."""
+"""The commands of README and of the pages behind it, run in their order as a person types them, on tiny data."""
 
 import json
 import os
@@ -29,9 +29,13 @@ from tests.hub_stub import REPOSITORY
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.sharing.conftest import online  # noqa: F401
 from tests.tasks.tiny_translation import write_pairs
-from tests.test_documents import PAGES, commands_of, folder_of_the_demo  # noqa: F401
+from tests.test_documents import ROOT, commands_of, folder_of_the_demo  # noqa: F401
 from tests.test_photographs import write_data
 
+WHOLE = ["README.md", *(f"docs/{name}.md" for name in ("captioning", "training", "features", "search", "metrics"))]
+"""Pages of which every command is run, in their order."""
+IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving")]
+"""Pages of which the commands with a promise are run after those."""
 CAPTIONS = ["a man in a uniform", "a dog jumps over a log in the grass"]
 SCENES = "scenes:size=24,validation=4,test=6"
 SIZES_OF_MODELS = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 1}
@@ -76,7 +80,7 @@ def number_of_rows(spec: str, split: str, number: int) -> Callable[[str], bool]:
 
 
 def run_in(folder: str) -> Promise:
-    """What README says of `training.output_dir`."""
+    """What docs/training.md says of `training.output_dir`."""
     of_models = [f"{folder}/{name}/{file}" for name in ("best", "last") for file in ("config.json", "*.safetensors")]
     others = ("training_config.yaml", "checkpoints/*", "tensorboard/*", "history.jsonl")
     return Promise(files=(*of_models, *(f"{folder}/{name}" for name in others)))
@@ -104,6 +108,9 @@ PROMISES = {
         files=("captions.json",), check=scores("cider_d", "bleu_4", "rouge_l")
     ),
     "caption --model runs/scenes --data scenes --limit 5": Promise(5, r"\d+\t.*"),
+    "search runs/demo/scenes.index 'the red circle lies left of the blue square' --figure scenes.png": Promise(
+        9, r"-?\d\.\d{4}\tscene \d+", ("scenes.png",)
+    ),
     "train --config spatial_captioner/scenes": run_in("runs/scenes_from_pixels"),
     "train --config ngsan/ngsan data.spec=images:photos "
     "'model.vision_config={pretrained: microsoft/resnet-50, grid_size: [7, 7]}'": run_in("runs/ngsan"),
@@ -176,7 +183,7 @@ def stages_of(history: Path) -> set[str]:
 
 
 def fill(folder: Path) -> None:
-    """Writes what README's commands read: each of its data sets, a few examples large."""
+    """Writes what the commands read: each of the data sets, a few examples large."""
     with Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)) as photograph:
         photograph.convert("RGB").resize((160, 160)).save(folder / "photo.jpg")
     for split in ("train", "validation"):
@@ -268,17 +275,23 @@ def smaller(command: list[str]) -> list[str]:
     return [*words, *(word for word in less if word.split("=")[0] not in given)]
 
 
+def commands_run() -> list[list[str]]:
+    """The commands of the pages, in their order, each once."""
+    commands = [command for page in WHOLE for command in commands_of(ROOT / page)]
+    more = [command for page in IN_PART for command in commands_of(ROOT / page)]
+    commands += [command for command in more if shlex.join(command) in {*PROMISES, *WITHOUT_AN_END}]
+    return list({shlex.join(command): command for command in commands}.values())
+
+
 def test_every_command_has_a_promise():
-    commands = [shlex.join(command) for command in commands_of(PAGES[0])]
-    assert {*commands} == {*PROMISES, *WITHOUT_AN_END}
-    assert len(commands) == len({*commands})
+    assert {*map(shlex.join, commands_run())} == {*PROMISES, *WITHOUT_AN_END}
 
 
 def test_commands_keep_their_promises(folder_of_the_demo, tmp_path, monkeypatch, capsys, online):  # noqa: F811
     shutil.copytree(folder_of_the_demo / "runs", tmp_path / "runs")
     fill(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for command in commands_of(PAGES[0]):
+    for command in commands_run():
         if shlex.join(command) not in (*WITHOUT_AN_END, EXPORT):
             keep(command, capsys)
     assert "README.md" in online.repositories[REPOSITORY].at("main")[1]
@@ -290,7 +303,7 @@ def test_an_exported_captioner_needs_this_package_no_more(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     save_model(pixel_captioner(), pixel_processor(), "captioner")
     keep(shlex.split(EXPORT), capsys)
-    assert "python exported/captioner.py photo.jpg " in PAGES[0].read_text(encoding="utf-8")
+    assert "python exported/captioner.py photo.jpg " in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     command = [sys.executable, "exported/captioner.py", "photo.jpg"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     exported = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
@@ -298,7 +311,7 @@ def test_an_exported_captioner_needs_this_package_no_more(tmp_path, monkeypatch,
 
 
 def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:
-    """Runs a command of README in the current folder, and looks whether it keeps its promise."""
+    """Runs a command of a page in the current folder, and looks whether it keeps its promise."""
     name = shlex.join(command)
     promise, printed = PROMISES[name], prints(capsys, *smaller(command))
     lines = printed.splitlines()

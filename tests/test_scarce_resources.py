@@ -14,8 +14,9 @@ import torch
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.ground.files import write_file_atomically, write_folder_atomically
+from hf_ngsan.ground.files import write_file_atomically
 from hf_ngsan.ground.messages import errno_of, is_out_of_memory, sentence
+from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
 from tests.dying import in_process, workers

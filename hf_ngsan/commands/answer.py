@@ -21,7 +21,10 @@ from .arguments import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
-SUMMARY = "Answer a question about an image, or every question of a file or dataset: its name, the answer, its score."
+SUMMARY = """Answer questions about images.
+
+The question is about one image, or there are many, from a file or a dataset. Each line has the name of the image or
+question, the answer and its score."""
 EPILOG = f"""examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
@@ -29,31 +32,38 @@ EPILOG = f"""examples:
   hf-ngsan answer "There is a box with a circle." --data nlvr:NLVR --split test --image-id 8000 --model runs/nlvr
   hf-ngsan answer --data vqa:QUESTIONS,features=FEATURES --split test-dev2015 --model runs/small --output results.json
 
-A file of questions has a JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Images are
-found beside the file.
+A file of questions has one JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Paths of
+images are relative to its folder.
 
 {DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("question", nargs="?", metavar="QUESTION", help="about --image, or an image of --data")
+    parser.add_argument("question", nargs="?", metavar="QUESTION", help="question about --image or --image-id")
     add_model_argument(parser)
-    parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one")
-    parser.add_argument("--questions", type=user_path, metavar="FILE.jsonl", help="questions about images, one a line")
+    parser.add_argument("--image", type=user_path, metavar="FILE", help="image file or URL")
+    parser.add_argument(
+        "--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one a line"
+    )
     add_data_arguments(parser, required=False)
     parser.add_argument(
         "--image-id", type=whole_number, metavar="ID", help="ask the question about this image of --data"
     )
-    parser.add_argument("--top-k", type=positive_int, default=1, metavar="K", help="answers at most (%(default)s)")
+    parser.add_argument(
+        "--top-k", type=positive_int, default=1, metavar="K", help="maximal number of answers (%(default)s)"
+    )
     add_batch_size_argument(parser, 64)
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.json", help="write the answers to --data there, as VQA's results"
+        "--output",
+        type=user_path,
+        metavar="FILE.json",
+        help="write the answers to --data in the format of VQA's results",
     )
     parser.add_argument(
         "--save-attention",
         type=user_path,
         metavar="DIR",
-        help="write a figure for each question: to which regions each of its words mattered",
+        help="write a figure for each question: the regions that each of its words attends to",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 

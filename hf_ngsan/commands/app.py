@@ -9,26 +9,30 @@ from ..ground.listening import check_host
 from ..ground.packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments
 
-SUMMARY = "Open a web page: captions of photographs with attention maps, regions that can be dragged, search by words."
+SUMMARY = """Open a web page with captions, attention maps and search.
+
+It captions photographs, lets regions be dragged, and searches an index by words."""
 EPILOG = f"""examples:
   hf-ngsan app
   hf-ngsan app --model runs/demo/model --data scenes
   hf-ngsan app --index photos.index --port 8080
 
-Ctrl-C ends it. It needs the extra demo, and no network: the page loads nothing from elsewhere.
+Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers.
 
 {DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    parser.add_argument("--data", type=user_path, metavar="SPEC", help="regions to drag about: a dataset, see below")
-    parser.add_argument("--split", default="test", help="of the dataset (%(default)s)")
     parser.add_argument(
-        "--index", type=user_path, metavar="INDEX", help="images to search by words, which hf-ngsan index made"
+        "--data", type=user_path, metavar="SPEC", help="dataset whose regions can be dragged, see below"
     )
-    add_address_arguments(parser, None, "port to listen at (the first free one from 7860)")
-    parser.add_argument("--open", action="store_true", help="show the page in the browser")
+    parser.add_argument("--split", default="test", help="split of the dataset (%(default)s)")
+    parser.add_argument(
+        "--index", type=user_path, metavar="INDEX", help="index of images to search by words, written by hf-ngsan index"
+    )
+    add_address_arguments(parser, None, "port to listen at (the first free port from 7860)")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
 def run(options: argparse.Namespace) -> None:

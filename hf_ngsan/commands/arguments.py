@@ -1,4 +1,4 @@
-"""Arguments that several commands have, and their values."""
+"""Arguments of several commands, and their values."""
 
 import argparse
 import os
@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import at_most, fraction, positive_int, user_path, whole_number
-from ..ground.bounds import LARGEST_BATCH, LARGEST_GRID, LARGEST_SIDE, MOST_REGIONS, MOST_WORKERS, most_processes
-from ..ground.files import check_place, is_empty
+from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
+from ..ground.files import check_place
+from ..store.folders import is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
-"""Ends the help of commands that take one."""
-LARGEST_PORT = 65_535
+"""Last line of the help of commands that take a dataset."""
+MAX_PORT = 65_535
 VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 
 
@@ -27,7 +28,7 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    several = f"{MODEL}; several caption together, as an ensemble"
+    several = f"{MODEL}; several models caption together, as an ensemble"
     parser.add_argument(
         "--model",
         required=default is None,
@@ -35,7 +36,7 @@ def add_models_argument(parser: argparse.ArgumentParser, default: str | None = N
         nargs="+",
         type=user_path,
         metavar="DIR",
-        help=several if default is None else f"{several} ({default}, which the package brings)",
+        help=several if default is None else f"{several} ({default}, which comes with the package)",
     )
 
 
@@ -46,29 +47,29 @@ def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=user_path,
         metavar="SOURCE",
-        help="folder of images, COCO file (captions_*.json, instances_*.json) that lists them, or dataset with images",
+        help="folder of images, COCO file with images (captions_*.json, instances_*.json), or dataset with images",
     )
     parser.add_argument(
         "--image-folder",
         type=user_path,
         metavar="DIR",
-        help="where the images of a COCO file are (its folder, or images/ there)",
+        help="folder of the images of a COCO file (its own folder, or images/ there)",
     )
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds how the images of a source are read and what is done with them in one piece."""
+    """Adds how the images of a source are read, and how many are written together."""
     parser.add_argument(
         "--num-workers",
-        type=at_most(MOST_WORKERS, whole_number),
+        type=at_most(MAX_WORKERS, whole_number),
         metavar="N",
-        help="processes that read images (one a processor, at most 4)",
+        help="processes that read images (one per processor, at most 4)",
     )
     parser.add_argument(
         "--images-per-shard",
         type=positive_int,
         metavar="N",
-        help="what a kill can cost (chosen by the number of images)",
+        help="images per shard; a run that is killed loses one shard at most (chosen by the number of images)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
@@ -76,7 +77,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, such as scenes or images:DIR")
     parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
-    parser.add_argument("--limit", type=positive_int, metavar="N", help="take the first N images only")
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="use the first N images only")
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,10 +88,10 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--batch-size",
-        type=at_most(LARGEST_BATCH),
+        type=at_most(MAX_BATCH_SIZE),
         default=default,
         metavar="N",
-        help="images a batch (%(default)s)",
+        help="batch size (%(default)s)",
     )
 
 
@@ -99,8 +100,8 @@ def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None
 
 
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s, this machine alone)")
-    parser.add_argument("--port", type=at_most(LARGEST_PORT, whole_number), default=port, metavar="N", help=port_help)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
+    parser.add_argument("--port", type=at_most(MAX_PORT, whole_number), default=port, metavar="N", help=port_help)
 
 
 def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
@@ -115,29 +116,29 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=user_path,
         metavar="ID_OR_DIR",
-        help="backbone, detection model, vision encoder, or captioner with one: a folder or a name on the Hub",
+        help="backbone, detection model, vision encoder, or captioner with a vision encoder: folder or name on the Hub",
     )
     parser.add_argument(
         "--out-features",
         nargs="+",
         metavar="STAGE",
-        help="stages of a backbone whose feature maps are put side by side, such as stage5 stage7 (the last)",
+        help="stages of a backbone; their feature maps are concatenated, such as stage5 stage7 (the last stage)",
     )
     parser.add_argument(
         "--grid-size",
         nargs=2,
-        type=at_most(LARGEST_GRID),
+        type=at_most(MAX_GRID),
         metavar=("ROWS", "COLUMNS"),
-        help="pool a backbone's feature map to this (left as it is)",
+        help="pool the feature map of a backbone to this grid (not pooled)",
     )
     parser.add_argument(
         "--image-size",
-        type=at_most(LARGEST_SIDE),
+        type=at_most(MAX_SIDE),
         metavar="PIXELS",
-        help="height and width that images become, for a finer feature map than the backbone's own size gives",
+        help="resize images to this height and width, for a finer feature map than the backbone's own size gives",
     )
     parser.add_argument(
-        "--num-regions", type=at_most(MOST_REGIONS), metavar="K", help="regions of an image at most (36)"
+        "--num-regions", type=at_most(MAX_REGIONS), metavar="K", help="maximal number of regions of an image (36)"
     )
     parser.add_argument(
         "--score-threshold", type=fraction, metavar="S", help="leave out regions with a lower score (0)"
@@ -146,7 +147,7 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         "--suppression-threshold",
         type=fraction,
         metavar="IOU",
-        help="leave out regions that overlap a better one of their class by more (1, none)",
+        help="leave out a region if its IoU with a better region of its class is above this (1: keep all)",
     )
 
 
@@ -157,7 +158,7 @@ def vision_fields(options: argparse.Namespace) -> dict:
 
 def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--num-processes", type=at_most(most_processes()), metavar="N", help="split the work among N processes (1)"
+        "--num-processes", type=at_most(max_processes()), metavar="N", help="split the work among N processes (1)"
     )
 
 

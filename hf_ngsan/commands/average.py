@@ -5,25 +5,28 @@ import argparse
 from ..ground.argument_types import positive_int, user_path
 from .arguments import check_new_folder
 
-SUMMARY = "Average the weights of the last checkpoints of a training run, and save them as a model."
+SUMMARY = "Average the last checkpoints of a training run into a model."
 EPILOG = """examples:
   hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
   hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average
 
-A run keeps training.keep_checkpoints of them, one an epoch unless training.save_every_steps says otherwise."""
+A run keeps the last training.keep_checkpoints checkpoints. It saves one an epoch, unless training.save_every_steps
+says otherwise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help="folder of a training run")
-    parser.add_argument("--last", type=positive_int, default=5, metavar="K", help="checkpoints, at most (%(default)s)")
+    parser.add_argument(
+        "--last", type=positive_int, default=5, metavar="K", help="maximal number of checkpoints (%(default)s)"
+    )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the new model")
 
 
 def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_model, save_model
+    from ..store.folders import write_folder_atomically
     from ..training.checkpoints import Checkpoints, average_checkpoints
 
     check_new_folder(options.output)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ..ground.argument_types import at_most, between, fraction, user_path
-from ..ground.bounds import MOST_CAPTIONS
+from ..ground.bounds import MAX_CAPTIONS
 from ..ground.messages import printable
 from ..ground.packaged_models import CAPTIONER
 from .arguments import (
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     from ..models.processing_captioning import CaptioningProcessor
 
-LARGEST_DIVERSITY_PENALTY = 100
-SUMMARY = "Print a caption for each image file, or for each image of a dataset: its name or id, a tab, the caption."
+MAX_DIVERSITY_PENALTY = 100
+SUMMARY = """Print a caption for each image.
+
+The images are files, URLs, folders or those of a dataset. Each line has the name or id of an image, a tab and the
+caption."""
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
@@ -50,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    parser.add_argument("--text", metavar="WORDS", help="beginning of every caption")
+    parser.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
     add_search_arguments(parser)
     parser.add_argument(
         "--save-attention",
@@ -62,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="of all beams take the caption that this dual encoder finds most similar to the image",
+        help="choose the beam that this dual encoder finds most similar to the image",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
@@ -70,25 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument(
-        "--require", nargs="+", metavar="WORD", help="words that every caption has (constrained beam search)"
+        "--require", nargs="+", metavar="WORD", help="words that every caption must contain (constrained beam search)"
     )
     searches.add_argument(
         "--groups",
-        type=at_most(MOST_CAPTIONS),
+        type=at_most(MAX_CAPTIONS),
         metavar="N",
-        help="print N different captions of each image, which avoid each other's words (diverse beam search)",
+        help="print N captions of each image that avoid each other's words (diverse beam search)",
     )
     searches.add_argument(
         "--contrastive",
         type=fraction,
         metavar="ALPHA",
-        help="choose words that differ from those before them: 0 (not at all) to 1 (contrastive search)",
+        help="prefer words that differ from those before them, from 0 (not at all) to 1 (contrastive search)",
     )
     parser.add_argument(
         "--diversity-penalty",
-        type=between(0, LARGEST_DIVERSITY_PENALTY),
+        type=between(0, MAX_DIVERSITY_PENALTY),
         metavar="P",
-        help="with --groups: what a word's log-probability loses for each group that has chosen it (1.5)",
+        help="with --groups: reduce a word's log-probability by P for each group that has chosen it (1.5)",
     )
 
 
@@ -119,7 +122,7 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
-    from ..tasks.captioning.ensembles import is_model, load_captioners
+    from ..tasks.captioning.generate import is_model, load_captioners
     from ..tasks.captioning.images import caption_images
 
     # Image files may follow the models without an option between them.
@@ -165,7 +168,7 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns what lets a dual encoder choose among the beams of each image."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.reranking import Reranker
+    from ..tasks.retrieval.search import Reranker
 
     if beams < 2:
         raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")

@@ -5,7 +5,9 @@ import argparse
 from ..ground.argument_types import user_path
 from ..ground.configs import copy_config, describe_config, packaged_config, packaged_configs
 
-SUMMARY = "List the packaged training configs, which `hf-ngsan train --config NAME` takes, or copy one to change it."
+SUMMARY = """List the packaged training configs, or copy one to change it.
+
+hf-ngsan train --config NAME takes them."""
 EPILOG = """examples:
   hf-ngsan configs
   hf-ngsan configs --copy ngsan/scenes
@@ -15,7 +17,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.yaml", help="of the copy (the last part of NAME, in this folder)"
+        "--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME, in this folder)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
 

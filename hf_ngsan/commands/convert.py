@@ -1,17 +1,19 @@
-"""The command `hf-ngsan convert`: feature files of others into a folder that training and evaluation read."""
+"""The command `hf-ngsan convert`: third-party feature files into a folder that training and evaluation read."""
 
 import argparse
 from typing import TYPE_CHECKING
 
-from ..data.formats.annotations import FORMATS as ANNOTATION_FORMATS
+from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
 from ..ground.argument_types import at_most, positive_int, user_path
-from ..ground.bounds import LARGEST_GRID
+from ..ground.bounds import MAX_GRID
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult
 
-SUMMARY = "Convert files of features or images into a folder that training reads as features:DIR or images:DIR."
+SUMMARY = """Convert files of features, images or captions into a dataset.
+
+Training reads the folder as features:DIR or images:DIR."""
 LISTED_AT_MOST = 20
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
@@ -22,11 +24,11 @@ EPILOG = """examples:
 formats:
 {}
 
-annotations, whose captions, splits and sizes are joined with the features by image id, or converted alone:
+annotations, converted alone or joined with features: captions, splits and sizes by image id:
 {}
   vqa-v2         questions and annotations of VQA v2, converted alone
 
-The same command continues what a killed run has begun.""".format(
+The same command continues a conversion that was killed.""".format(
     "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values()),
     "\n".join(f"  {one.name:14} {one.summary}" for one in ANNOTATION_FORMATS.values()),
 )
@@ -34,31 +36,39 @@ The same command continues what a killed run has begun.""".format(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "inputs", nargs="+", type=user_path, metavar="INPUT", help="file or folder of features, or annotation file"
+        "inputs",
+        nargs="+",
+        type=user_path,
+        metavar="INPUT",
+        help="file or folder of features or images, or annotation file",
     )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
     parser.add_argument(
-        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs (recognised), see below"
+        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, see below (recognised)"
     )
-    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
+    )
     parser.add_argument(
         "--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)"
     )
     parser.add_argument(
         "--grid-size",
         nargs=2,
-        type=at_most(LARGEST_GRID),
+        type=at_most(MAX_GRID),
         metavar=("ROWS", "COLUMNS"),
-        help="pool grids to this (left as they are)",
+        help="pool grids to this size (not pooled)",
     )
     parser.add_argument(
-        "--split", metavar="NAME", help="what the column 'split' says, where annotations do not: train, test, ..."
+        "--split", metavar="NAME", help="value of the column 'split' where annotations have none: train, test, ..."
     )
     parser.add_argument(
-        "--images-per-shard", type=positive_int, default=256, metavar="N", help="what a kill can cost (%(default)s)"
+        "--images-per-shard", type=positive_int, default=256, metavar="N", help="images per shard (%(default)s)"
     )
     parser.add_argument(
-        "--skip-broken", action="store_true", help="leave out and list what cannot be used, instead of ending there"
+        "--skip-broken",
+        action="store_true",
+        help="leave out and list records that cannot be used, instead of stopping at the first",
     )
 
 

@@ -4,10 +4,10 @@ import argparse
 
 from ..data import describe_readers
 
-SUMMARY = "List the kinds of datasets, which --data and a training config's data.spec take."
+SUMMARY = "List the kinds of datasets, for --data and data.spec."
 EPILOG = """examples:
   hf-ngsan datasets
-  hf-ngsan datasets --import my_reader    # with those that a module of yours registers"""
+  hf-ngsan datasets --import my_reader    # and those that your module registers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +18,11 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from ..training.task import Evaluation, Task
 
-logger = logging.getLogger(__name__)
+SUMMARY = """Score a model on a split of a dataset.
 
-SUMMARY = "Score a model on a split of a dataset, as its task does in training, and print the scores as JSON."
+The scores are those that the model's task computes in training, printed as JSON."""
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
@@ -79,13 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=user_path,
         metavar="FILE",
-        help="write what the model says of each row there: captions in the COCO result format, ranks of the right "
-        "answers, translations one a line, answers as VQA's results",
+        help="write the result of each row: captions in the COCO result format, ranks of the right answers, "
+        "translations one a line, or answers as VQA's results",
     )
     parser.add_argument(
         "--record",
         action="store_true",
-        help="also write the scores into the model's folder, with what they depend on, for the card of hf-ngsan push",
+        help="also write the scores and their settings into the model's folder, for the card of hf-ngsan push",
     )
     add_launch_argument(parser)
     from ..tasks.registry import TASKS
@@ -128,12 +125,13 @@ def check(options: argparse.Namespace) -> str:
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import leave_process_group, make_accelerator
     from ..tasks.registry import task_class
+    from ..training.run import load_split
 
     name = check(options)
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
     task = kind(recipe_of(kind, options))
-    rows = task.evaluation_rows(model, processor, rows_of(task, options.split))
+    rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.given(options)
     evaluation = task.evaluate_all(model.to(accelerator.device), processor, rows, accelerator, **given)
     if accelerator.is_main_process:
@@ -146,21 +144,6 @@ def run(options: argparse.Namespace) -> None:
             record_self_test(options, model, processor)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
-
-
-def rows_of(task: "Task", split: str) -> "Dataset":
-    """Returns the rows of a split; without a split `validation` those that training sets aside in its place."""
-    from ..data.errors import MissingSplitError
-    from ..data.splits import VALIDATION, set_aside
-
-    try:
-        return task.load_rows(split)
-    except MissingSplitError:
-        if split != VALIDATION:
-            raise
-    spec = task.recipe.data.spec
-    logger.info("%s has no split 'validation'; these are the rows that training sets aside.", spec)
-    return set_aside(task.load_rows("train"), spec)[1]
 
 
 def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:

@@ -5,22 +5,22 @@ import argparse
 from ..ground.argument_types import user_path
 from .arguments import add_model_argument, check_figure_file
 
-SUMMARY = "Print how similar a dual encoder finds an image and a text, and the share of each attention head in that."
+SUMMARY = "Show the share of each attention head in an image-text match."
 EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
 
-The first line is the similarity, a cosine. It is a sum of terms: one for each pair of an image's head, or the bias of
-the image's projection, and a text's. Each further line has a head, a tab and the sum of its terms, and for a text's
-head another tab and the word that it weighs most; those of one side add up to the similarity."""
+The first line is the similarity, a cosine. It is a sum of terms, one for each pair of an image head and a text head;
+the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its terms. A line
+of a text head also has the word with the largest weight. The lines of one side add up to the similarity."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("image", type=user_path, metavar="IMAGE", help="image, or URL of one")
-    parser.add_argument("text", metavar="TEXT", help="what to compare it with")
+    parser.add_argument("image", type=user_path, metavar="IMAGE", help="image file or URL")
+    parser.add_argument("text", metavar="TEXT", help="text to compare the image with")
     parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the map of each head over the image and the words there"
+        "--figure", type=user_path, metavar="FILE", help="draw the map of each head over the image and the words"
     )
 
 

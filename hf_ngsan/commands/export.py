@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from ..exporting import Comparison
 
 FORMATS = ("onnx", "openvino", "torch-export")
-SUMMARY = "Export a captioner, so that it captions without this package and, as ONNX or OpenVINO, without torch."
+SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export.
+
+The exported captioner needs neither this package nor, as ONNX or OpenVINO, torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
   hf-ngsan export --model runs/scenes --int8 --output small
   python exported/captioner.py photo.jpg --num-beams 3
 
-The folder holds the encoder, one step of the decoder with its cache, the settings of both, and captioner.py, which
-captions with them: greedily and by beam search, with NumPy and the runtime alone. It needs the extra export, or
+The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, which captions
+with them greedily and by beam search; it needs NumPy and the runtime only. The command needs the extra export, or
 openvino.
 
 {DATASETS}"""
@@ -28,18 +30,18 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="of the exported files (%(default)s)")
+    parser.add_argument("--format", choices=FORMATS, default="onnx", help="format of the exported files (%(default)s)")
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder of the export")
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="keep the weights of linear layers in 8 bits (onnx), check it, and tell the loss in CIDEr-D on the data "
-        "of the training run, or on --data",
+        help="keep the weights of linear layers in 8 bits (onnx), check the result, and report the loss in CIDEr-D on "
+        "the dataset of the training run, or on --data",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="caption images with the model and with the exported files; exit with 1 if they differ, or if --int8 "
+        help="caption images with the model and with the exported files; exit code 1 if they differ, or if --int8 "
         "loses more than 1%% of CIDEr-D",
     )
     add_data_arguments(parser, required=False)
@@ -49,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_captioner
+    from ..store.folders import write_folder_atomically
     from ..tasks.caption_rows import load_rows, rows_for
 
     check_new_folder(options.output)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import at_most, fraction, share, user_path, whole_number
-from ..ground.bounds import MOST_COPIES
+from ..ground.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_image_source_arguments,
@@ -19,7 +19,9 @@ from .arguments import (
 if TYPE_CHECKING:
     from ..extraction import ExtractionResult, ImageChange, ImageList
 
-SUMMARY = "Extract visual features of images into a folder that training and evaluation read as features:DIR."
+SUMMARY = """Extract visual features of images into a dataset.
+
+Training and evaluation read the folder as features:DIR."""
 EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
@@ -28,7 +30,7 @@ EPILOG = """examples:
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
-The same command continues what a killed run has begun, and adds images to a folder that has others already, such as
+The same command continues an extraction that was killed, and adds images to a folder that has others already, such as
 those of another split. Images that cannot be read are skipped and listed in skipped.json."""
 LISTED_AT_MOST = 20
 
@@ -40,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         metavar="NAME",
-        help="what the column 'split' says: train, validation, test, ...; of a dataset, the split",
+        help="value of the column 'split': train, validation, test, ...; of a dataset, the split to read",
     )
-    parser.add_argument("--dtype", choices=("float16", "float32"), default="float16", help="of features (%(default)s)")
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
+    )
     add_batch_size_argument(parser, 16)
     add_reading_arguments(parser)
     add_copies_arguments(parser)
@@ -52,29 +56,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     copies = parser.add_argument_group(
         "copies",
-        "Features of changed images, of which a training with augmentation.feature_copies=true takes others"
-        " in every epoch. Images whose captions say left or right are not mirrored.",
+        "Features of changed images. Training with augmentation.feature_copies=true takes the features of an image or\n"
+        "of one of its copies, at random in every epoch. Images with left or right in their captions\n"
+        "are not mirrored.",
     )
     copies.add_argument(
         "--copies",
-        type=at_most(MOST_COPIES),
+        type=at_most(MAX_COPIES),
         metavar="N",
         help="also extract N copies of each image, changed at random",
     )
     copies.add_argument(
-        "--smallest-crop", type=share, default=0.6, metavar="SHARE", help="of the area that a crop has (%(default)s)"
+        "--smallest-crop",
+        type=share,
+        default=0.6,
+        metavar="SHARE",
+        help="smallest share of an image's area in a crop (%(default)s)",
     )
     copies.add_argument(
-        "--flip", type=fraction, default=0.5, metavar="SHARE", help="of the images that are mirrored (%(default)s)"
+        "--flip",
+        type=fraction,
+        default=0.5,
+        metavar="SHARE",
+        help="share of the images that are mirrored (%(default)s)",
     )
     copies.add_argument(
         "--color-jitter",
         type=fraction,
         default=0.2,
         metavar="SHARE",
-        help="by which brightness, contrast and saturation change at most (%(default)s)",
+        help="largest relative change of brightness, contrast and saturation (%(default)s)",
     )
-    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="of the changes (%(default)s)")
+    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
 
 
 def check(options: argparse.Namespace) -> None:

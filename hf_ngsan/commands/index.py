@@ -17,27 +17,27 @@ from .extract import print_skipped
 if TYPE_CHECKING:
     from ..extraction import ImageList
 
-SUMMARY = "Index images with a dual encoder, for hf-ngsan search."
+SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
 
-The same command continues what a killed run has begun. Images that cannot be read are left out and listed."""
+The same command continues an index that was killed. Images that cannot be read are skipped and listed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_image_source_arguments(parser)
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
-    parser.add_argument("--split", metavar="NAME", help="of a dataset, the split")
+    parser.add_argument("--split", metavar="NAME", help="split of a dataset")
     add_batch_size_argument(parser, 32)
     parser.add_argument(
         "--to",
         metavar="BACKEND",
-        help="what searches: exact, every image in turn (of a new index); usearch, a graph, approximate and fast, its "
-        "hits scored exactly; milvus:URI, a server's URL or a file ending in .db",
+        help="search backend: exact compares every image (default of a new index); usearch is a fast, approximate "
+        "graph, its hits are scored exactly; milvus:URI names a server's URL or a file ending in .db",
     )
     add_reading_arguments(parser)
     add_launch_argument(parser)

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan inspect`: what a file or folder is, and the first thing that is wrong with it."""
+"""The command `hf-ngsan inspect`: the kind of a file or folder, its contents, and its first problem."""
 
 import argparse
 import json
@@ -13,39 +13,50 @@ from .arguments import check_figure_file
 if TYPE_CHECKING:
     from ..data.inspection import Findings
 
-SUMMARY = "Say what a file or folder is: images, features, annotations, a model, a training run or a search index."
+SUMMARY = """Describe a file or folder, and name its first problem.
+
+It may hold images, features, annotations, a model, a training run or a search index."""
 EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
   hf-ngsan inspect photos
   hf-ngsan inspect ngsan-flickr8k --self-test
+  hf-ngsan inspect index --verify
 
-All of the data are read, so that the first problem is found."""
+The command reads all data, in order to find the first problem."""
 BLANK_SIDE = 400
-"""Of the image that is drawn where there is none, in pixels."""
+"""Side of the blank image that is drawn where the data have none, in pixels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
     parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
+    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
     parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the boxes of an image, with its captions"
-    )
-    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="of the image to draw (the first)")
-    parser.add_argument(
-        "--images", type=user_path, metavar="DIR", help="folder of the images, for --figure, where the data have none"
+        "--images", type=user_path, metavar="DIR", help="with --figure: folder of the images, if the data have none"
     )
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="of a model: compare what it computes with the record in its folder; exit code 1 if it differs",
+        help="compare the outputs of a model with the record in its folder; exit code 1 if they differ",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="of an index, features or a training run: compare all files with their checksums; exit code 2 and the "
+        "file's name if one differs",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     if options.self_test:
         return self_test(options.path)
+    if options.verify:
+        path = Path(options.path)
+        print(f"{path}: {verify(path)} are as they were written")
+        return 0
     show(options)
     return 0
 
@@ -59,6 +70,45 @@ def self_test(name: str) -> int:
     found = run_self_test(*load_model(folder), folder)
     print(f"{folder}: {found}")
     return 0 if found.passed else 1
+
+
+def verify(path: Path) -> str:
+    """Compares the files of a folder with the checksums that were written with them, and returns what was compared.
+
+    Raises:
+        ValueError, OSError: a file is damaged or missing, or the folder has no checksums.
+    """
+    from ..retrieval import IndexFolder
+    from ..retrieval.approximate import FOLDER
+    from ..retrieval.index_folder import DESCRIPTION
+    from ..store.folders import MANIFEST, check_folder, find_folder
+    from ..store.shards import RECORDS, verify_shards
+    from ..training.checkpoints import Checkpoints, read_state
+
+    if not path.is_dir():
+        raise NotADirectoryError(f"{path} is no folder; name one that has checksums: an index, features or a run.")
+    if (path / DESCRIPTION).is_file():
+        index = IndexFolder.open(path)
+        for number in range(index.num_shards):
+            index.shard(number).verify(thumbnails=True)
+        graph = find_folder(path / FOLDER)
+        if graph.is_dir():
+            check_folder(graph)
+        return f"{index.num_shards} parts{' and the graph' if graph.is_dir() else ''} of a search index"
+    if (path / RECORDS).is_dir():
+        return f"{verify_shards(path)} parts of features"
+    checkpoints = Checkpoints(path / "checkpoints").all()
+    for checkpoint in checkpoints:
+        check_folder(checkpoint)
+        read_state(checkpoint)
+    others = [folder for folder in (path, *path.iterdir()) if (folder / MANIFEST).is_file()]
+    for folder in others:
+        check_folder(folder)
+    if not (checkpoints or others):
+        raise ValueError(
+            f"{path} has no checksums to compare with; an index, features and the checkpoints of a run do."
+        )
+    return f"{len(checkpoints) + len(others)} folders of a training run"
 
 
 def show(options: argparse.Namespace) -> None:
@@ -166,12 +216,12 @@ def lines_of_index(path: Path) -> list[str]:
         )
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
-            content, embeddings = index.read_shard(number)
-            index.check_thumbnails(number)
+            shard = index.shard(number)
+            shard.verify(thumbnails=True)
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(embeddings), skipped + len(content["skipped"])
+        found, skipped = found + len(shard.items.names), skipped + len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",

@@ -6,22 +6,24 @@ import sys
 from ..ground.argument_types import user_path
 from .arguments import MODEL, check_new_folder
 
-SUMMARY = "Upload a model to the Hub: weights, processor, code and card, in one commit."
+SUMMARY = """Upload a model to the Hub, with processor, code and card.
+
+Everything arrives in one commit."""
 EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
-Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, the checkpoint is loaded in a process that does
-not have this package. A push that failed is continued by the same command.
+Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, a process without this package loads the
+checkpoint. The same command continues a push that failed.
 
-The card tells what is known: the training config and curve of a run, the scores that chose its best epoch, and those
-of hf-ngsan evaluate --record. A README.md in DIR is taken in its place, without --license, --runs and --examples.
-Nothing outside DIR is read: links that lead out of it are refused."""
+The card has the training config and curve of a run, the scores that chose its best epoch, and the scores of hf-ngsan
+evaluate --record. A README.md in DIR replaces the card and excludes --license, --runs and --examples. Only DIR and its
+training run are read; links that lead out of them are refused."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=user_path, metavar="DIR", help=MODEL)
-    parser.add_argument("repo_id", metavar="REPO_ID", help="repository, such as user/name; made if absent")
+    parser.add_argument("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument(
         "--dry-run",
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         type=user_path,
         metavar="FOLDER",
-        help="upload nothing: write what would be uploaded into a new folder (named as the repository), and check it",
+        help="upload nothing: write and check the checkpoint in a new folder (named as the repository)",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="delete other files of the repository in the same commit"
@@ -40,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=user_path,
         metavar="RUN",
-        help="training runs with the same config and other seeds, for mean and standard deviation of the scores",
+        help="training runs with the same training config and other seeds: the card gets mean and standard deviation",
     )
     parser.add_argument(
-        "--examples", metavar="SPEC", help="dataset whose first test images the card shows with their captions"
+        "--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions"
     )
-    parser.add_argument("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (none is stated)")
+    parser.add_argument("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (none)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -55,13 +57,13 @@ def run(options: argparse.Namespace) -> None:
 
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
-    from ..ground.files import write_folder_atomically
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
     from ..sharing.examples import write_examples
     from ..sharing.known_facts import known_facts
     from ..sharing.upload import full_name
     from ..sharing.upload_folder import files_of
+    from ..store.folders import write_folder_atomically
 
     validate_repo_id(options.repo_id)
     target = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])

@@ -5,7 +5,7 @@ import argparse
 from ..ground.argument_types import user_path
 from .arguments import DATASETS, add_data_arguments, check_output_file
 
-SUMMARY = "Write the captions of a dataset into a COCO caption file, which score takes as references."
+SUMMARY = "Write the captions of a dataset as references for score."
 EPILOG = f"""examples:
   hf-ngsan references --data scenes --split test --output references.json
   hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json

@@ -9,7 +9,7 @@ from .arguments import check_output_file
 
 METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
-SUMMARY = "Score captions in a COCO result file against a COCO caption file."
+SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="document frequencies for CIDEr (DocumentFrequency.save); default: those of the references",
     )
-    parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the values of each image")
+    parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
     parser.add_argument(
         "--check-server-format",
         action="store_true",
-        help="only check that the COCO server would take the file; --references then names a file with all images",
+        help="only check that the COCO server would accept the file; --references then names a file with all images",
     )
 
 

@@ -6,30 +6,31 @@ from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
 from .arguments import check_figure_file
 
-SUMMARY = "Print the images of an index that fit a text or resemble an image: similarity, name, captions, tabs between."
+SUMMARY = """Find images of an index by words or by another image.
+
+Each line has the similarity, the name of an image and its captions, with tabs between them."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
   hf-ngsan search photos.index --image photo.jpg --top-k 20
 
-Captions are those that the images had when they were indexed: those of a COCO file, or of a dataset such as
-images:photos."""
+Captions are those of the COCO file or dataset, such as images:photos, that was indexed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", type=user_path, metavar="INDEX", help="folder that hf-ngsan index made")
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to look for")
-    parser.add_argument("--image", type=user_path, metavar="FILE", help="image, or URL of one, to look for instead")
-    parser.add_argument("--top-k", type=positive_int, default=9, metavar="K", help="images at most (%(default)s)")
+    parser.add_argument("index", type=user_path, metavar="INDEX", help="folder written by hf-ngsan index")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="text to search for")
+    parser.add_argument("--image", type=user_path, metavar="FILE", help="image file or URL to search for instead")
     parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the images that are found, with their scores, there"
+        "--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)"
     )
     parser.add_argument(
-        "--exact", action="store_true", help="compare with every image, whatever the index was made for"
+        "--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores"
     )
     parser.add_argument(
-        "--model", type=user_path, metavar="DIR", help="the model that made the index, if it has been moved"
+        "--exact", action="store_true", help="compare with every image, whatever the backend of the index"
     )
+    parser.add_argument("--model", type=user_path, metavar="DIR", help="model of the index, if it has been moved")
 
 
 def run(options: argparse.Namespace) -> None:

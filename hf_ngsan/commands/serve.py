@@ -6,53 +6,66 @@ from ..ground.argument_types import at_most, positive_int, user_path, whole_numb
 from ..ground.packaged_models import CAPTIONER
 from .arguments import MODEL, add_address_arguments, add_batch_size_argument
 
-SUMMARY = "Serve a captioner over HTTP; requests that come together are captioned together."
+SUMMARY = """Serve a captioner over HTTP.
+
+Images of requests that arrive together are captioned in one batch."""
 EPILOG = """examples:
   hf-ngsan serve --model captioner --port 8000
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
-POST /caption takes files of a form, or JSON {"images": ["BASE64", ...]}; GET /health and GET /metrics tell how it does.
-Ctrl-C or SIGTERM ends it when the requests under way have their answers. It needs the extra serve."""
+POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
+state of the server. Ctrl-C or SIGTERM ends it when the requests under way have their answers. The command needs the
+extra serve."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    add_address_arguments(parser, 8000, "port to listen at, 0 for a free one (%(default)s)")
+    add_address_arguments(parser, 8000, "port to listen at, 0 for any free port (%(default)s)")
     add_batch_size_argument(parser, 32)
     parser.add_argument(
         "--wait-ms",
         type=at_most(1000, whole_number),
         default=5,
         metavar="MS",
-        help="milliseconds for which a batch that is not full waits for the next image (%(default)s)",
+        help="milliseconds that a batch waits for the next image while it is not full (%(default)s)",
     )
-    parser.add_argument("--max-images", type=at_most(4096), default=64, metavar="N", help="of a request (%(default)s)")
     parser.add_argument(
-        "--max-bytes", type=positive_int, default=32_000_000, metavar="N", help="of a request (%(default)s)"
+        "--max-images", type=at_most(4096), default=64, metavar="N", help="maximal images of a request (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=positive_int,
+        default=32_000_000,
+        metavar="N",
+        help="maximal bytes of a request (%(default)s)",
     )
     parser.add_argument(
         "--max-pixels",
         type=positive_int,
         default=100_000_000,
         metavar="N",
-        help="of all images of a request together, and of those that are decoded at once (%(default)s)",
+        help="maximal pixels of all images of a request, and of all images decoded at the same time (%(default)s)",
     )
     parser.add_argument(
         "--max-cost",
         type=positive_int,
         default=8_192,
         metavar="N",
-        help="images x beams x tokens of a request (%(default)s)",
+        help="maximal images x beams x tokens of a request (%(default)s)",
     )
     parser.add_argument(
-        "--max-seconds", type=positive_int, default=60, metavar="S", help="until the answer of a request (%(default)s)"
+        "--max-seconds",
+        type=positive_int,
+        default=60,
+        metavar="S",
+        help="maximal seconds until the answer of a request (%(default)s)",
     )
     parser.add_argument(
         "--max-connections",
         type=positive_int,
         default=512,
         metavar="N",
-        help="at the same time (%(default)s, or fewer where the process may open few files)",
+        help="maximal open connections (%(default)s, or fewer where the process may open few files)",
     )
     parser.add_argument(
         "--allow-urls",

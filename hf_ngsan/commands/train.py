@@ -1,4 +1,4 @@
-"""The command `hf-ngsan train`: a model of any task, by a training config."""
+"""The command `hf-ngsan train`: a model of any task, from a training config."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from .arguments import DATASETS, add_launch_argument
 if TYPE_CHECKING:
     from ..training import Recipe
 
-SUMMARY = "Train a model by a training config."
+SUMMARY = "Train a model from a training config."
 EPILOG = f"""examples:
   hf-ngsan train --config ngsan/scenes
   hf-ngsan train --config ngsan/coco_layout data.spec=coco-layout:DIR training.seed=1
@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=user_path,
         metavar="FILE",
-        help="training config: a YAML file, or the name of one that the package brings, such as ngsan/scenes",
+        help="training config: a YAML file or the name of a packaged one, such as ngsan/scenes",
     )
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="change the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
+        help="change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
     )
     parser.add_argument(
         "--stage",
-        help="short for training.stage=STAGE, where the task trains in stages (captioning: xe, scst or auto)",
+        help="short for training.stage=STAGE, for tasks with stages (captioning: xe, scst or auto)",
     )
-    parser.add_argument("--resume", action="store_true", help="continue the run in the output folder, if any")
+    parser.add_argument("--resume", action="store_true", help="resume the run in the output folder, if there is one")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_launch_argument(parser)
 

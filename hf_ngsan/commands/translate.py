@@ -20,21 +20,23 @@ from .arguments import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SUMMARY = "Translate sentences, one a line, and print a line for each."
+SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
-An empty line stays empty. A line of more tokens than the longest that the model was trained on (data.max_length) ends
-the command; with --skip-errors it becomes an empty line, and is counted at the end."""
+An empty line stays empty. A line with more tokens than data.max_length of the training config is an error; with
+--skip-errors it becomes an empty line, and is counted at the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="sentences; without any, lines of the standard input")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="sentences (the lines of the standard input)")
     add_model_argument(parser)
     parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
-    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the translations there, one a line")
+    parser.add_argument(
+        "--output", type=user_path, metavar="FILE", help="write the translations to this file, one a line"
+    )
     add_generation_arguments(parser)
     add_skip_errors_argument(parser, "a sentence that is too long")
 

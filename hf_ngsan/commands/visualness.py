@@ -1,17 +1,17 @@
-"""The command `hf-ngsan visualness`: how much the words of a captioner look at the images of a dataset."""
+"""The command `hf-ngsan visualness`: how much each word of a captioner depends on the images of a dataset."""
 
 import argparse
 
 from ..ground.argument_types import positive_int, user_path
 from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
 
-SUMMARY = "Print how visual each word is that a captioner with adaptive attention (RSTNet) says of a dataset."
+SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
 EPILOG = f"""examples:
   hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
-The table has a line for each word: the word, its visualness from 0 to 1 (mean over its occurrences alone), how often it
-occurs, and the standard deviation; the most visual word comes first.
+The table has a line for each word, the most visual word first: the word, its visualness from 0 to 1 (mean over its
+occurrences), the number of occurrences, and the standard deviation.
 
 {DATASETS}"""
 HEADER = "word\tvisualness\tcount\tstd"
@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
     add_generation_arguments(parser)
     parser.add_argument(
-        "--min-count", type=positive_int, default=1, metavar="N", help="leave out words that occur less often (1)"
+        "--min-count", type=positive_int, default=1, metavar="N", help="leave out words with fewer occurrences (1)"
     )
     parser.add_argument(
         "--figures",
         type=user_path,
         metavar="DIR",
-        help="write words.png, the most and least visual words, and for each image its caption in colours, ID.png",
+        help="write words.png with the most and least visual words, and ID.png with the coloured caption of each image",
     )
 
 

@@ -35,28 +35,4 @@ if TYPE_CHECKING:
     from .subwords import build_subword_tokenizer as build_subword_tokenizer
     from .vocabulary import build_tokenizer as build_tokenizer
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "errors": ["DataError"],
-        "contract": ["caption_features", "check_dataset", "check_row", "clamp_boxes"],
-        "readers": ["ExtraScores", "Reader", "describe_readers", "extra_scores_of", "register_reader"],
-        "specs": ["load_data"],
-        "coco": ["load_coco_layout"],
-        "scenes": [
-            "draw_scene",
-            "load_scenes",
-            "make_scene",
-            "relation_prompts",
-            "score_objects",
-            "score_relation_completions",
-            "score_relations",
-        ],
-        "parallel_text": ["load_parallel"],
-        "subwords": ["build_subword_tokenizer"],
-        "vocabulary": ["build_tokenizer"],
-        "collator": ["CaptionCollator"],
-        "sampler": ["EpochSampler", "TokenSampler"],
-        "images.streaming": ["shuffle_buffer_of"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -8,32 +8,31 @@ from typing import NamedTuple
 
 from datasets import Dataset, Features, List, Value
 
-from ..ground.files import is_empty, write_folder_atomically
+from ..store.folders import is_empty, write_folder_atomically
+from ..store.shards import SKIPPED, without_progress_bars
 from .errors import DataError, as_data_error
-from .formats.annotations import Annotations, read_document
+from .formats.annotation_files import read_document
+from .formats.annotations import Annotations
 from .formats.vqa_v2 import Questions, is_answers, is_questions
-from .shard_folder import SKIPPED, without_progress_bars
 
-IMAGE_COLUMNS = {
-    "image_id": Value("int64"),
-    "file_name": Value("string"),
-    "captions": List(Value("string")),
-    "split": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
-}
-QUESTION_COLUMNS = {
+COLUMNS = {
     "question_id": Value("int64"),
     "image_id": Value("int64"),
     "question": Value("string"),
     "answers": List(Value("string")),
     "multiple_choice_answer": Value("string"),
     "answer_type": Value("string"),
+    "file_name": Value("string"),
+    "captions": List(Value("string")),
+    "split": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
 }
+"""Of questions, then of images."""
 
 
 class TableResult(NamedTuple):
-    """What a conversion of annotations came to: its rows and columns, and what could not be read."""
+    """Result of a conversion of annotations: number of rows, columns, and the records that could not be read."""
 
     num_rows: int
     columns: list[str]
@@ -73,13 +72,13 @@ def convert_annotations(
     with as_data_error():
         first = read_document(paths[0])
         if is_questions(first) or is_answers(first):
-            rows, columns = Questions(paths, tolerated).rows, QUESTION_COLUMNS
+            rows = Questions(paths, tolerated).rows
         else:
-            rows, columns = image_rows(Annotations(paths, tolerated), split), IMAGE_COLUMNS
+            rows = image_rows(Annotations(paths, tolerated), split)
     if not rows:
         reason = skipped[0]["reason"] if skipped else "it is empty."
         raise DataError(f"{paths[0]} has no record that can be used; {reason}")
-    known = {name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)}
+    known = columns_of(rows)
     table = Dataset.from_dict({name: [row.get(name) for row in rows] for name in known}, features=Features(known))
 
     def write(folder: Path) -> None:
@@ -89,6 +88,11 @@ def convert_annotations(
 
     write_folder_atomically(output, write, manifest=False)
     return TableResult(len(rows), list(known), skipped)
+
+
+def columns_of(rows: Sequence[dict]) -> dict:
+    """Returns the types of the columns in which some of the rows have a value."""
+    return {name: kind for name, kind in COLUMNS.items() if any(row.get(name) is not None for row in rows)}
 
 
 def image_rows(annotations: Annotations, split: str | None) -> list[dict]:

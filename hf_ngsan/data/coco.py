@@ -4,23 +4,20 @@ import sys
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from datasets import Dataset
 
-from ..ground.coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
-from .errors import DataError
-from .splits import names_of_split
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from .prepared import Rows
-
-ROUNDING = 1.0  # pixels by which COCO's own boxes may reach beyond their image
+from ..ground.coco_files import Record, images_by_id, in_order, read_object, records_of
+from .contract import caption_features, clamp_boxes, widening_note
+from .errors import DataError, as_data_error
+from .formats.conventions import ROUNDING
+from .prepared import Rows, fingerprint, prepare
+from .splits import find_files
 
 
-def load_coco_layout(directory: str, split: str) -> "Dataset":
+def load_coco_layout(directory: str, split: str) -> Dataset:
     """Loads one split of a folder in COCO's layout as a dataset of the contract.
 
     The feature of a region is its category, one-hot in the order of the file's `categories`. Boxes are clipped to the
@@ -38,43 +35,18 @@ def load_coco_layout(directory: str, split: str) -> "Dataset":
     Raises:
         DataError: a file is missing, or its content is not what it should be.
     """
-    from .prepared import fingerprint, prepare
-
-    instances, captions = find_files(Path(directory), split)
+    instances, captions = find_files(Path(directory), split, "instances_*.json", "captions_*.json")
     key = fingerprint("coco-layout", split, str(instances), instances, captions)
     return prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
 
 
-def find_files(directory: Path, split: str) -> list[Path]:
-    if not directory.is_dir():
-        raise DataError(f"{directory} is not a folder; give the one with instances_*.json and captions_*.json.")
-    kinds = ("instances", "captions")
-    found = {kind: {path.stem.removeprefix(f"{kind}_") for path in directory.glob(f"{kind}_*.json")} for kind in kinds}
-    for name in names_of_split(split):
-        having = [kind for kind in kinds if name in found[kind]]
-        if len(having) == 2:
-            return [directory / f"{kind}_{name}.json" for kind in kinds]
-        if having:
-            missing = next(kind for kind in kinds if kind not in having)
-            raise DataError(f"{directory}: {missing}_{name}.json is missing beside {having[0]}_{name}.json; add it.")
-    splits = ", ".join(sorted(found["instances"] & found["captions"]))
-    if not splits:
-        raise DataError(f"{directory} holds no pair of instances_NAME.json and captions_NAME.json.")
-    raise DataError(f"{directory} has no split {split!r}; there are {splits}.")
-
-
-def read_layout(instances_path: Path, captions_path: Path, split: str) -> "Rows":
-    from .contract import caption_features, clamp_boxes, widening_note
-    from .prepared import Rows
-
-    try:
+def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
+    with as_data_error():
         instances, captions_file = read_object(instances_path), read_object(captions_path)
-        sizes = read_sizes(instances, instances_path)
+        sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
         labels, indices = read_categories(instances, instances_path)
         boxes, categories, clipped = read_regions(instances, instances_path, sizes, indices)
         captions, blank = read_captions(captions_file, captions_path, sizes)
-    except CocoFileError as error:
-        raise DataError(str(error)) from None
     image_ids = sorted(boxes.keys() & captions.keys())
     if not image_ids:
         raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
@@ -116,16 +88,6 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> "Rows"
     return Rows(features, rows(), len(image_ids), notes)
 
 
-def read_sizes(content: dict, path: Path) -> dict[int, tuple[int, int]]:
-    """Returns width and height in pixels by image id."""
-    sizes = {}
-    for image_id, image in images_by_id(content, path).items():
-        sizes[image_id] = image.integer("width"), image.integer("height")
-        if not all(1 <= side < 2**31 for side in sizes[image_id]):
-            raise DataError(f"{image.where}: width and height are {sizes[image_id]}; they must be numbers of pixels.")
-    return sizes
-
-
 def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int]]:
     """Returns the names of the categories in the file's order, and the place of each category id in it."""
     labels: list[str] = []
@@ -147,8 +109,7 @@ def read_regions(
     """Returns, by image id, boxes `(N, 4)` as shares of the image and category places `(N,)`; and the boxes clipped."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(content, "annotations", path):
-        image_id, category_id = annotation.integer("image_id"), annotation.integer("category_id")
-        check_image(image_id, sizes, annotation.where)
+        image_id, category_id = image_of(annotation, sizes), annotation.integer("category_id")
         if category_id not in indices:
             raise DataError(
                 f"{annotation.where}: category_id {category_id} is not in 'categories'; add it or remove the box."
@@ -187,8 +148,7 @@ def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dic
     """Returns captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
     for annotation in in_order(records_of(content, "annotations", path)):
-        image_id, text = annotation.integer("image_id"), tidy_caption(annotation)
-        check_image(image_id, sizes, annotation.where)
+        image_id, text = image_of(annotation, sizes), annotation.text("caption")
         if text:
             captions[image_id].append(text)
         else:
@@ -196,6 +156,11 @@ def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dic
     return captions, blank
 
 
-def check_image(image_id: int, sizes: Container[int], where: str) -> None:
+def image_of(annotation: Record, sizes: Container[int]) -> int:
+    """Returns the id of an annotation's image, which must be among those of the instances file."""
+    image_id = annotation.integer("image_id")
     if image_id not in sizes:
-        raise DataError(f"{where}: image_id {image_id} is not among the 'images' of the instances file; add the image.")
+        raise DataError(
+            f"{annotation.where}: image_id {image_id} is not among the 'images' of the instances file; add the image."
+        )
+    return image_id

@@ -1,4 +1,4 @@
-"""Rows of a dataset -> a batch for a captioner."""
+"""The collator: from rows of a dataset to a batch for a captioner."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -112,14 +112,14 @@ class CaptionCollator:
         numbers = [len(texts) for texts in captions]
         if not any(numbers):
             return None
-        wanted = self.captions_per_image or max(numbers)
-        return [self.choose(row, number, wanted) for row, number in zip(rows, numbers, strict=True)]
+        each = self.captions_per_image or max(numbers)
+        return [self.choose(row, number, each) for row, number in zip(rows, numbers, strict=True)]
 
-    def choose(self, row: Row, number: int, wanted: int) -> list[int | None]:
-        if number <= wanted:
-            return [*range(number), *[None] * (wanted - number)]
+    def choose(self, row: Row, number: int, each: int) -> list[int | None]:
+        if number <= each:
+            return [*range(number), *[None] * (each - number)]
         keys = [digest(self.seed, self.epoch, row.get("image_id"), caption) for caption in range(number)]
-        return [*sorted(range(number), key=keys.__getitem__)[:wanted]]
+        return [*sorted(range(number), key=keys.__getitem__)[:each]]
 
 
 def captions_of(row: Row) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The feature contract: what a row of every dataset of images or videos holds, and the checks that it does.
+"""The feature contract: the columns of every dataset of images or videos, and checks of rows against it.
 
 A row: `image_id` int64, `visual_features` `(N, D)`, `visual_boxes` float32 `(N, 4)` as `x1, y1, x2, y2` divided by the
 image's width and height (absent for video), `captions` list of strings; optional `image`, `width`, `height`, `split`
@@ -14,13 +14,13 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..ground.bounds import LONGEST_TEXT
+from ..ground.bounds import MAX_TEXT_LENGTH
 from ..ground.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
-SMALLEST_SIDE = 1e-3
-"""The width or height, as a share of the image's, that a box without area is given."""
+MIN_SIDE = 1e-3
+"""Width or height, as a share of the image's, of a box that had no area: at 1000 pixels, one pixel."""
 
 
 def caption_features(
@@ -69,7 +69,7 @@ def with_arrays(dataset: Dataset) -> Dataset:
 
 
 def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
-    """Gives boxes without area the side `SMALLEST_SIDE`, around their centre and within the image.
+    """Gives boxes without area the side `MIN_SIDE`, around their centre and within the image.
 
     Args:
         boxes: `(N, 4)`, `x1, y1, x2, y2` in [0, 1].
@@ -81,9 +81,9 @@ def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
     flat = boxes[:, 2:] == boxes[:, :2]
     if not flat.any():
         return boxes, 0
-    centres = np.clip((boxes[:, :2] + boxes[:, 2:]) / 2, SMALLEST_SIDE / 2, 1 - SMALLEST_SIDE / 2)
-    low = np.where(flat, centres - SMALLEST_SIDE / 2, boxes[:, :2])
-    high = np.where(flat, centres + SMALLEST_SIDE / 2, boxes[:, 2:])
+    centres = np.clip((boxes[:, :2] + boxes[:, 2:]) / 2, MIN_SIDE / 2, 1 - MIN_SIDE / 2)
+    low = np.where(flat, centres - MIN_SIDE / 2, boxes[:, :2])
+    high = np.where(flat, centres + MIN_SIDE / 2, boxes[:, 2:])
     return np.concatenate([low, high], axis=1).astype(np.float32), int(flat.any(axis=1).sum())
 
 
@@ -155,10 +155,8 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 def drop_empty_columns(dataset: Dataset) -> Dataset:
     """Returns the dataset without the optional columns that hold no value at all."""
     optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
-    empty = [
-        column for column in optional if all(part.null_count == len(part) for part in column_parts(dataset, column))
-    ]
-    return dataset.remove_columns(empty)
+    is_empty = {name: all(part.null_count == len(part) for part in column_parts(dataset, name)) for name in optional}
+    return dataset.remove_columns([name for name in optional if is_empty[name]])
 
 
 def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
@@ -181,7 +179,7 @@ def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
 
 def widening_note(name: str, number: int) -> str:
     boxes = "1 box without area was" if number == 1 else f"{number} boxes without area were"
-    return f"{name}: {boxes} widened to {SMALLEST_SIDE} of the image."
+    return f"{name}: {boxes} widened to {MIN_SIDE} of the image."
 
 
 def is_missing(value: object) -> bool:
@@ -216,11 +214,10 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
         raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
     with as_data_error():
         features = as_numbers(features, "visual_features", where)
-    if features.shape[:1] == (0,):
-        raise DataError(f"{where}: visual_features has no regions; leave the row out.")
-    if features.ndim != 2 or features.shape[1] == 0:
+    if features.ndim != 2 or 0 in features.shape:
         raise DataError(
-            f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension)."
+            f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension), with one"
+            " region at least."
         )
     if feature_size is not None and features.shape[1] != feature_size:
         raise DataError(
@@ -238,10 +235,10 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
 
 
 def refuse_long_caption(length: int, where: str) -> None:
-    """Raises a DataError for a caption of more characters than `LONGEST_TEXT`."""
-    if length > LONGEST_TEXT:
+    """Raises a DataError for a caption of more characters than `MAX_TEXT_LENGTH`."""
+    if length > MAX_TEXT_LENGTH:
         raise DataError(
-            f"{where} has {length} characters; it may have {LONGEST_TEXT} at most: shorten it or leave it out."
+            f"{where} has {length} characters; it may have {MAX_TEXT_LENGTH} at most: shorten it or leave it out."
         )
 
 

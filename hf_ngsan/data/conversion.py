@@ -1,33 +1,28 @@
-"""Conversion: feature files of others into a folder that `load_data("features:FOLDER", split)` reads."""
+"""Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads."""
 
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
-from filelock import FileLock, Timeout
 
-from ..ground.files import (
-    TEMPORARY_PREFIX,
-    check_place,
-    is_empty,
-    rename_durably,
-    temporary_path,
-    write_text_atomically,
-)
+from ..ground.coco_files import number_of
+from ..ground.files import check_place, rename_durably, temporary_path, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
+from ..store.folders import is_empty
+from ..store.locks import FolderLock
+from ..store.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 from .errors import DataError
-from .formats.annotations import Annotations
-from .formats.record import Entry, ListedSource, Source, number_of
+from .formats.annotations import Annotations, listing
+from .formats.record import Entry, ListedSource, Source
 from .formats.registry import CONVENTIONS, open_sources
 from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
-from .shard_folder import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
@@ -36,9 +31,10 @@ DTYPES = ("float16", "float32")
 
 
 class ConversionFolder(ShardFolder):
-    """The folder that a conversion fills: shards and, in conversion.json, what they were made of ([`Plan`])."""
+    """The folder that a conversion fills: shards and, in conversion.json, their inputs and columns ([`Plan`])."""
 
     metadata_name = METADATA
+    error = DataError
 
     def values(self, column: str) -> Iterator:
         """Yields what the rows have in a column."""
@@ -53,11 +49,11 @@ class ConversionFolder(ShardFolder):
     def shards(self, column: str) -> Iterator[Dataset]:
         for record in self.records():
             if record.num_rows:
-                yield Dataset.from_file(str(self.path / f"{record.name}.arrow")).select_columns([column])
+                yield Dataset.from_file(str(self.path / record.file)).select_columns([column])
 
 
 class ConversionResult(NamedTuple):
-    """What a conversion came to.
+    """Result of a conversion.
 
     Attributes:
         num_rows: rows of the folder.
@@ -107,7 +103,7 @@ def convert_features(
         grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
             if None.
         split: what the column `split` says of images of which annotations do not; no such column where neither does.
-        images_per_shard: what a kill can cost.
+        images_per_shard: images that are read again at most after a run was killed.
         skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Raises:
@@ -147,14 +143,11 @@ def convert_features(
     if not skip_broken:
         check_names(annotations, sources)
     files = [*(source.path for source in sources), *annotations.paths]
-    key = fingerprint(files, sources, dtype, boxes, grid_size, split)
+    key = key_of_inputs(files, sources, dtype, boxes, grid_size, split)
     folder = ConversionFolder(temporary_path(output))
-    lock = FileLock(folder.path / f"{TEMPORARY_PREFIX}lock")
-    try:
-        folder.path.mkdir(exist_ok=True, parents=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DataError(f"Another conversion is writing {output}; wait for it or choose another folder.") from None
+    refusal = DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
+    lock = FolderLock(folder.path, refusal)
+    lock.acquire(seconds=0)
     try:
         plan = Plan(key, [str(source.path) for source in sources], dtype)
         plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
@@ -165,7 +158,7 @@ def convert_features(
         skipped += without_features(annotations, conversion.seen, conversion.names, skip_broken)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         result = conversion.result(num_rows, skipped)
-        release(lock)
+        lock.release()
         if output.exists():
             output.rmdir()
         rename_durably(folder.path, output)
@@ -173,7 +166,7 @@ def convert_features(
     finally:
         for source in sources:
             source.close()
-        release(lock)
+        lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
 
@@ -204,7 +197,7 @@ def is_annotation(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file()
 
 
-def fingerprint(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
+def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
     """Returns a key of options and of files: their paths, sizes and times, for a folder its own and its names."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in paths:
@@ -221,9 +214,12 @@ def without_features(
 ) -> list[dict]:
     """Returns an entry for each annotated image that has no features; a DataError unless they are to be skipped."""
     missing = annotations.missing(image_ids, names)
-    if missing and not skip_broken:
-        raise DataError(f"{annotations.missing_message(missing)}; --skip-broken leaves them out and lists them all.")
     place = ", ".join(map(str, annotations.paths))
+    if missing and not skip_broken:
+        raise DataError(
+            f"{len(missing)} images of {place} have no features: {listing(missing, len(missing))}; --skip-broken leaves"
+            " them out and lists them all."
+        )
     return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]
 
 
@@ -236,16 +232,11 @@ def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
         without_features(annotations, ids, set() if are_ids else names, skip_broken=False)
 
 
-def release(lock: FileLock) -> None:
-    if lock.is_locked:
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
-
-
 def skipped_entry(image_id: int | str | None, place: object, error: DataError) -> dict:
     return {"image_id": image_id, "file_name": str(place), "reason": str(error)}
 
 
+@dataclass
 class Conversion:
     """The work of a conversion: records to rows, shard by shard, from where the folder ends.
 
@@ -255,25 +246,24 @@ class Conversion:
         num_new: rows that this run has added.
     """
 
-    def __init__(
-        self,
-        folder: ConversionFolder,
-        plan: Plan,
-        sources: Sequence[Source],
-        maker: RowMaker,
-        images_per_shard: int,
-        skip_broken: bool,
-    ) -> None:
-        self.folder, self.plan, self.sources, self.maker = folder, plan, sources, maker
-        self.images_per_shard, self.skip_broken = images_per_shard, skip_broken
-        self.seen: set[int] = set()
-        self.names: set[str] = set()
-        self.num_new = 0
+    folder: ConversionFolder
+    plan: Plan
+    sources: Sequence[Source]
+    maker: RowMaker
+    images_per_shard: int
+    skip_broken: bool
+    seen: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    num_new: int = 0
 
     def run(self) -> None:
-        chunk, source, place = self.resume()
-        for number in range(source, len(self.sources)):
-            chunk = self.convert_source(chunk, number, place)
+        chunk, first, place = self.resume()
+        for number in range(first, len(self.sources)):
+            source = self.sources[number]
+            entries = source.entries(place)
+            with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
+                while self.write_shard(chunk, number, entries, display):
+                    chunk += 1
             place = 0
 
     def resume(self) -> tuple[int, int, int]:
@@ -301,17 +291,8 @@ class Conversion:
         source, place = records[-1].end
         return len(records), source, place
 
-    def convert_source(self, chunk: int, number: int, place: int) -> int:
-        """Writes the shards of one source; returns the next chunk."""
-        source = self.sources[number]
-        entries = source.entries(place)
-        with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
-            while batch := self.write_shard(chunk, number, entries, display):
-                chunk += batch
-        return chunk
-
-    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> int:
-        """Writes one shard of the next entries of a source; returns 0 where there are none left, else 1."""
+    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> bool:
+        """Writes one shard of the next entries of a source; returns whether there were any left."""
         rows: list[dict] = []
         num_bytes = 0
         skipped: list[dict] = []
@@ -333,12 +314,12 @@ class Conversion:
                 if count == self.images_per_shard:
                     break
             if not count:
-                return 0
+                return False
             shard = shard or ShardWriter(self.folder, Features({"image_id": Value("int64")}), 0, chunk, self.plan.key)
             if rows:
                 shard.write_table(table_of(rows, self.plan.columns))
             shard.commit(skipped, end=(number, end))
-            return 1
+            return True
         finally:
             if shard:
                 shard.discard()

@@ -1,4 +1,4 @@
-"""Copies of features: those of the same images, cropped, mirrored and recoloured at random, beside the features."""
+"""Copies of features: those of the same images cropped, mirrored and recoloured at random."""
 
 import os
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DataError
+from .row_formats import with_whole_arrays
 from .saved import load_saved
 from .seeded import generator_of
-from .whole_arrays import with_whole_arrays
 
 FOLDER = "copies"
 

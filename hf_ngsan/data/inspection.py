@@ -1,7 +1,7 @@
-"""What a file or folder of data holds, counted row by row, and the first thing that is wrong with it."""
+"""Inspection of data: counts of what a file or folder holds, and the first thing that is wrong with it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -9,10 +9,12 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
-from .contract import check_row, refuse_long_caption, with_arrays
+from ..ground.coco_files import number_of
+from .contract import check_row, refuse_long_caption, rows_of
 from .errors import DataError, as_data_error
-from .formats.annotations import Annotations, annotation_format, read_document
-from .formats.record import Entry, Source, number_of
+from .formats.annotation_files import annotation_format, read_document
+from .formats.annotations import Annotations
+from .formats.record import Entry, Source
 from .formats.registry import open_sources, recognise
 from .formats.rows import Plan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
@@ -46,11 +48,11 @@ class Spread:
 
 @dataclass
 class Findings:
-    """What was found in data.
+    """Counts of what data hold.
 
     Attributes:
         kind: what the data are.
-        wanted: id of the image to keep in `sample`; the first one with boxes if None.
+        sample_id: of the image to keep in `sample`; the first one with boxes if None.
         num_images: rows, or images of annotations.
         sample: a row with `image_id` and, as far as it has them, `image`, `visual_boxes`, `captions`, `width`,
             `height`.
@@ -59,7 +61,7 @@ class Findings:
     """
 
     kind: str
-    wanted: int | None = None
+    sample_id: int | None = None
     num_images: int = 0
     columns: list[str] = field(default_factory=list)
     feature_sizes: Counter = field(default_factory=Counter)
@@ -98,14 +100,12 @@ class Findings:
             for of_caption in words:
                 self.words.add(len(of_caption))
                 counts.update(of_caption)
-        if self.sample is None and self.is_wanted(row):
+        is_sample = row.get("visual_boxes") is not None or row.get("image") is not None
+        if self.sample_id is not None:
+            is_sample = row.get("image_id") == self.sample_id
+        if self.sample is None and is_sample:
             names = ("image_id", "image", "visual_boxes", "captions", "width", "height")
             self.sample = {name: row[name] for name in names if row.get(name) is not None}
-
-    def is_wanted(self, row: Mapping[str, Any]) -> bool:
-        if self.wanted is not None:
-            return row.get("image_id") == self.wanted
-        return row.get("visual_boxes") is not None or row.get("image") is not None
 
     def add_problem(self, error: Exception | str) -> None:
         """Counts a record that is wrong."""
@@ -119,7 +119,7 @@ class Findings:
         return sum(count >= MIN_COUNT for count in counts.values()), "training captions" if split else "captions"
 
     def lines(self) -> list[str]:
-        """Returns what was found, for people."""
+        """Returns the findings as lines of text."""
         lines = [f"{self.num_images} images" if "question" not in self.columns else f"{self.num_images} questions"]
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
@@ -160,54 +160,52 @@ def words_of_captions(row: Mapping[str, Any]) -> list[list[str]] | None:
     return [words_of(caption) for caption in captions]
 
 
-def inspect_data(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
+def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
     """Reads all of a saved dataset, of feature files or of an annotation file, and counts what is there.
 
     Args:
         path: a file or folder.
         source_format: of features; recognised if None.
-        wanted: id of the image that is to be the sample.
+        sample_id: of the image that is to be the sample.
 
     Raises:
         DataError: it is none of these, or cannot be opened.
     """
     if source_format is None and path.is_dir() and is_saved(path):
-        return inspect_saved(path, wanted)
+        return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
         with as_data_error():
             return inspect_annotations(path)
-    return inspect_features(path, source_format, wanted)
+    return inspect_features(path, source_format, sample_id)
 
 
-def inspect_saved(path: Path, wanted: int | None = None) -> Findings:
+def inspect_saved(path: Path, sample_id: int | None = None) -> Findings:
     """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
     saved = open_saved(path)
     parts = dict(saved) if isinstance(saved, DatasetDict) else {None: saved}
-    findings = Findings("saved dataset", wanted)
+    findings = Findings("saved dataset", sample_id)
     try:
         refuse_changed_shards(path)
     except DataError as error:
         findings.add_problem(error)
     for split, part in parts.items():
         findings.columns = part.column_names
-        for place, row in enumerate(saved_rows(part)):
-            where = f"{path}{f', split {split}' if split else ''}, row {place}"
+        name = f"{path}{f', split {split}' if split else ''}"
+        for place, row in enumerate(rows_of(undecoded(part), name)):
             try:
-                checked = check_row(row, where=where) if "visual_features" in row else dict(row)
+                checked = check_row(row, where=f"{name}, row {place}") if "visual_features" in row else row
                 findings.add_row({"split": split, **checked})
             except DataError as error:
                 findings.add_problem(error)
     return findings
 
 
-def saved_rows(part: Dataset) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a dataset, images undecoded."""
-    for name, kind in part.features.items():
+def undecoded(rows: Dataset) -> Dataset:
+    """Returns rows whose images are left as they are stored."""
+    for name, kind in rows.features.items():
         if isinstance(kind, Image):
-            part = part.cast_column(name, Image(decode=False))
-    for batch in with_arrays(part).iter(batch_size=64):
-        for place in range(len(next(iter(batch.values())))):
-            yield {name: values[place] for name, values in batch.items()}
+            rows = rows.cast_column(name, Image(decode=False))
+    return rows
 
 
 def inspect_annotations(path: Path) -> Findings:
@@ -230,13 +228,13 @@ def inspect_annotations(path: Path) -> Findings:
     return findings
 
 
-def inspect_features(path: Path, source_format: str | None = None, wanted: int | None = None) -> Findings:
+def inspect_features(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
     """Reads feature files as a conversion would; broken records are problems."""
     if not path.exists():
         raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
-    findings = Findings(f"features in the format {name}", wanted)
-    maker = RowMaker(Plan("", [], "float32"), Annotations([], None), None, None, None)
+    findings = Findings(f"features in the format {name}", sample_id)
+    maker = RowMaker(Plan("", [], "float32"), Annotations([], None))
     seen: set[int | str] = set()
     for source in open_sources(path, name):
         for entry in source.entries():

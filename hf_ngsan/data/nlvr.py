@@ -3,18 +3,16 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from datasets import Dataset, Features, Image, List, Value
 
-from ..ground.coco_files import CocoFileError, Record, checked_record, read_json_lines
-from .errors import DataError
+from ..ground.coco_files import Record, checked_record, read_json_lines
+from .contract import lists_of_vectors
+from .errors import DataError, as_data_error
+from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from .prepared import Rows
 
 WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
 """Of a picture and its boxes, in pixels."""
@@ -28,18 +26,18 @@ IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
 
 def load_nlvr(
     directory: str, split: str, positions: bool = False, regions: bool = True, images: bool = False
-) -> "Dataset":
+) -> Dataset:
     """Loads one split, or a part of it, with the structured scenes as regions.
 
     The regions of a picture are its items and its three grey boxes. A region's feature is one-hot: what it is (square,
-    circle, triangle, box), its colour and its size. Where it is only its box in `visual_boxes` tells.
+    circle, triangle, box), its colour and its size. Only its box in `visual_boxes` says where it is.
 
     Args:
         directory: folder with `NAME/NAME.json`, JSON lines.
         split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
             those in all other directories. The up to four pictures of a statement are in one directory.
         positions: whether the four numbers of its box are added to a region's feature.
-        regions: False puts one blank region in place of the scene: what can be told by the statement alone.
+        regions: False puts one blank region in place of the scene, to measure what the statement alone gives away.
         images: whether rows have the column `image`, which needs the pictures.
 
     Returns:
@@ -50,12 +48,10 @@ def load_nlvr(
     Raises:
         DataError: there is no such split, or a line or picture of it cannot be used.
     """
-    from .prepared import fingerprint, prepare
-
     file, sign, part = find_part(Path(directory), split)
     key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
 
-    def make() -> "Rows":
+    def make() -> Rows:
         return read_examples(file, split, sign, part, positions=positions, regions=regions, images=images)
 
     return prepare("nlvr", key, split, make)
@@ -74,16 +70,9 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
     raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
 
 
-def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> "Rows":
-    from datasets import Features, Image, List, Value
-
-    from .contract import lists_of_vectors
-    from .prepared import Rows
-
-    try:
+def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
+    with as_data_error():
         examples = [read_example(record) for record in read_json_lines(file)]
-    except (CocoFileError, OSError) as error:
-        raise DataError(str(error)) from None
     if sign:
         examples = [example for example in examples if (example["directory"] == part) == (sign == "/")]
     if not examples:
@@ -119,18 +108,15 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    sentence, label = record.string("sentence"), record.string("label")
-    identifier, directory = record.string("identifier"), str(record.identifier("directory"))
+    sentence, identifier = record.string("sentence"), record.string("identifier")
     if not sentence.strip():
-        raise DataError(f"{record.where}: sentence is empty.")
-    if label not in LABELS:
-        raise DataError(f"{record.where}: label is {label!r:.60}; it must be true or false.")
+        raise record.error("sentence", "must have a word")
     match = IDENTIFIER.fullmatch(identifier)
     if match is None:
-        raise DataError(f"{record.where}: identifier is {identifier!r:.60}; it must be two numbers such as 12-0.")
+        raise record.error("identifier", "must be two numbers such as 12-0")
     boxes = record.fields.get("structured_rep")
     if not isinstance(boxes, list) or len(boxes) != NUM_BOXES or not all(isinstance(box, list) for box in boxes):
-        raise DataError(f"{record.where}: structured_rep must be a list of {NUM_BOXES} lists of items.")
+        raise record.error("structured_rep", f"must be a list of {NUM_BOXES} lists of items")
     items = [
         read_item(checked_record(f"{record.where}, structured_rep[{box}][{place}]", item), box)
         for box, of_box in enumerate(boxes)
@@ -140,22 +126,21 @@ def read_example(record: Record) -> dict[str, Any]:
     return {
         **dict.fromkeys(("question_id", "image_id"), number),
         "question": sentence,
-        "answers": [label],
+        "answers": [record.choice("label", LABELS)],
         "identifier": identifier,
-        "directory": directory,
+        "directory": str(record.identifier("directory")),
         "items": items,
     }
 
 
 def read_item(record: Record, box: int) -> tuple[str, str, int, np.ndarray]:
     """Returns kind, colour, size and box, in pixels of the picture, of an item in one of the three boxes."""
-    kind, colour, size = record.string("type"), record.string("color"), record.integer("size")
+    kind, colour, size = (
+        record.choice("type", KINDS[:-1]),
+        record.choice("color", COLOURS),
+        record.choice("size", SIZES),
+    )
     left, top = record.integer("x_loc"), record.integer("y_loc")
-    for field, value, known in (("type", kind, KINDS[:-1]), ("color", colour, COLOURS), ("size", size, SIZES)):
-        if value not in known:
-            raise DataError(
-                f"{record.where}: {field} is {value!r:.60}; it must be one of {', '.join(map(str, known))}."
-            )
     if min(left, top) < 0 or max(left, top) + size > SIDE:
         raise DataError(f"{record.where}: the item at {left}, {top} reaches out of its box of {SIDE} by {SIDE}.")
     offset = box * (SIDE + GAP)
@@ -187,11 +172,7 @@ def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def picture_of(file: Path, example: dict) -> Path:
-    """Returns the file of the picture in which the boxes are in the order of the structured scene.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Returns the file of the picture in which the boxes are in the order of the structured scene."""
     path = file.parent / "images" / example["directory"] / f"{file.stem}-{example['identifier']}-0.png"
     if not path.is_file():
         raise DataError(f"There is no picture {path}; add it, or leave out images=true.")

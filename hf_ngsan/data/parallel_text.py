@@ -11,12 +11,12 @@ from ..ground.files import is_stream
 from .errors import DataError, reason_of
 from .images.sources import open_split
 from .prepared import Rows, fingerprint, prepare
-from .splits import names_of_split
+from .splits import find_files
 
 SIDES = ("source", "target")
 FEATURES = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})
-NAMED_LINES = 10
-"""In a message about many of them."""
+MAX_LINES = 10
+"""Lines that a message names."""
 
 
 def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
@@ -46,8 +46,8 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         raise DataError(f"parallel:{place} has source and target {source}; name two different languages.")
     name = f"{place}, split {split}"
     if is_folder_of_text(Path(place), (source, target)):
-        files = find_files(Path(place), split, source, target)
-        return prepare("parallel", fingerprint("parallel", *files), split, lambda: text_rows(*files, name=name))
+        one, other = find_files(Path(place), split, f"*.{source}", f"*.{target}")
+        return prepare("parallel", fingerprint("parallel", one, other), split, lambda: text_rows(one, other, name))
     try:
         dataset, numbers = open_split(place, split)
         columns = sentence_columns(dataset, place, source, target)
@@ -65,26 +65,8 @@ def is_folder_of_text(folder: Path, languages: tuple[str, str]) -> bool:
     return folder.is_dir() and any(file.suffix[1:] in languages for file in folder.iterdir())
 
 
-def find_files(folder: Path, split: str, source: str, target: str) -> tuple[Path, Path]:
-    """Returns the files of both languages of a split, by any of its names."""
-    for name in names_of_split(split):
-        files = folder / f"{name}.{source}", folder / f"{name}.{target}"
-        there = [file for file in files if file.exists()]
-        if len(there) == 1:
-            [absent] = set(files) - set(there)
-            raise DataError(f"{there[0]} has no {absent.name} beside it; parallel text needs both languages.")
-        if there:
-            return files
-    splits = ", ".join(sorted(file.stem for file in folder.glob(f"*.{source}"))) or "none"
-    raise DataError(f"{folder} has no split {split!r} ({split}.{source}, {split}.{target}); there are {splits}.")
-
-
 def text_rows(source: Path, target: Path, name: str) -> Rows:
-    """Reads two text files.
-
-    Raises:
-        DataError: they have different numbers of lines, or are not UTF-8.
-    """
+    """Reads two text files; a DataError says if they have different numbers of lines, or are not UTF-8."""
     numbers = [sum(1 for _ in lines_of(file)) for file in (source, target)]
     if numbers[0] != numbers[1]:
         raise DataError(
@@ -125,15 +107,11 @@ def numbered(source: Iterable[str], target: Iterable[str]) -> Iterator[tuple[int
 
 
 def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> Dataset:
-    """Returns the columns of both languages as `source` and `target`.
-
-    Raises:
-        DataError: they are not there, or hold no text.
-    """
+    """Returns the columns of both languages as `source` and `target`; a DataError says if they hold no text."""
     flat = dataset.flatten()
     for prefix in ("", "translation."):
         names = [f"{prefix}{language}" for language in (source, target)]
-        if source != target and all(name in flat.column_names for name in names):
+        if all(name in flat.column_names for name in names):
             for name in names:
                 if flat.features[name] not in (Value("string"), Value("large_string")):
                     raise DataError(f"{place}: the column {name!r} holds no text; name columns of sentences.")
@@ -171,7 +149,7 @@ def without_empty(
 
 def name_lines(lines: Sequence[int]) -> str:
     """Returns the numbers of lines, the first ten if there are more, as "line 3" or "lines 3, 5 and 9 more"."""
-    shown = [str(line) for line in lines[:NAMED_LINES]]
+    shown = [str(line) for line in lines[:MAX_LINES]]
     if len(lines) > len(shown):
         return f"lines {', '.join(shown)} and {len(lines) - len(shown)} more"
     return f"line {shown[0]}" if len(shown) == 1 else f"lines {', '.join(shown[:-1])} and {shown[-1]}"

@@ -1,6 +1,5 @@
 """Prepared datasets: written once, memory-mapped ever after, keyed by all that they are made from."""
 
-import errno
 import hashlib
 import json
 import os
@@ -17,7 +16,9 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from ..ground.files import is_stream, write_folder_atomically
+from ..ground.files import is_stream
+from ..ground.messages import FULL_DISK
+from ..store.folders import write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
@@ -114,8 +115,7 @@ def cache_problem(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, OSError):
             file = "" if error.filename is None else os.path.abspath(os.fspath(error.filename))
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            if is_full or (file and os.path.commonpath([file, cache]) in (file, cache)):
+            if error.errno in FULL_DISK or (file and os.path.commonpath([file, cache]) in (file, cache)):
                 return error.strerror or str(error)
         error = error.__cause__
     return None

@@ -7,6 +7,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from .errors import DataError
+from .vocabulary import as_pretrained
 
 PADDING, UNKNOWN = "<pad>", "<unk>"
 NORMALIZER = normalizers.Sequence(
@@ -60,11 +61,4 @@ def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> Pr
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer = NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=PADDING,
-        unk_token=UNKNOWN,
-        model_max_length=max_length,
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return as_pretrained(backend, max_length, pad_token=PADDING, unk_token=UNKNOWN)

@@ -1,4 +1,4 @@
-"""The registry of readers: each reads the datasets that one kind of spec names.
+"""The registry of readers, one for each kind of spec.
 
 A module of the user's adds its own with [`register_reader`]; the command line imports it with `--import MODULE`.
 """
@@ -57,7 +57,7 @@ class Reader:
         source: a word for what stands behind `name:`, such as `DIR`; empty where nothing does.
         keys: the type, `int`, `bool` or `str`, of each value that `KEY=VALUE` can set; they are keyword arguments of
             the loader.
-        usage: how a spec is written; made of the above if empty.
+        usage: how a spec is written; composed of name, source and keys if empty.
         extra_scores: an [`ExtraScores`], or the `"module:name"` of one; `None` without.
     """
 
@@ -142,15 +142,6 @@ def describe_readers(width: int = 100) -> str:
     return "\n".join(blocks)
 
 
-def readers_table() -> str:
-    """Returns a Markdown table of the readers."""
-    lines = ["| dataset | what it is | columns beside `image_id` |", "| --- | --- | --- |"]
-    for reader in READERS.values():
-        columns = ", ".join(f"`{column}`" for column in reader.columns)
-        lines.append(f"| `{reader.usage}` | {reader.summary} | {columns} |")
-    return "\n".join(lines)
-
-
 for built_in in (
     Reader(
         name="scenes",
@@ -162,7 +153,7 @@ for built_in in (
             **{"size": int, "validation": int, "test": int, "seed": int},
             **{"images": bool, "image_size": int, "descriptions": bool},
         },
-        extra_scores="hf_ngsan.data.scenes.extra_scores:SCENE_SCORES",
+        extra_scores="hf_ngsan.data.scenes.scoring:SCENE_SCORES",
     ),
     Reader(
         name="coco-layout",
@@ -173,7 +164,7 @@ for built_in in (
     ),
     Reader(
         name="images",
-        loader="hf_ngsan.data.images:load_images",
+        loader="hf_ngsan.data.images.loading:load_images",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
         summary="images with captions: a folder of Parquet files, of image files with `metadata.csv` or"

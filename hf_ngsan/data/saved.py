@@ -1,13 +1,14 @@
 """Folders of features written by `datasets`' `save_to_disk`."""
 
 import contextlib
-import json
+import os
 from pathlib import Path
 
 import datasets
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
-from ..ground.files import FileStamp, is_unchanged
+from ..ground.files import is_unchanged
+from ..store.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
@@ -36,7 +37,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     if not is_saved(Path(directory)):  # before all that is in the folder is looked at
         raise not_saved(directory)
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
-    is_checked = is_file(passed)
+    is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
         refuse_changed_shards(Path(directory))
     dataset = with_raster_images(choose_split(open_saved(Path(directory)), directory, split))
@@ -50,23 +51,11 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
 
 
-def is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a cache that cannot even be read
-        return False
-
-
 def refuse_changed_shards(directory: Path) -> None:
     """Raises a DataError for a file that is not the one whose size and checksum were recorded when it was written."""
-    for record in sorted((directory / "records").glob("shard-*.json")):
-        try:
-            fields = json.loads(record.read_text(encoding="utf-8"))
-            stamp = FileStamp(fields["num_bytes"], fields.get("mtime_ns", 0), fields["sha256"])
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # of another kind, or cut off: its rows are written again
-        file = directory / f"{record.stem}.arrow"
-        if file.is_file() and not is_unchanged(file, stamp):
+    for record in read_records(directory):
+        file = directory / record.file
+        if file.is_file() and not is_unchanged(file, record.stamp):
             raise DataError(
                 f"{file} has changed since its features were written; write them again into another folder."
             )

@@ -1,4 +1,4 @@
-"""Random choices that are a function of what they are for, in any process and order."""
+"""Random choices that depend on their arguments alone, in any process and order."""
 
 import hashlib
 from typing import Any

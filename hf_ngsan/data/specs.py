@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 BATCH = 10_000
+"""Rows whose captions are looked at in one step."""
 SPLIT_ALIASES = {"val": "validation"}
 
 

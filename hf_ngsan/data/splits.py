@@ -1,6 +1,7 @@
-"""Which rows of a dataset are those of a split."""
+"""Names and files of splits, and rows set aside for validation."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import DataError
@@ -22,6 +23,38 @@ def find_split(split: str, available: Iterable[str]) -> str | None:
     """Returns the name under which a split is available, or None."""
     available = set(available)
     return next((name for name in names_of_split(split) if name in available), None)
+
+
+def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
+    """Returns the files of a split, by any of its names.
+
+    Args:
+        folder: that holds them.
+        split: its name.
+        patterns: how each file is called, such as `captions_*.json`.
+
+    Raises:
+        DataError: there is no such folder or split, or one of the files is missing beside the others.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
+    for name in names_of_split(split):
+        files = [folder / pattern.replace("*", name) for pattern in patterns]
+        there = [file for file in files if file.exists()]
+        if len(there) == len(files):
+            return files
+        if there:
+            absent = ", ".join(file.name for file in files if file not in there)
+            raise DataError(f"{there[0]} has no {absent} beside it; add the file that is missing.")
+    known = set.intersection(*(names_in(folder, pattern) for pattern in patterns))
+    raise DataError(
+        f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(sorted(known)) or 'none'}."
+    )
+
+
+def names_in(folder: Path, pattern: str) -> set[str]:
+    start, _, end = pattern.partition("*")
+    return {file.name.removeprefix(start).removesuffix(end) for file in folder.glob(pattern)}
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:

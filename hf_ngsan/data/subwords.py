@@ -6,9 +6,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from .errors import DataError
-from .vocabulary import SPECIAL_TOKENS
+from .vocabulary import SPECIAL_TOKENS, as_pretrained
 
-FEWEST_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
+MIN_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
 """Special tokens and bytes, which every vocabulary has."""
 
 
@@ -32,8 +32,8 @@ def build_subword_tokenizer(
     Raises:
         DataError: the vocabulary is smaller than that of bytes.
     """
-    if vocab_size < FEWEST_SUBWORDS:
-        raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {FEWEST_SUBWORDS}.")
+    if vocab_size < MIN_SUBWORDS:
+        raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {MIN_SUBWORDS}.")
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -50,11 +50,4 @@ def build_subword_tokenizer(
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, backend.token_to_id(end))]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        **SPECIAL_TOKENS,
-        model_max_length=max_length,
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return as_pretrained(backend, max_length, split_special_tokens=True, **SPECIAL_TOKENS)

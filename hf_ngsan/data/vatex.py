@@ -1,18 +1,15 @@
-"""VATEX as it lies on the disk: a file of features for each video, and JSON files of captions."""
+"""VATEX as downloaded: a file of features for each video, and JSON files of captions."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 
 from datasets import Dataset, Value
 
-from ..ground.coco_files import CocoFileError
 from .contract import caption_features, check_features
-from .errors import DataError
-from .formats.annotations import LISTED_AT_MOST, read_document
-from .formats.record import files_in, stem_of
+from .errors import DataError, as_data_error
+from .formats.annotation_files import CAPTIONS_OF_VATEX, is_vatex, read_all, read_document, vatex_entries
+from .formats.annotations import listing
 from .formats.vatex import VatexSource
-from .formats.vatex_captions import FIELDS, is_vatex, vatex_entries
 from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
 
@@ -39,22 +36,21 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
         DataError: an unknown language, no caption file, or no video with features; a caption or a file of features that
             cannot be used.
     """
-    if language not in FIELDS:
-        raise DataError(f"vatex:{directory} asks for the language {language!r}; there are {', '.join(FIELDS)}.")
+    if language not in CAPTIONS_OF_VATEX:
+        raise DataError(
+            f"vatex:{directory} asks for the language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}."
+        )
     folder = Path(directory)
     if not folder.is_dir():
         raise DataError(f"{directory} is not a folder; give that of VATEX's caption files and features.")
     captions = find_captions(folder, split)
     videos = read_videos(captions, language)
-    files = {stem_of(folder, key): key for key in files_in(folder, ".npy")}
-    stamps = sorted((key, *stamp_of(folder / key)) for name, key in files.items() if name in videos)
+    source = VatexSource(folder)
+    files = dict(source.names)
+    states = [(key, (folder / key).stat()) for name, key in sorted(files.items()) if name in videos]
+    stamps = [(key, state.st_size, state.st_mtime_ns) for key, state in states]
     key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
-    return prepare("vatex", key, split, lambda: make_rows(folder, captions, videos, files))
-
-
-def stamp_of(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns
+    return prepare("vatex", key, split, lambda: make_rows(source, captions, videos, files))
 
 
 def find_captions(folder: Path, split: str) -> Path:
@@ -76,25 +72,21 @@ def read_videos(path: Path, language: str) -> dict[str, tuple[str, ...]]:
     document = read_document(path)
     if not is_vatex(document):
         raise DataError(f"{path} holds no captions of VATEX: it must be a list of videos, each with its videoID.")
-    videos: dict[str, tuple[str, ...]] = {}
-    try:
-        for entry in vatex_entries(document, path, language):  # type: ignore[arg-type]
-            video = entry.read()
-            if video.name in videos:
-                raise DataError(f"{entry.where}: the video {video.name} is there twice.")
-            videos[str(video.name)] = video.captions or ()
-    except CocoFileError as error:
-        raise DataError(str(error)) from None
+    skipped: list[dict] = []
+    entries = vatex_entries(document, path, language)  # type: ignore[arg-type]
+    with as_data_error():
+        videos = {video.name: video.captions for _, video in read_all(entries, lambda video: video.key, skipped)}
+    if skipped:
+        raise DataError(skipped[0]["reason"])
     return videos
 
 
-def make_rows(folder: Path, captions: Path, videos: dict[str, tuple[str, ...]], files: dict[str, str]) -> Rows:
+def make_rows(source: VatexSource, captions: Path, videos: dict[str, tuple[str, ...]], files: dict[str, str]) -> Rows:
     """Returns the rows of the videos that have features, with a note on those that have none."""
-    source = VatexSource(folder)
     found = [(place, name) for place, name in enumerate(videos) if name in files]
     missing = [name for name in videos if name not in files]
     if not found:
-        raise DataError(f"{folder} has features of none of the {len(videos)} videos of {captions.name}.")
+        raise DataError(f"{source.path} has features of none of the {len(videos)} videos of {captions.name}.")
     size = source.read_record(files[found[0][1]]).features.shape[-1]
 
     def rows() -> Iterator[dict]:
@@ -103,16 +95,12 @@ def make_rows(folder: Path, captions: Path, videos: dict[str, tuple[str, ...]], 
             yield {
                 "image_id": place,
                 "file_name": name,
-                "visual_features": check_features(features, str(folder / files[name]), size),
+                "visual_features": check_features(features, source.where(files[name]), size),
                 "captions": list(videos[name]),
             }
 
     columns = caption_features(size, boxes=False)
     columns["file_name"] = Value("string")
-    notes = [missing_note(captions, missing, len(videos))] if missing else []
+    note = f"{len(missing)} of {len(videos)} videos of {captions} have no features and are left out"
+    notes = [f"{note}: {listing(missing, len(missing))}."] if missing else []
     return Rows(columns, rows(), len(found), notes)
-
-
-def missing_note(captions: Path, missing: Sequence[str], number: int) -> str:
-    shown = ", ".join(islice(missing, LISTED_AT_MOST)) + (", ..." if len(missing) > LISTED_AT_MOST else "")
-    return f"{len(missing)} of {number} videos of {captions} have no features and are left out: {shown}."

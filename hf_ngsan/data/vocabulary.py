@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -83,12 +84,17 @@ def make_tokenizer(
     backend.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}", special_tokens=[(token, vocabulary[token]) for token in (start, end)]
     )
+    return as_pretrained(backend, max_length, **special_tokens)
+
+
+def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTrainedTokenizerFast:
+    """Returns a tokenizer as transformers has them; options are its special tokens and other settings."""
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        **special_tokens,
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
+        **options,
     )
 
 

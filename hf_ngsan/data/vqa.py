@@ -1,27 +1,24 @@
 """VQA v2: questions of its JSON files, each with the features of its image."""
 
 import warnings
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from datasets import Dataset, Features
 
-from .errors import DataError
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from .prepared import Rows
+from .annotation_tables import columns_of
+from .errors import DataError, as_data_error
+from .formats.annotations import listing
+from .formats.vqa_v2 import Questions
+from .prepared import Rows, fingerprint, prepare
+from .saved import load_saved
 
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
-"""What the official files of a split are called by; those of another split by its own name."""
-LISTED_AT_MOST = 10
+"""Names of splits within the names of the official files; others are there as they are."""
 ROW_OF_IMAGE = "image_row"
 
 
-def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> "Dataset":
+def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> Dataset:
     """Loads the questions of one split, each with the regions of its image.
 
     The features of an image are read when a question about it is, and stored once however many there are.
@@ -42,15 +39,12 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
     Raises:
         DataError: a file is missing or cannot be used, or an image has no features.
     """
-    from .prepared import fingerprint, prepare
-    from .saved import load_saved
-
     if features is None:
         raise DataError(
             f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
             "convert or hf-ngsan extract wrote."
         )
-    files = find_files(Path(directory), split)
+    files = find_question_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
     questions = prepare("vqa", key, split, lambda: read_questions(files, split, skip_broken))
     images = load_saved(features, None)
@@ -61,7 +55,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
     return questions.with_transform(joined)
 
 
-def find_files(directory: Path, split: str) -> list[Path]:
+def find_question_files(directory: Path, split: str) -> list[Path]:
     """Returns the file of questions of a split and, if there is one, that of answers."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with the question files of VQA v2.")
@@ -78,21 +72,13 @@ def find_files(directory: Path, split: str) -> list[Path]:
     return found
 
 
-def read_questions(files: list[Path], split: str, skip_broken: bool) -> "Rows":
-    from datasets import Features
-
-    from .annotation_tables import QUESTION_COLUMNS
-    from .errors import as_data_error
-    from .formats.vqa_v2 import Questions
-    from .prepared import Rows
-
+def read_questions(files: list[Path], split: str, skip_broken: bool) -> Rows:
     skipped: list[dict] = []
     with as_data_error():
         rows = Questions(files, skipped).rows
     notes = []
     if skipped:
-        places = ", ".join(one["file_name"].rpartition(", ")[2] for one in skipped[:LISTED_AT_MOST])
-        places += ", ..." if len(skipped) > LISTED_AT_MOST else ""
+        places = listing((one["file_name"].rpartition(", ")[2] for one in skipped), len(skipped))
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
         if not skip_broken:
@@ -100,23 +86,18 @@ def read_questions(files: list[Path], split: str, skip_broken: bool) -> "Rows":
         notes = [f"{lack}; they were left out."]
     if not rows:
         raise DataError(f"{files[0]} has no question that can be used.")
-    columns = {name: kind for name, kind in QUESTION_COLUMNS.items() if any(row.get(name) is not None for row in rows)}
-
-    def values() -> Iterator[dict[str, Any]]:
-        for row in rows:
-            yield {name: row.get(name) for name in columns}
-
-    return Rows(Features(columns), values(), len(rows), notes)
+    columns = columns_of(rows)
+    return Rows(Features(columns), ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
 
 
-def with_rows_of_images(questions: "Dataset", images: "Dataset", features: str, skip_broken: bool) -> "Dataset":
+def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_broken: bool) -> Dataset:
     """Adds a column with the row of each question's image; questions without one are refused or left out."""
     rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
     found = np.array([rows.get(image_id, -1) for image_id in questions.with_format(None)["image_id"]], dtype=np.int64)
     if len(missing := np.flatnonzero(found < 0)):
         ids = dict.fromkeys(questions.select(missing).with_format(None)["image_id"])
-        shown = ", ".join(map(str, islice(ids, LISTED_AT_MOST))) + (", ..." if len(ids) > LISTED_AT_MOST else "")
-        lack = f"{len(missing)} of {len(found)} questions are about images without features in {features} ({shown})"
+        lack = f"{len(missing)} of {len(found)} questions are about images without features in {features}"
+        lack += f" ({listing(ids, len(ids))})"
         if not skip_broken:
             raise DataError(f"{lack}; add them, or leave these questions out with skip_broken=true.")
         if len(missing) == len(found):
@@ -134,7 +115,7 @@ class WithImages:
         images: a dataset whose columns are added.
     """
 
-    def __init__(self, images: "Dataset") -> None:
+    def __init__(self, images: Dataset) -> None:
         self.images = images
 
     def __call__(self, questions: dict[str, list]) -> dict[str, list]:

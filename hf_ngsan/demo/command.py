@@ -4,9 +4,12 @@ import argparse
 import os
 
 from ..ground.argument_types import at_most, whole_number
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 
-SUMMARY = "Train SAN and NG-SAN on synthetic scenes in a few minutes, compare them, write captions, search scenes."
+SUMMARY = """Caption a photograph, train small models and compare them.
+
+The models are trained on synthetic scenes, in some minutes on two CPU cores: SAN, NG-SAN with unsigned and with
+signed geometry, a captioner of pixels, and a dual encoder that finds scenes by words."""
 EPILOG = """examples:
   hf-ngsan demo
   hf-ngsan demo --output runs/another --seed 1"""
@@ -22,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=at_most(LARGEST_INTEGER, whole_number),
+        type=at_most(MAX_INTEGER, whole_number),
         default=0,
         metavar="N",
         help="seed of scenes and weights (%(default)s)",
     )
-    parser.add_argument("--retrain", action="store_true", help="train again what is trained already")
+    parser.add_argument("--retrain", action="store_true", help="train models again that are trained already")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,6 +1,8 @@
 """`hf-ngsan demo`: from nothing to captioners of synthetic scenes that are trained, compared, shared and explained."""
 
+import io
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,20 +11,29 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..ground.files import check_place, replace_folder_contents, write_text_atomically
+from ..ground.files import check_place, write_text_atomically
+from ..ground.packaged_models import CAPTIONER
 from ..loading.hub import save_for_hub
-from ..loading.models import load_captioner
+from ..loading.models import find_model_folder, load_captioner, load_model
+from ..loading.self_test import SelfTestError, run_self_test
+from ..models.configuration_vision import lasting_name
+from ..retrieval import IndexDescription, IndexFolder
+from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
+from ..tasks.retrieval.evaluate import embed_images
+from ..tasks.retrieval.index import THUMBNAIL_SIDE, model_fingerprint
+from ..tasks.retrieval.search import draw_hits, search_images
 from ..training import Recipe
 from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
-from .photograph import caption_photograph
 from .recipes import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scenes_recipe, search_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
-from .scene_search import search_scenes
 
+PHOTOGRAPH = "grace_hopper.jpg"
+"""Among matplotlib's sample data: Grace Hopper in uniform, photographed by James S. Davis in 1984."""
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
+NUM_HITS, NUM_PRINTED = 9, 3
 
 
 def main(
@@ -37,14 +48,14 @@ def main(
 
     They are SAN, NG-SAN and NG-SAN with signed geometry, trained alike, and a captioner of pixels. MHSAN searches.
 
-    Prints what it does and a table. What an earlier call has finished is not done again; what it has begun
-    is resumed. `output` gets
+    It prints its steps and a table. Training runs that an earlier call finished are kept, and those that it began are
+    resumed. `output` gets
 
     - `photograph.png`: a photograph, and where the packaged captioner looked for each word of its caption;
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
     - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
-    - `captions.json`: what that pipeline says about the first test scenes;
+    - `captions.json`: captions of the first test scenes by that pipeline;
     - `figure.png`: a scene, its caption, and the attention of the relation's word;
     - `pixel-model/`: the captioner of pixels, with its code;
     - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked;
@@ -87,6 +98,31 @@ def main(
     return 0
 
 
+def caption_photograph(output: Path) -> None:
+    """Tests the packaged captioner, prints its caption of a photograph, and draws where it looked for each word.
+
+    Raises:
+        MissingBackboneError: the backbone's weights (extra `photos`) are not installed.
+        SelfTestError: the captioner computes something else than was recorded of it.
+    """
+    from matplotlib.cbook import get_sample_data
+    from PIL import Image
+    from transformers import pipeline
+
+    folder = find_model_folder(CAPTIONER)
+    captioner = pipeline("image-to-text", model=folder)  # type: ignore[call-overload]
+    found = run_self_test(captioner.model, captioner.processor, folder)
+    if not found.passed:
+        raise SelfTestError(f"{CAPTIONER} {found}")
+    print(f"{CAPTIONER} {found}")
+    with Image.open(str(get_sample_data(PHOTOGRAPH, asfileobj=False))) as image:
+        [answer] = captioner(image, return_attention=True)
+        print(f"hf-ngsan caption {PHOTOGRAPH}   (trained on 6,000 photographs of Flickr8k)")
+        print(f"  {answer['generated_text']}")
+        save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "photograph.png")
+    print(f"Where each of its words looked: {output / 'photograph.png'}\n")
+
+
 def use(recipe: Recipe, output: Path) -> None:
     """Saves a trained captioner with its code, loads it as anyone would, captions scenes with it and explains one."""
     from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
@@ -124,7 +160,7 @@ def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: P
 
 
 def use_on_pixels(recipe: Recipe, output: Path) -> None:
-    """Lets a captioner of pixels caption a drawing, as anyone would, and shows where each of its words looked."""
+    """Captions a drawing with a captioner of pixels, as anyone would, and draws where it looked for each word."""
     from PIL import Image
     from transformers import pipeline
 
@@ -139,3 +175,36 @@ def use_on_pixels(recipe: Recipe, output: Path) -> None:
         with Image.open(drawing) as image:
             save_figure(plot_word_maps(image, answer["words"], answer["attention"]), output / "words.png")
         print(f"Where each of its words looked: {output / 'words.png'}")
+
+
+def search_scenes(recipe: Recipe, output: Path) -> None:
+    """Indexes the test scenes with a trained dual encoder, searches for one by its description, and draws the hits."""
+    model, processor = load_model(recipe.output_dir, "retrieval")
+    rows = [dict(row) for row in load_rows(recipe.data.spec, "test")]
+    names = [f"scene {row['image_id']}" for row in rows]
+    embeddings = embed_images(model, processor, rows)
+    description = IndexDescription(
+        model=lasting_name(find_model_folder(recipe.output_dir)),
+        fingerprint=model_fingerprint(model, processor),
+        source=recipe.data.spec,
+        source_checksum=recipe.data.spec,
+        dimension=embeddings.shape[1],
+        num_items=len(rows),
+        items_per_shard=len(rows),
+    )
+    folder = output / "scenes.index"
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier model
+    index = IndexFolder.begin(folder, description)
+    drawings = []
+    for row in rows:
+        file = io.BytesIO()
+        draw_scene(row, THUMBNAIL_SIDE).save(file, "JPEG", quality=85)
+        drawings.append(file.getvalue())
+    index.write_shard(0, names, embeddings, thumbnails=drawings)
+    query = rows[0]["captions"][0]
+    hits = search_images(model, processor, index, text=query, top_k=NUM_HITS)
+    print(f'\nhf-ngsan search {folder} "{query}"')
+    for hit in hits[:NUM_PRINTED]:
+        print(f"  {hit.score:.4f}  {hit.name}{', which the text describes' if hit.name == names[0] else ''}")
+    draw_hits(index, hits, query, output / "hits.png")
+    print(f"The first {len(hits)} of {len(rows)} scenes: {output / 'hits.png'}")

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
-from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from ..data import extra_scores_of
 from ..ground.files import write_text_atomically
-from ..loading.models import load_captioner, load_model
+from ..loading.models import load_captioner, load_model, quiet_loading
 from ..tasks import RetrievalRecipe, embed_pairs, evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import Recipe, RecipeError
@@ -60,8 +59,8 @@ def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool) -> None:
             done, _ = wait(runs, timeout=1, return_when=FIRST_COMPLETED)
             bar.update(sum(map(finished_epochs, recipes.values())) - bar.n)
             for run in done:
-                name = runs.pop(run)
-                bar.write(f"  {name}: trained in {minutes(run.result()['training_seconds'])}", file=sys.stdout)
+                name, seconds = runs.pop(run), round(run.result()["training_seconds"])
+                bar.write(f"  {name}: trained in {seconds // 60}:{seconds % 60:02d} min", file=sys.stdout)
 
 
 def finished_epochs(recipe: Recipe) -> int:
@@ -70,45 +69,32 @@ def finished_epochs(recipe: Recipe) -> int:
 
 
 def be_silent() -> None:
-    """Lets a process beside others write nothing between their lines; what it raises reaches the first process."""
+    """Discards the error output of a process beside others; what it raises reaches the first process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
-    """Trains a model of scenes and scores it on the test scenes; the scores and captions go into the run's folder.
+    """Trains a model of scenes, and writes scores and captions of the test scenes into the run's folder.
 
     Returns:
-        What `evaluate_captioner` measures, relation accuracy included, or the recalls of a dual encoder, and
-        `training_seconds`.
+        The scores of a captioner, relation accuracy included, or the recalls of a dual encoder; and `training_seconds`.
     """
     result = train(recipe, resume=not retrain, overwrite=retrain)
     claim_files(recipe.output_dir, ["captions.json", "scores.json"])
-    measure = score_search if isinstance(recipe, RetrievalRecipe) else score_captions
-    scores = {
-        **measure(recipe, result.best_dir),
-        "training_seconds": sum(entry["seconds"] for entry in result.history),
-    }
+    spec, batch_size, rows = recipe.data.spec, recipe.evaluation.batch_size, load_rows(recipe.data.spec, "test")
+    if isinstance(recipe, RetrievalRecipe):
+        model, processor = load_model(result.best_dir, "retrieval")
+        scores = embed_pairs(model, processor, rows, batch_size=batch_size).scores()
+    else:
+        model, processor = load_captioner(result.best_dir)
+        rows = rows_for(model, processor, rows, spec)
+        extra = extra_scores_of(spec)
+        evaluation = evaluate_captioner(model, processor, rows, extra_scores=extra, batch_size=batch_size)
+        evaluation.save(recipe.output_dir / "captions.json")
+        scores = evaluation.scores
+    scores = {**scores, "training_seconds": sum(entry["seconds"] for entry in result.history)}
     write_text_atomically(recipe.output_dir / "scores.json", json.dumps(scores, indent=2) + "\n")
     return scores
-
-
-def score_captions(recipe: Recipe, folder: Path) -> dict[str, float]:
-    model, processor = load_captioner(folder)
-    evaluation = evaluate_captioner(
-        model,
-        processor,
-        rows_for(model, processor, load_rows(recipe.data.spec, "test"), recipe.data.spec),
-        extra_scores=extra_scores_of(recipe.data.spec),
-        batch_size=recipe.evaluation.batch_size,
-    )
-    evaluation.save(recipe.output_dir / "captions.json")
-    return evaluation.scores
-
-
-def score_search(recipe: Recipe, folder: Path) -> dict[str, float]:
-    model, processor = load_model(folder, "retrieval")
-    rows = load_rows(recipe.data.spec, "test")
-    return embed_pairs(model, processor, rows, batch_size=recipe.evaluation.batch_size).scores()
 
 
 def read_scores(recipe: Recipe) -> dict[str, float] | None:
@@ -130,24 +116,11 @@ def print_table(scores: Mapping[str, Mapping[str, float]]) -> None:
 @contextmanager
 def calm_logs() -> Iterator[None]:
     """Inside the `with` block transformers and the training loop report errors only."""
-    from transformers.utils import logging as transformers_logging
-
     training = logging.getLogger("hf_ngsan.training")
-    verbosity, level = transformers_logging.get_verbosity(), training.level
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    level = training.level
     training.setLevel(logging.WARNING)
     try:
-        yield
+        with quiet_loading():
+            yield
     finally:
-        transformers_logging.set_verbosity(verbosity)
         training.setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
-
-
-def minutes(seconds: float) -> str:
-    """E.g. `1:05 min`."""
-    whole = round(seconds)
-    return f"{whole // 60}:{whole % 60:02d} min"

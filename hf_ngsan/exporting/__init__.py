@@ -1,24 +1,9 @@
-"""Captioners as files of ONNX, OpenVINO or torch.export, with what captions from them.
+"""Captioners as files of ONNX, OpenVINO or torch.export, with a program that captions from them.
 
 It needs the packages of the extra `export` or `openvino`, which are imported when something is exported.
 """
 
-from typing import TYPE_CHECKING
-
-from ..ground.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .captioner import Captioner
-    from .checking import Comparison, compare
-    from .folder import write_exported_captioner
-    from .formats import FORMATS, MissingExporterError, UnexportableError, check_format
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "captioner": ["Captioner"],
-        "checking": ["Comparison", "compare"],
-        "folder": ["write_exported_captioner"],
-        "formats": ["FORMATS", "MissingExporterError", "UnexportableError", "check_format"],
-    },
-)
+from .captioner import Captioner
+from .checking import Comparison, compare
+from .folder import write_exported_captioner
+from .formats import FORMATS, MissingExporterError, UnexportableError, check_format

@@ -10,7 +10,7 @@ This file lies beside the exported files and needs nothing of the package that w
     captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
     captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captioner of features
 
-`captioner.json` says what the files take and how captions are decoded.
+`captioner.json` describes the inputs of the files and the decoding of captions.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import numpy as np
 
 SETTINGS = "captioner.json"
 NEVER = -1.0e9
-"""The score of what must not be chosen, as in transformers' beam search."""
+"""The score of candidates that must not be chosen, as in transformers' beam search."""
 Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -78,9 +78,12 @@ class Captioner:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise ValueError(f"This captioner needs {' and '.join(missing)} of every image.")
-        arranged = {name: array if is_batch(array) else padded(array) for name, array in given.items()}
-        kinds = {name: np.int64 if name == "attention_mask" else np.float32 for name in arranged}
-        return {name: np.ascontiguousarray(array, dtype=kinds[name]) for name, array in arranged.items()}
+        prepared = {}
+        for name, array in given.items():
+            is_batch = isinstance(array, np.ndarray) and array.dtype != object
+            kind = np.int64 if name == "attention_mask" else np.float32
+            prepared[name] = np.ascontiguousarray(array if is_batch else padded(array), dtype=kind)
+        return prepared
 
     def generate(
         self,
@@ -104,7 +107,7 @@ class Captioner:
         return self.greedy(visual, longest) if beams == 1 else self.beam_search(visual, beams, longest)
 
     def encode(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what the decoder takes of the images: keys and values of its layers, and the mask, if any."""
+        """Returns the decoder's inputs for the images: keys and values of its layers, and the mask, if any."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
         return {**self.encoder(inputs), **mask}
 
@@ -143,7 +146,7 @@ class Captioner:
         return scores, cache
 
     def log_probabilities(self, inputs: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
-        """Returns the log-probabilities `(B, length, vocab_size)` of what follows each token of given captions.
+        """Returns the log-probabilities `(B, length, vocab_size)` of the token after each one of given captions.
 
         Args:
             inputs: of the encoder.
@@ -292,10 +295,6 @@ def torch_graph(path: Path, num_threads: int | None) -> Graph:
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     return run
-
-
-def is_batch(arrays: Any) -> bool:
-    return isinstance(arrays, np.ndarray) and arrays.dtype != object
 
 
 def padded(arrays: Sequence[Any]) -> np.ndarray:

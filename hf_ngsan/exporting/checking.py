@@ -1,5 +1,6 @@
-"""Exported captioners against the model they were made of, on rows of a dataset."""
+"""Comparison of an exported captioner with its model, on rows of a dataset."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,22 +14,22 @@ from ..metrics import CaptionMetrics
 from ..training.batches import take
 from .captioner import Captioner
 
-LARGEST_DIFFERENCE = 1e-3
+MAX_DIFFERENCE = 1e-3
 """Of log-probabilities. Runtimes round sums differently, by some 1e-5."""
-LARGEST_LOSS = 0.01
+MAX_LOSS = 0.01
 """Share of CIDEr-D that an 8-bit captioner may lose."""
 
 
 @dataclass
 class Comparison:
-    """What came of comparing an exported captioner with its model.
+    """Captions and log-probabilities of an exported captioner beside those of its model.
 
     Attributes:
-        images: how many were captioned.
-        other_captions: how many captions differ, by the number of beams.
+        images: number of captioned images.
+        other_captions: number of captions that differ, by the number of beams.
         difference: the largest one between log-probabilities, along the model's captions.
         captions: of the exported captioner, by the number of beams.
-        wanted: the model's.
+        expected: captions of the model, by the number of beams.
         cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
     """
 
@@ -36,13 +37,13 @@ class Comparison:
     other_captions: dict[int, int]
     difference: float
     captions: dict[int, list[str]] = field(repr=False)
-    wanted: dict[int, list[str]] = field(repr=False)
+    expected: dict[int, list[str]] = field(repr=False)
     cider_d: dict[int, tuple[float, float]]
 
     @property
     def is_same(self) -> bool:
-        """Tells whether the exported captioner does what the model does."""
-        return self.difference <= LARGEST_DIFFERENCE and not any(self.other_captions.values())
+        """Whether captions and log-probabilities are those of the model."""
+        return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
 
     def loss(self, beams: int) -> float:
         """Returns the share of CIDEr-D that is lost in the export, negative where it gained."""
@@ -51,14 +52,14 @@ class Comparison:
 
     @property
     def is_as_good(self) -> bool:
-        """Tells whether no more CIDEr-D is lost than 8 bits may cost."""
-        return all(self.loss(beams) <= LARGEST_LOSS for beams in self.cider_d)
+        """Whether no more CIDEr-D is lost than 8 bits may cost."""
+        return all(self.loss(beams) <= MAX_LOSS for beams in self.cider_d)
 
 
 def compare(
     model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
 ) -> Comparison:
-    """Captions rows with a model and with what was exported of it.
+    """Captions rows with a model and with its export.
 
     Args:
         model: a captioner on the CPU.
@@ -69,7 +70,7 @@ def compare(
         batch_size: images captioned together.
     """
     captions: dict[int, list[str]] = {width: [] for width in beams}
-    wanted: dict[int, list[str]] = {width: [] for width in beams}
+    expected: dict[int, list[str]] = {width: [] for width in beams}
     difference = 0.0
     for start in range(0, len(rows), batch_size):
         given = visual_arguments(take(rows, range(start, min(start + batch_size, len(rows)))))
@@ -78,22 +79,18 @@ def compare(
         for width in beams:
             with torch.inference_mode():
                 ids = model.generate(**batch, num_beams=width)
-            wanted[width] += processor.batch_decode(ids, skip_special_tokens=True)
+            expected[width] += processor.batch_decode(ids, skip_special_tokens=True)
             captions[width] += exported.words.decode(exported.generate(inputs, num_beams=width))
         difference = max(difference, largest_difference(model, batch, exported, inputs))
     cider_d = {}
     if "captions" in rows.column_names:
         metric, references = CaptionMetrics(metrics=["cider_d"]), [list(texts) for texts in rows["captions"]]
         for width in beams:
-            before, after = (
-                metric.compute(predictions=texts[width], references=references)["cider_d"]
-                for texts in (wanted, captions)
-            )
+            before = metric.compute(predictions=expected[width], references=references)["cider_d"]
+            after = metric.compute(predictions=captions[width], references=references)["cider_d"]
             cider_d[width] = (before, after)
-    others = {
-        width: sum(one != two for one, two in zip(captions[width], wanted[width], strict=True)) for width in beams
-    }
-    return Comparison(len(rows), others, difference, captions, wanted, cider_d)
+    others = {width: sum(map(operator.ne, captions[width], expected[width])) for width in beams}
+    return Comparison(len(rows), others, difference, captions, expected, cider_d)
 
 
 def largest_difference(

@@ -1,4 +1,4 @@
-"""The folder of an exported captioner: its two graphs, what they take, and the file that captions with them."""
+"""The folder of an exported captioner: two graphs, their settings, and the program that captions with them."""
 
 import json
 import shutil
@@ -64,8 +64,7 @@ def write_exported_captioner(
         int8: quantizes linear layers; of `"onnx"` alone.
 
     Raises:
-        UnexportableError: the captioner, its image processor or its settings of `generate()` do what exported files
-            cannot.
+        UnexportableError: the captioner, its image processor or its settings of `generate()` have no exported form.
     """
     if not isinstance(model, CaptioningForConditionalGeneration):
         raise UnexportableError(
@@ -75,9 +74,13 @@ def write_exported_captioner(
     image = image_settings(model, processor)
     tokenizer: Any = processor.tokenizer
     decoding = decoding_settings(model)
-    check_grid(model)
     suffix = FORMATS[format_name].suffix
-    regions_vary = image is None and number_of_regions(model.config) is None
+    regions_vary = image is None and number_of_regions(config) is None
+    if regions_vary and getattr(config, "grid_position_embedding", False):
+        raise UnexportableError(
+            "This RSTNet takes grids of any size and places cells by their order, which is not exported; set grid_size "
+            "in its configuration."
+        )
     with eager_attention(model):
         encoded = encoder_inputs(model, None if image is None else (image["height"], image["width"]))
         decoded = decoder_inputs(model, encoded)
@@ -92,7 +95,7 @@ def write_exported_captioner(
         "decoder": f"decoder{suffix}",
         "inputs": list(encoded),
         "square_grids": image is None and config.takes_square_grids,
-        "cache": cache_sizes(decoded),
+        "cache": [[keys.shape[2], keys.shape[4]] for name, keys in decoded.items() if name.startswith("past_keys")],
         "decoding": decoding,
         "words": word_settings(tokenizer),
         "image": image,
@@ -105,7 +108,7 @@ def write_exported_captioner(
 
 @contextmanager
 def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Attention is made of plain operations inside the `with` block, which every runtime has."""
+    """Inside the `with` block attention consists of plain operations, which every runtime has."""
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -114,24 +117,8 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def check_grid(model: PreTrainedModel) -> None:
-    config: Any = model.config
-    places_cells = getattr(config, "grid_position_embedding", False)
-    if places_cells and number_of_regions(config) is None and config.vision_config is None:
-        raise UnexportableError(
-            "This RSTNet tells the cells of grids of any size by their order, which is not exported; set grid_size in "
-            "its configuration."
-        )
-
-
-def cache_sizes(inputs: dict[str, torch.Tensor]) -> list[list[int]]:
-    """Returns heads and channels of the keys and values of each layer of the cache."""
-    keys = [tensor for name, tensor in inputs.items() if name.startswith("past_keys")]
-    return [[tensor.shape[2], tensor.shape[4]] for tensor in keys]
-
-
 def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
-    """Returns what the model's settings of `generate()` say of its captions."""
+    """Returns the settings of `generate()` for captions, as `captioner.json` has them."""
     given: Any = model.generation_config
     default = GenerationConfig().to_dict()
     changed = {name for name, value in given.to_diff_dict().items() if value not in (None, default.get(name))}

@@ -17,12 +17,10 @@ from transformers.utils import logging as transformers_logging
 
 from ..ground.messages import one_sentence
 
-EXPORTERS = "transformers.exporters"
-
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """How graphs are written.
+    """A format of graphs.
 
     Attributes:
         exporter, config: names of transformers' classes.
@@ -56,11 +54,11 @@ FORMATS = {
 
 
 class MissingExporterError(ValueError):
-    """What a format needs is not installed; the message says what to install."""
+    """A package that a format needs is not installed; the message names it."""
 
 
 class UnexportableError(ValueError):
-    """A captioner that cannot be exported; the message says what it would need."""
+    """A captioner that cannot be exported; the message says why."""
 
 
 def check_format(name: str) -> None:
@@ -68,8 +66,7 @@ def check_format(name: str) -> None:
     missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
     if missing:
         raise MissingExporterError(
-            f'Export to {name} needs {" and ".join(missing)}; pip install "hf-ngsan[{FORMATS[name].extra}]" brings '
-            "what it needs."
+            f'Export to {name} needs {" and ".join(missing)}; pip install "hf-ngsan[{FORMATS[name].extra}]".'
         )
 
 
@@ -96,7 +93,7 @@ def write_graph(
     """
     chosen = FORMATS[format_name]
     with quiet():
-        exporters: Any = import_module(EXPORTERS)
+        exporters: Any = import_module("transformers.exporters")
         options = dict(chosen.options)
         if int8:
             # A reduced range, as sums of products of 8 bits overflow on processors without instructions for them.
@@ -109,7 +106,9 @@ def write_graph(
             program, _ = exporter.export_program(graph, dict(inputs), config)
             forget_source(program)
             if isinstance(program, torch.export.ExportedProgram):
-                save_in_memory(program, path.with_suffix(chosen.suffix))
+                content = io.BytesIO()  # torch's own writer ends the process when the disk is full
+                torch.export.save(program, content)
+                path.with_suffix(chosen.suffix).write_bytes(content.getbuffer())
             else:
                 exporter.save_program(program, path.with_suffix(chosen.suffix))
         except (OSError, MemoryError):
@@ -118,13 +117,6 @@ def write_graph(
             raise UnexportableError(
                 f"The {path.name} of this captioner cannot be exported to {format_name} ({one_sentence(error)})."
             ) from error
-
-
-def save_in_memory(program: torch.export.ExportedProgram, path: Path) -> None:
-    """Writes a program by way of memory: torch's own writer ends the process when the disk is full."""
-    content = io.BytesIO()
-    torch.export.save(program, content)
-    path.write_bytes(content.getbuffer())
 
 
 def forget_source(program: Any) -> None:
@@ -139,7 +131,7 @@ def forget_source(program: Any) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters tell nothing of their stages inside the `with` block, nor of versions that they do not know."""
+    """Inside the `with` block exporters report neither their stages nor versions that they do not know."""
     verbosity = transformers_logging.get_verbosity()
     level = logging.root.manager.disable
     transformers_logging.set_verbosity_error()

@@ -14,7 +14,7 @@ SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
 
 
 class EncoderGraph(nn.Module):
-    """From features, boxes and mask, or from pixels, to what the decoder needs of the images.
+    """From features, boxes and mask, or from pixels, to keys and values of the images.
 
     Returns:
         `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of the cross-attention of each layer i.
@@ -103,12 +103,7 @@ def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
-    """Returns inputs of the encoder as they are traced.
-
-    Args:
-        captioner: a captioner.
-        image_size: height and width of the pixels of one with a vision encoder.
-    """
+    """Returns inputs of the encoder to trace; `image_size` is height and width of pixels for a vision encoder."""
     config: Any = captioner.config
     if image_size is not None:
         return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
@@ -127,7 +122,7 @@ def number_of_regions(config: Any) -> int | None:
 
 @torch.no_grad()
 def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns inputs of a decoder step as they are traced."""
+    """Returns inputs of a decoder step to trace."""
     visual = EncoderGraph(captioner)(**encoder_inputs)
     config: Any = captioner.config
     tokens = torch.full((SAMPLES["images"], SAMPLES["captions"]), config.decoder_start_token_id)
@@ -139,12 +134,7 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
 
 
 def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
-    """Returns which sizes of inputs vary, by their names and axes.
-
-    Args:
-        inputs: of the encoder or of the decoder.
-        regions_vary: whether the number of visual tokens does.
-    """
+    """Returns which sizes vary, by the names and axes of inputs; the number of regions does if `regions_vary`."""
     images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
     axes = {
         "pixel": {0: images},

@@ -16,15 +16,4 @@ if TYPE_CHECKING:
     from .loading import ImageChange
     from .vision import load_vision
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "errors": ["ExtractionError"],
-        "extract": ["ExtractionResult", "extract_features"],
-        "feature_folder": ["read_extraction"],
-        "image_list": ["ImageList", "list_images"],
-        "loading": ["ImageChange"],
-        "vision": ["load_vision"],
-        ".loading.provenance": ["provenance_difference", "vision_provenance"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

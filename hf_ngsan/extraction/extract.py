@@ -12,23 +12,22 @@ from datasets import Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
-from ..data.shard_folder import ShardWriter, shard_name
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
 from ..loading.provenance import vision_provenance
+from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
-from .feature_folder import FORMAT, FeatureFolder, check_output_folder
+from .feature_folder import FORMAT, FeatureFolder, check_output_folder, package_versions
 from .image_list import ImageList, check_split, list_images
 from .loading import ImageChange, PreparedBatch, load_batches, next_batch
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images, stamps_of_images
 from .together import (
-    FolderLock,
     default_num_workers,
     extraction_accelerator,
+    lock_of,
     on_main_process,
     wait_for_everyone,
 )
-from .versions import package_versions
 
 DTYPES = ("float16", "float32")
 
@@ -121,13 +120,26 @@ def extract_features(
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
     folder = FeatureFolder(output)
-    lock = FolderLock(folder.path, "extraction")
+    lock = lock_of(folder.path, "extraction")
     begin = time.perf_counter()
 
     def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
-        wanted = describe(model, image_processor, images, name, split, dtype, shard_size, change)
-        metadata = begin_alone(folder, lock, wanted)
+        columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
+        columns += [*(["captions"] if images.has_captions else []), *([] if split is None else ["split"])]
+        described = {
+            "format": FORMAT,
+            "backbone": str(name),
+            **vision_provenance(model, image_processor),
+            "dtype": dtype,
+            "columns": columns,
+            "images_per_shard": shard_size,
+            **({} if change is None else {"change": dict(change.description)}),
+            "versions": package_versions(),
+        }
+        check_output_folder(folder.path)
+        lock.acquire()
+        metadata = folder.begin(described)
         records = folder.records()
         rows = folder.rows_by_image_id(records)
         chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
@@ -148,38 +160,6 @@ def extract_features(
     finally:
         lock.release()
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
-
-
-def describe(
-    model: PreTrainedModel,
-    image_processor: BaseImageProcessor,
-    images: ImageList,
-    name: str,
-    split: str | None,
-    dtype: str,
-    images_per_shard: int,
-    change: ImageChange | None,
-) -> dict:
-    columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
-    columns += ["captions"] if images.has_captions else []
-    columns += ["split"] if split is not None else []
-    return {
-        "format": FORMAT,
-        "backbone": str(name),
-        **vision_provenance(model, image_processor),
-        "dtype": dtype,
-        "columns": columns,
-        "images_per_shard": images_per_shard,
-        **({} if change is None else {"change": dict(change.description)}),
-        "versions": package_versions(),
-    }
-
-
-def begin_alone(folder: FeatureFolder, lock: FolderLock, metadata: dict) -> dict:
-    """`FeatureFolder.begin` by the one process that holds the folder's lock."""
-    check_output_folder(folder.path)
-    lock.acquire()
-    return folder.begin(metadata)
 
 
 def columns_of(metadata: Mapping) -> Features:
@@ -234,7 +214,11 @@ class ChunkWriter:
             for positions in chunk.batches:
                 batch = next_batch(prepared)
                 stamps |= {str(self.images.images[at].image_id): stamp for at, stamp in batch.stamps.items()}
-                skipped += self.skipped_of(batch)
+                if batch.unreadable and self.strict:
+                    raise ExtractionError(batch.unreadable[0][1])
+                for position, reason in batch.unreadable:
+                    image = self.images.images[position]
+                    skipped.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
                 for row in self.rows_of(batch):
                     shard.write(row)
                 yield len(positions)
@@ -242,12 +226,6 @@ class ChunkWriter:
                 shard.commit(skipped, stamps)
         finally:
             shard.discard()
-
-    def skipped_of(self, batch: PreparedBatch) -> list[dict]:
-        if batch.unreadable and self.strict:
-            raise ExtractionError(batch.unreadable[0][1])
-        listed = [(self.images.images[position], reason) for position, reason in batch.unreadable]
-        return [{"image_id": one.image_id, "file_name": one.file_name, "reason": reason} for one, reason in listed]
 
     def rows_of(self, batch: PreparedBatch) -> list[dict]:
         """Returns rows of the feature contract.

@@ -1,15 +1,19 @@
 """The folder that an extraction fills: shards and, in extraction.json, what the features are (`read_extraction`)."""
 
+import importlib.metadata
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from datasets import Dataset
 
-from ..data.shard_folder import Record, ShardFolder
-from ..ground.files import is_empty, write_text_atomically
+from ..ground.files import check_place, write_text_atomically
 from ..loading.provenance import description_of, provenance_difference
+from ..store.fields import read_json
+from ..store.folders import is_empty
+from ..store.shards import Record, ShardFolder
 from .errors import ExtractionError
 
 FORMAT = 1
@@ -24,6 +28,17 @@ METADATA_TYPES = {
     "images_per_shard": int,
 }
 
+PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of the packages that features depend on."""
+    versions = {}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
 
 def read_extraction(directory: str | os.PathLike) -> dict:
     """Returns what the features in a folder were made with.
@@ -37,16 +52,16 @@ def read_extraction(directory: str | os.PathLike) -> dict:
         ExtractionError: the folder was not written by an extraction, or its description is damaged.
     """
     file = Path(directory) / METADATA
-    try:
-        metadata = json.loads(file.read_text(encoding="utf-8"))
-        provenance_difference(metadata, metadata)
-        complete = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())
-    except (FileNotFoundError, NotADirectoryError):
+    if not file.is_file():
         raise ExtractionError(
             f"{directory} has no {METADATA}, so it is not known what its features were made with; give a folder "
             "written by hf-ngsan extract."
-        ) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        )
+    metadata = read_json(file)
+    try:
+        provenance_difference(metadata, metadata)
+        complete = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())
+    except (LookupError, TypeError, AttributeError):
         complete = False
     if not complete:
         raise ExtractionError(f"{file} is damaged; extract the features again into another folder.")
@@ -60,6 +75,7 @@ def check_output_folder(folder: Path) -> None:
 
     Raises:
         ExtractionError: see above.
+        OSError: it cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise ExtractionError(f"The output folder {folder} is a file; choose another.")
@@ -67,13 +83,7 @@ def check_output_folder(folder: Path) -> None:
         raise ExtractionError(
             f"The output folder {folder} holds files that are no extraction ({METADATA} is missing); choose another."
         )
-    place = folder
-    while not os.path.lexists(place):
-        place = place.absolute().parent
-    if not place.is_dir():
-        raise ExtractionError(f"The output folder {folder} cannot be made: {place} is a file; choose another.")
-    if not os.access(place, os.W_OK):
-        raise ExtractionError(f"The output folder {folder} cannot be written to; choose another.")
+    check_place(folder / METADATA)
 
 
 class FeatureFolder(ShardFolder):
@@ -111,7 +121,7 @@ class FeatureFolder(ShardFolder):
         rows: dict[int, dict] = {}
         for record in records:
             if record.num_rows:
-                shard = Dataset.from_file(str(self.path / f"{record.name}.arrow"))
+                shard = Dataset.from_file(str(self.path / record.file))
                 wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
                 rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
         return rows
@@ -137,18 +147,14 @@ def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping) -> None:
             f"{folder} holds features of {recorded['backbone']}, and those of {current['backbone']} would now have "
             f"{difference}; features that are made differently do not mix: choose another output folder."
         )
-    if recorded.get("change") != current.get("change"):
-        raise ExtractionError(
-            f"{folder} holds features of images with the changes {recorded.get('change')}, not "
-            f"{current.get('change')}; choose another output folder."
-        )
     if recorded["dtype"] != current["dtype"]:
         raise ExtractionError(f"{folder} holds {recorded['dtype']} features; use --dtype {recorded['dtype']}.")
-    for column in ("captions", "split"):
-        has, gets = column in recorded["columns"], column in current["columns"]
+    facts = [("image changes", recorded.get("change"), current.get("change"))]
+    for name in ("captions", "split"):
+        facts.append((f"a column {name!r}", name in recorded["columns"], name in current["columns"]))
+    for what, has, gets in facts:
         if has != gets:
             raise ExtractionError(
-                f"The rows of {folder} have {'a' if has else 'no'} column {column!r}, those to be added have "
-                f"{'one' if gets else 'none'}; choose another output folder, or give images "
-                f"{'with' if has else 'without'} it."
+                f"{folder} and the images to be added differ in {what} ({has} there, {gets} here); choose another "
+                "output folder."
             )

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..data import load_data
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
-from ..ground.coco_files import CocoFileError, images_by_id, in_order, read_object, records_of, tidy_caption
+from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..ground.files import FileStamp, is_unchanged, stamp_of_content
 from ..models.images import content_of_file, load_image, with_place
 from .errors import ExtractionError
@@ -239,12 +238,6 @@ def raise_it(error: OSError) -> None:
     raise error
 
 
-def number_at_the_end(name: str) -> int | None:
-    """Returns 391895 for `val2014/COCO_val2014_000000391895.jpg`."""
-    digits = re.search(r"[0-9]+$", Path(name).stem)
-    return int(digits[0]) if digits and len(digits[0]) < 19 else None
-
-
 def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     content = read_object(file)
     images = {}
@@ -299,7 +292,7 @@ def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...
         return None
     captions = defaultdict(list)
     for annotation in in_order(records_of(content, "annotations", file)):
-        image_id, text = annotation.integer("image_id"), tidy_caption(annotation)
+        image_id, text = annotation.integer("image_id"), annotation.text("caption")
         if text:
             captions[image_id].append(text)
     return {image_id: tuple(texts) for image_id, texts in captions.items()}

@@ -1,4 +1,4 @@
-"""What a folder of images holds: every image is read."""
+"""Inspection of a folder of images, every one of which is read."""
 
 from collections.abc import Iterator
 from pathlib import Path

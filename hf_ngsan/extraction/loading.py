@@ -25,8 +25,8 @@ class ImageChange:
     """How images are changed before their features are extracted, such as by random crops.
 
     Attributes:
-        change: given `{"image_id", "image", "captions"}` of an image returns the same with the changed image. What
-            becomes of an image must not depend on the order or the process in which images are read.
+        change: given `{"image_id", "image", "captions"}` of an image returns the same with the changed image, which may
+            not depend on the order or the process in which images are read.
         description: JSON by which changes are told apart; features of different ones do not mix.
     """
 

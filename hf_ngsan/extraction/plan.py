@@ -1,15 +1,16 @@
-"""What is still to be extracted: chunks of the list of images, always cut at the same places."""
+"""Plan of an extraction: the chunks of the list of images that lack features, always cut at the same places."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.shard_folder import Record
 from ..ground.files import FileStamp
+from ..store.shards import Record
 from .errors import ExtractionError
 from .image_list import ImageList
 
-LARGEST_SHARD = 256
-SHARDS_WANTED = 64
+MAX_IMAGES_PER_SHARD = 256
+MIN_SHARDS = 64
+"""Of a folder with enough images, so that many processes have equal shares."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Chunk:
         return sum(map(len, self.batches))
 
 
-def default_images_per_shard(num_images: int, batch_size: int, largest: int = LARGEST_SHARD) -> int:
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
     """Returns a multiple of the batch size, so small that processes get equal shares and a kill costs little."""
-    wanted = min(max(num_images // SHARDS_WANTED, 1), largest)
+    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
     return -(-wanted // batch_size) * batch_size
 
 

@@ -1,64 +1,33 @@
-"""What the processes of one extraction do together."""
+"""Coordination of the processes of one extraction or indexing: one begins and ends the work for all."""
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
-from filelock import FileLock, Timeout
 
-from ..ground.files import TEMPORARY_PREFIX
 from ..ground.launching import make_accelerator
+from ..store.locks import FolderLock
 from .errors import ExtractionError
 
-LONGEST_WAIT = timedelta(days=30)
-"""For which a process that has done its share waits for the others."""
-
-LOCK_SECONDS = 15
-"""For which a command waits for its folder: the reading processes of a killed one notice its end after seconds."""
+MAX_WAIT = timedelta(days=30)
+"""Of a process that has done its share, for the others."""
 
 Result = TypeVar("Result")
 
 
-class FolderLock:
-    """Held by the main process of a command while its processes write a folder.
-
-    Args:
-        folder: made when the lock is taken.
-        work: what the command does, for messages.
-    """
-
-    name = f"{TEMPORARY_PREFIX}lock"
-
-    def __init__(self, folder: Path, work: str) -> None:
-        self.folder, self.work = folder, work
-        self.lock = FileLock(folder / self.name)
-
-    def acquire(self) -> None:
-        """Takes the lock; raises an ExtractionError if another command keeps it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            raise ExtractionError(
-                f"Another {self.work} is writing {self.folder}; wait for it or choose another."
-            ) from None
-
-    def release(self) -> None:
-        """Gives the lock back, if this process has it."""
-        if self.lock.is_locked:
-            with suppress(OSError):  # Windows deletes no open file
-                os.unlink(self.lock.lock_file)
-            self.lock.release()
+def lock_of(folder: Path, work: str) -> FolderLock:
+    """Returns the lock of a folder; `work` is what the command does, for messages."""
+    return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))
 
 
 def extraction_accelerator() -> Accelerator:
     """Returns the accelerator of processes that may wait long for each other, as images take unequal time."""
-    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=LONGEST_WAIT)])
+    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
 def default_num_workers(accelerator: Accelerator) -> int:

@@ -6,8 +6,7 @@ from typing import Any
 
 from ..auto import model_types_of
 from ..ground.messages import one_sentence
-from ..loading.image_processor_settings import LoadedSettingsError, check_image_processor
-from ..loading.model_size import refuse_too_large
+from ..loading.limits import UnusableModelError, check_image_processor, refuse_too_large
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig, kind_of_source
@@ -53,7 +52,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         check_image_processor(image_processor)
         if image_size is not None:
             model.check_size(image_size, image_size)
-    except LoadedSettingsError as error:
+    except UnusableModelError as error:
         raise ExtractionError(f"{name}: {error}.") from error
     except ValueError as error:
         raise ExtractionError(str(error)) from error

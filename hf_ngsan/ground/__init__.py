@@ -1,1 +1,1 @@
-"""The ground floor: files, messages, processes and arguments, which every layer but `models` may use."""
+"""The lowest layer: files, messages, processes and arguments, which every package but `models` may use."""

@@ -1,11 +1,12 @@
-"""Types of arguments on a command line: what argparse calls with the text, and what that refuses."""
+"""Types of command-line arguments: functions that argparse calls with the text, and that refuse wrong values."""
 
 import argparse
 import math
 import os
 from collections.abc import Callable
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
+"""Every number of so many fits into 64 bits."""
 
 
 def positive_int(text: str) -> int:
@@ -18,7 +19,7 @@ def positive_int(text: str) -> int:
 def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
-    if len(text) > MOST_DIGITS:
+    if len(text) > MAX_DIGITS:
         raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
     return int(text)
 

@@ -7,16 +7,17 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import SupportsIndex
+from pathlib import Path, PurePath
+from typing import Any, SupportsIndex
 
 from .files import write_file_atomically
 
-LARGEST_OF_DEVICE = 2**24
-LARGEST_INTEGER = 2**63 - 1
-MOST_DIGITS = 400
+MAX_DEVICE_BYTES = 2**24
+MAX_INTEGER = 2**63 - 1
+MAX_DIGITS = 400
 """Of an integer that is read as such, with its sign; Python itself refuses thousands."""
 
+NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
 NOT_BLANK = re.compile(r"[^ \t\n\r]")
 
 
@@ -35,7 +36,7 @@ class LongInteger:
 
 
 def parse_integer(digits: str) -> int | LongInteger:
-    return int(digits) if len(digits) <= MOST_DIGITS else LongInteger(digits)
+    return int(digits) if len(digits) <= MAX_DIGITS else LongInteger(digits)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Record:
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | LongInteger):
             raise self.error(field, "must be an integer")
-        if isinstance(value, LongInteger) or abs(value) > LARGEST_INTEGER:
+        if isinstance(value, LongInteger) or abs(value) > MAX_INTEGER:
             raise CocoFileError(f"{self.where}: {field} is {value!s:.60}, which is beyond 64 bits; give a smaller one.")
         return value
 
@@ -69,15 +70,54 @@ class Record:
     def identifier(self, field: str) -> int | str:
         """Returns a field that must be an integer or a string; a CocoFileError says if it is not.
 
-        Nor may an integer be longer than `MOST_DIGITS`, or a string hold what no file can store.
+        Nor may an integer be longer than `MAX_DIGITS`, or a string hold what no file can store.
         """
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | str | LongInteger):
             raise self.error(field, "must be an integer or a string")
         if isinstance(value, LongInteger):
-            raise self.error(field, f"may have {MOST_DIGITS} digits at most")
+            raise self.error(field, f"may have {MAX_DIGITS} digits at most")
         check_encodable(str(value), self.where, field)
         return value
+
+    def encodable(self, field: str) -> str:
+        """Returns a field that must be a string that a file can store; a CocoFileError says if it is not."""
+        check_encodable(self.string(field), self.where, field)
+        return self.string(field)
+
+    def text(self, field: str) -> str:
+        """Returns the same with single blanks between words and without line breaks."""
+        return " ".join(self.encodable(field).split())
+
+    def strings(self, field: str) -> list[str]:
+        """Returns a field that must be a list of strings that a file can store; a CocoFileError says if it is not."""
+        values = self.fields.get(field)
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise self.error(field, "must be a list of strings")
+        for value in values:
+            check_encodable(value, self.where, field)
+        return values
+
+    def records(self, field: str) -> list["Record"]:
+        """Returns a field that must be a list of objects; a CocoFileError says if it is not."""
+        values = self.fields.get(field)
+        if not isinstance(values, list):
+            raise self.error(field, "must be a list of objects")
+        return [checked_record(f"{self.where}, {field}[{place}]", value) for place, value in enumerate(values)]
+
+    def choice(self, field: str, known: Iterable[Any]) -> Any:
+        """Returns a field that must be one of some values; a CocoFileError says if it is not."""
+        value = self.fields.get(field)
+        if not any(type(value) is type(one) and value == one for one in known):
+            raise self.error(field, f"must be one of {', '.join(map(str, known))}")
+        return value
+
+    def size(self) -> tuple[int, int]:
+        """Returns the fields `width` and `height`; a CocoFileError says if they are no numbers of pixels."""
+        size = self.integer("width"), self.integer("height")
+        if not all(1 <= side < 2**31 for side in size):
+            raise CocoFileError(f"{self.where}: width and height are {size}; they must be numbers of pixels.")
+        return size
 
     def error(self, field: str, demand: str) -> CocoFileError:
         found = f"is {self.fields[field]!r:.60}" if field in self.fields else "is missing"
@@ -182,10 +222,22 @@ def plain_id(image_id: object, row: int) -> int | str:
     return operator.index(image_id)
 
 
+def number_of(name: str) -> int | None:
+    """Returns 391895 for `391895` and for `COCO_val2014_000000391895.jpg`; None for other names."""
+    match = NUMBERED_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def number_at_the_end(name: str) -> int | None:
+    """Returns 391895 for `val2014/COCO_val2014_000000391895.jpg`, and for any other name that ends so."""
+    digits = re.search(r"[0-9]+$", PurePath(name).stem)
+    return int(digits[0]) if digits and len(digits[0]) < 19 else None
+
+
 def id_order(image_id: int | str) -> tuple[bool, int, str]:
     """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
     text = str(image_id)
-    is_integer = len(text) <= MOST_DIGITS and re.fullmatch("-?[0-9]+", text) is not None
+    is_integer = len(text) <= MAX_DIGITS and re.fullmatch("-?[0-9]+", text) is not None
     return not is_integer, int(text) if is_integer else 0, text
 
 
@@ -227,17 +279,6 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
     if not any("id" in annotation.fields for annotation in annotations):
         return annotations
     return sorted(annotations, key=lambda annotation: annotation.integer("id"))
-
-
-def tidy_caption(annotation: Record) -> str:
-    """Returns the field `caption` with single blanks between words and without line breaks.
-
-    Raises:
-        CocoFileError: it is missing, no string, or holds half of a surrogate pair, which no file can store.
-    """
-    text = " ".join(annotation.string("caption").split())
-    check_encodable(text, annotation.where)
-    return text
 
 
 def check_encodable(text: str, where: str, field: str = "caption") -> None:
@@ -327,8 +368,8 @@ def read_bytes(path: Path) -> bytes:
     with open(path, "rb") as file:
         if not stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
             return file.read()
-        content = file.read(LARGEST_OF_DEVICE)
-    if len(content) == LARGEST_OF_DEVICE:
+        content = file.read(MAX_DEVICE_BYTES)
+    if len(content) == MAX_DEVICE_BYTES:
         raise CocoFileError(f"{path} is a device that does not end; name a COCO file.")
     return content
 

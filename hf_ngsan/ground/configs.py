@@ -1,4 +1,4 @@
-"""The training configs that the package brings: found by name, described, and copied."""
+"""Training configs that come with the package: found by name, described, and copied."""
 
 import difflib
 import os

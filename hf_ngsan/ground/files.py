@@ -1,27 +1,23 @@
-"""Writing files and folders so that a crash at any moment leaves the old one, the new one, never half of one."""
+"""Writing a file so that a crash at any moment leaves the old one or the new one, never half of one.
+
+Folders are written by [`hf_ngsan.store`].
+"""
 
 import errno
 import hashlib
-import json
 import os
 import secrets
-import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from .messages import FULL_DISK, errno_of
 
-MANIFEST = "manifest.json"
 TEMPORARY_PREFIX = ".incomplete-"
 SMALL_FILE = 2**16
 """Bytes."""
-
-
-class DamagedFolderError(ValueError):
-    """A folder whose files are not those that were written; the message names the file and what is wrong with it."""
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
@@ -63,87 +59,6 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
         raise
 
 
-def write_folder_atomically(target: Path, write: Callable[[Path], object], manifest: bool = True) -> None:
-    """Makes a new folder: `write(temporary)` fills it, a rename shows it. A folder of that name is replaced.
-
-    Args:
-        target: the folder.
-        write: gets an empty folder to fill with files.
-        manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
-    """
-    target = file_behind(target)
-    temporary = fill_temporary_folder(target, write, manifest)
-    shutil.rmtree(target, ignore_errors=True)
-    rename_durably(temporary, target)
-
-
-def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
-    """Renews a folder in which one file at most has changed, by atomic renames of its files.
-
-    A renewed model folder differs from the old one in its weights alone, so a reader, or a crash, meets the old model
-    or the new one.
-    """
-    temporary = fill_temporary_folder(target, write)
-    if not target.exists():
-        rename_durably(temporary, target)
-    else:
-        for file in list_files(temporary):
-            os.replace(file, target / file.name)
-        shutil.rmtree(temporary)
-        flush_to_disk(target.parent)
-
-
-def check_folder(folder: Path, names: Collection[str] = ()) -> None:
-    """Compares a folder written by [`write_folder_atomically`] with its manifest.
-
-    Args:
-        folder: as written.
-        names: of files that must be among those of the manifest.
-
-    Raises:
-        DamagedFolderError: the manifest or a file is missing, cut short or changed.
-    """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
-    except (FileNotFoundError, NotADirectoryError):
-        raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
-    if not written:
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} names no file.")
-    for name in names:
-        if name not in written:
-            raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {name}.")
-    for name, (num_bytes, checksum) in written.items():
-        file = folder / name
-        if not file.is_file():
-            raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
-        if file.stat().st_size != num_bytes:
-            size = file.stat().st_size
-            raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {num_bytes} bytes.")
-        if sha256(file) != checksum:
-            raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
-
-
-def remove_leftovers(folder: Path, besides: Collection[str] = ()) -> None:
-    """Deletes what an interrupted write left behind in a folder, but for some names."""
-    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        if path.name in besides:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
-    """Returns whether a folder is absent or holds nothing besides some names and what an interrupted write left."""
-    return not folder.exists() or all(
-        path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
-    )
-
-
 def check_place(path: Path) -> None:
     """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be.
 
@@ -160,24 +75,6 @@ def check_place(path: Path) -> None:
         raise NotADirectoryError(f"{path} cannot be made: {folder} is a file, not a folder; choose another place.")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be made: {folder} cannot be written to; choose another place.")
-
-
-def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifest: bool = False) -> Path:
-    temporary = temporary_path(target)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        with naming(target):
-            write(temporary)
-            if manifest:
-                sizes = {file.name: file.stat().st_size for file in list_files(temporary)}
-                sums = {name: {"bytes": size, "sha256": sha256(temporary / name)} for name, size in sizes.items()}
-                write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
-            flush_files_to_disk(temporary)
-    except (Exception, KeyboardInterrupt):
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return temporary
 
 
 def is_stream(path: Path) -> bool:
@@ -288,7 +185,7 @@ def flush_files_to_disk(folder: Path) -> None:
 def flush_to_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
     try:
         os.fsync(descriptor)
     finally:

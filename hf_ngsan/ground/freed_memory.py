@@ -1,4 +1,4 @@
-"""What becomes of memory that tensors on the CPU have freed."""
+"""Memory that tensors on the CPU have freed: kept for the next tensors, or given back to the system."""
 
 import os
 import sys
@@ -6,7 +6,8 @@ from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of glibc's `mallopt`."""
-LARGEST = 2**31 - 1
+MAX_THRESHOLD = 2**31 - 1
+"""`mallopt` takes a C int."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 """Environment variables by which a user decides it."""
 
@@ -24,8 +25,8 @@ def keep_freed_memory() -> None:
 
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_TRIM_THRESHOLD, LARGEST)
-        mallopt(M_MMAP_THRESHOLD, LARGEST)
+        mallopt(M_TRIM_THRESHOLD, MAX_THRESHOLD)
+        mallopt(M_MMAP_THRESHOLD, MAX_THRESHOLD)
 
 
 def give_back_freed_memory() -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MESSAGES = "HF_NGSAN_MESSAGES"
-"""Environment variable: the folder where each of several processes leaves what is wrong, which is then told once."""
+"""Environment variable: the folder where each of several processes leaves its error, so that each is printed once."""
 SECONDS_BETWEEN_LOOKS = 0.5
-"""After which a process looks again whether the one that started it is still there."""
+"""After which a process looks again whether the one that started it still runs."""
 
 
 def launch_processes(
@@ -37,7 +38,7 @@ def launch_processes(
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
         num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
-        check: called before several are started; what it raises is told by one process only.
+        check: called before several are started, so that one process alone prints its error.
     """
     if "WORLD_SIZE" in os.environ:
         if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -59,17 +60,20 @@ def launch_processes(
         torchrun = ["-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, *torchrun, *command])
+        line = [sys.executable, *torchrun, *command]
+        if os.name == "nt":  # where a process cannot become another: the shell would take it for ended
+            sys.exit(subprocess.run(line, check=False).returncode)
+        os.execv(sys.executable, line)
 
 
 def end_with_parent() -> None:
-    """Ends this process soon after the one that started it, whose killing it would otherwise outlive."""
+    """Ends this process soon after the one that started it has ended, even if that was killed."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        os._exit(128 + signal.SIGKILL)
+        os._exit(128 + 9)  # as after SIGKILL, which Windows has no name for
 
     threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
 
@@ -95,10 +99,10 @@ def make_accelerator(**options: Any) -> "Accelerator":
     """
     import torch
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+    from accelerate.state import AcceleratorState, is_initialized
 
     precision = options.get("mixed_precision")
-    if precision is not None and AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision:
+    if precision is not None and is_initialized() and AcceleratorState().mixed_precision != precision:
         AcceleratorState._reset_state()
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
@@ -116,7 +120,7 @@ def leave_process_group() -> None:
 
 
 def tell_error(sentence: str) -> None:
-    """Prints what is wrong; one of several processes leaves it to the one that started them, which prints it once."""
+    """Prints an error; one of several processes leaves it to the one that started them, which prints it once."""
     folder = os.environ.get(MESSAGES)
     if folder is not None:
         with suppress(OSError):
@@ -135,7 +139,7 @@ def has_lost_another(error: Exception) -> bool:
 
 
 def torchrun() -> int:
-    """Runs the command `torchrun`; prints what is wrong in its processes, the same sentence once.
+    """Runs the command `torchrun`; prints the errors of its processes, equal ones once.
 
     Returns:
         The exit code of the process that failed first, or 0.

@@ -1,4 +1,4 @@
-"""Addresses that servers listen at."""
+"""Hosts and ports that servers listen at: checked, opened, and as a URL."""
 
 import ipaddress
 import re

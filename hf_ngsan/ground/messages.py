@@ -1,4 +1,4 @@
-"""How commands and scripts tell errors."""
+"""Messages of errors and warnings, as commands and scripts print them: one line, without a traceback."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from typing import Any
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
-LONGEST_SENTENCE = 2_000
-"""Characters that are shown of a message, which may quote a value of somebody's file."""
+MAX_LENGTH = 2_000
+"""Characters shown of a message, which may quote a value of any length from a file."""
 
 
 def sentence(error: Exception) -> str:
-    """Returns what an error says, in one line; for one of the operating system the file and the reason."""
+    """Returns the message of an error in one line; for one of the operating system the file and the reason."""
     number = errno_of(error)
     if number in FULL_DISK:
         places = [f"{one.filename}: " for one in chain(error) if isinstance(one, OSError) and one.filename]
@@ -26,7 +26,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}."
     text = " ".join(str(error).split())
-    return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} …"
 
 
 def printable(name: str) -> str:
@@ -46,14 +46,14 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 def errno_of(error: Exception) -> int | None:
     """Returns the number of the operating system's error that is behind an error, if any.
 
-    Libraries that write files without Python, such as safetensors, only tell it in words.
+    Libraries that write files without Python, such as safetensors, have it in their message only.
     """
     for one in chain(error):
         if isinstance(one, OSError) and one.errno is not None:
             return one.errno
-        told = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(one))
-        if told:
-            return int(told[1] or told[2])
+        quoted = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(one))
+        if quoted:
+            return int(quoted[1] or quoted[2])
     return None
 
 
@@ -69,13 +69,13 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def type_and_reason(error: Exception) -> str:
-    """Returns the type of an error of somebody's code and the first line of what it says."""
+    """Returns the type of an error that a user's code raised, and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def one_sentence(error: Exception) -> str:
-    """Returns what an error says, in one line and without its full stop."""
+    """Returns the first line of an error's message without its full stop, to be quoted in another message."""
     from huggingface_hub.errors import StrictDataclassError
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -1,4 +1,4 @@
-"""Folders that are not code and come with the package: in a wheel inside it, in a checkout beside it."""
+"""Folders of data that come with the package: inside it in a wheel, beside it in a checkout."""
 
 from pathlib import Path
 

@@ -1,27 +1,64 @@
-"""The trained models that the package brings, by name."""
+"""Trained models that come with the package, loaded by name, such as "ngsan-flickr8k"."""
 
+import inspect
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .packaged_files import packaged_folder
 
 CAPTIONER = "ngsan-flickr8k"
 """Captions photographs where no other model is named."""
+TAKES_NAMES = "takes_packaged_names"
+"""Marks functions that take names already, however often the package registers its models."""
 
 
 def packaged_models() -> dict[str, Path]:
-    """Returns the folders of the trained models by name, such as "ngsan-flickr8k"."""
+    """Returns the folders of the trained models by name."""
     folder = packaged_folder("checkpoints", "checkpoints")
     return {file.parent.name: file.parent for file in sorted(folder.glob("*/config.json"))}
 
 
 def folder_of_packaged(name: Any) -> Any:
     """Returns the folder of a packaged model for its name; what is no such name, or exists here, as it is."""
-    if (
-        isinstance(name, str | os.PathLike)
-        and not os.path.exists(name)
-        and (folder := packaged_models().get(str(name)))
-    ):
-        return str(folder)
-    return name
+    if not isinstance(name, str | os.PathLike) or os.path.exists(name):
+        return name
+    folder = packaged_models().get(str(name))
+    return name if folder is None else str(folder)
+
+
+def takes_names(function: Callable, position: int = 0) -> Callable:
+    """Makes a function take the names of packaged models where it takes folders and names on the Hub.
+
+    Args:
+        function: with the name as its first argument, or its second after a class.
+        position: of that argument.
+    """
+    if hasattr(function, TAKES_NAMES):
+        return function
+    parameter = next(name for name in inspect.signature(function).parameters if name != "cls")
+
+    @wraps(function)
+    def with_folder(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > position:
+            args = (*args[:position], folder_of_packaged(args[position]), *args[position + 1 :])
+        elif parameter in kwargs:
+            kwargs[parameter] = folder_of_packaged(kwargs[parameter])
+        return function(*args, **kwargs)
+
+    setattr(with_folder, TAKES_NAMES, True)
+    return with_folder
+
+
+def classes_take_names(module: ModuleType) -> None:
+    """Makes `from_pretrained` of every class that a module defines take the names of packaged models."""
+    for one in list(vars(module).values()):
+        method = (
+            vars(one).get("from_pretrained") if isinstance(one, type) and one.__module__ == module.__name__ else None
+        )
+        if isinstance(method, classmethod):
+            loaded: Any = one
+            loaded.from_pretrained = classmethod(takes_names(method.__func__, position=1))

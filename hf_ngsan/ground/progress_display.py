@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a progress bar in a terminal, elsewhere a line of the log now and then."""
+"""Progress of a long piece of work: a bar in a terminal, elsewhere a line of the log every 30 seconds."""
 
 import logging
 import time

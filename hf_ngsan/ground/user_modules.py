@@ -1,4 +1,4 @@
-"""Modules of the user's own, imported by name: from wherever Python looks, and from the current folder."""
+"""Modules of the user, imported by name from Python's search path or the current folder."""
 
 import importlib
 import os

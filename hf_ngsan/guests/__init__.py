@@ -15,4 +15,4 @@ from ..ground.lazy import lazy_names
 if TYPE_CHECKING:
     from .captioners import Guest, guest_of, register_guest
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"captioners": ["Guest", "guest_of", "register_guest"]})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -11,12 +11,6 @@ from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .hub import save_for_hub
-    from .models import ModelFolderError, find_model_folder, load_config, load_model, save_model
+    from .models import ModelFolderError, find_model_folder, load_captioner, load_config, load_model, save_model
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "hub": ["save_for_hub"],
-        "models": ["ModelFolderError", "find_model_folder", "load_config", "load_model", "save_model"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -12,6 +12,7 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 from ..auto import MODEL_TYPES, own_model_types
 from ..ground.files import write_text_atomically
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
+from ..models.configuration_parts import PARTS, code_of_parts
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -104,8 +105,15 @@ def own_code(folder: Path) -> set[str]:
     return {
         name
         for name in names
-        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
+        if (name == PARTS and only_names_parts(folder / name))
+        or any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
     }
+
+
+def only_names_parts(file: Path) -> bool:
+    """Returns whether `parts.py` of a checkpoint is as saving writes it: it names other files and does nothing."""
+    code = file.read_text("utf-8", errors="replace")
+    return code == code_of_parts(re.findall(r"from \.(\w+) import", code))
 
 
 def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:

@@ -1,4 +1,7 @@
-"""Models of any task loaded from a folder or the Hub, and saved."""
+"""Models of any task, loaded from a folder or the Hub with their processors, and saved.
+
+model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
+"""
 
 import json
 import os
@@ -28,8 +31,7 @@ from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
 from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
-from .image_processor_settings import check_image_processor
-from .model_size import count, parameters_of, refuse_too_large
+from .limits import check_image_processor, count, parameters_of, refuse_too_large
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -39,6 +41,10 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 class ModelFolderError(ValueError):
     """A folder that holds no complete model; the message names it and says what is missing."""
+
+
+def incomplete(folder: str, fault: str) -> ModelFolderError:
+    return ModelFolderError(f"{folder} is not a complete model: {fault}; save it again or use an earlier one.")
 
 
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
@@ -126,7 +132,7 @@ def count_parameters(name: str | os.PathLike) -> int:
 
 
 def needed_code(described: Mapping) -> str:
-    """Returns what to say of the code that a checkpoint wants to be run, which this package never does; "" without."""
+    """Returns the end of a sentence on the code that a checkpoint brings, which is never run here; "" without code."""
     auto_map = described.get("auto_map")
     if not auto_map:
         return ""
@@ -181,7 +187,7 @@ def load_model(
     model_loader, processor_loader = auto_classes_of(config)
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer)
     if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
-        raise ModelFolderError(f"{folder} is not a complete model: tokenizer.json is missing; save it again.")
+        raise incomplete(folder, "tokenizer.json is missing")
     left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
     try:
         with quiet_loading():
@@ -209,16 +215,14 @@ def load_model(
         if "trust_remote_code" in str(error):
             what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
             raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
-        raise ModelFolderError(
-            f"{folder} is not a complete model ({one_sentence(error)}); save it again or use an earlier one."
-        ) from error
+        raise incomplete(folder, one_sentence(error)) from error
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
     if model.can_generate() and Path(folder).is_dir() and not (Path(folder) / "generation_config.json").is_file():
-        raise ModelFolderError(f"{folder} is not a complete model: generation_config.json is missing; save it again.")
+        raise incomplete(folder, "generation_config.json is missing")
     tokenizer: Any = getattr(processor, "tokenizer", processor)
     if has_tokenizer:
         check_tokenizer(folder, tokenizer, config)
@@ -232,15 +236,9 @@ def load_processor(loader: Any, folder: str) -> Any:
         files = [file for file in PROCESSOR_FILES if (Path(folder) / file).is_file()]
         if not files or "trust_remote_code" in str(error):
             raise
-        raise ModelFolderError(
-            f"{folder} is not a complete model: {' or '.join(files)} cannot be used ({one_sentence(error)}); save it "
-            "again or use an earlier one."
-        ) from error
+        raise incomplete(folder, f"{' or '.join(files)} cannot be used ({one_sentence(error)})") from error
     if loader is AutoProcessor and not isinstance(found, ProcessorMixin):
-        raise ModelFolderError(
-            f"{folder} is not a complete model: processor_class in processor_config.json names no processor; save it "
-            "again or use an earlier one."
-        )
+        raise incomplete(folder, "processor_class in processor_config.json names no processor")
     return found
 
 
@@ -300,10 +298,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
                 f"{fault}, {min(names)} among them; leave out the fields that change them."
             )
         if names:
-            raise ModelFolderError(
-                f"{folder} is not a complete model: {len(names)} weights {fault}, {min(names)} among them; "
-                "save it again or use an earlier one."
-            )
+            raise incomplete(folder, f"{len(names)} weights {fault}, {min(names)} among them")
 
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -311,35 +306,27 @@ def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: Pre
     named = ("pad_token", "bos_token", "eos_token")
     special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
     if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):
-        raise ModelFolderError(
-            f"{folder} is not a complete model: tokenizer_config.json names no padding, first or last token; save "
-            "it again or use an earlier one."
-        )
+        raise incomplete(folder, "tokenizer_config.json names no padding, first or last token")
     longest = tokenizer.model_max_length
     if not is_finite(longest) or longest < 1:
-        raise ModelFolderError(
-            f"{folder} is not a complete model: model_max_length in tokenizer_config.json is {longest!r:.60}; it must "
-            "be a positive number."
-        )
+        raise incomplete(folder, f"model_max_length in tokenizer_config.json is {longest!r:.60}, no positive number")
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         ids = getattr(config, name, None)
-        if any(
-            not 0 <= one < config.vocab_size for one in (ids if isinstance(ids, list) else [ids]) if one is not None
-        ):
+        numbers = ids if isinstance(ids, list) else [ids]
+        if any(one is not None and not 0 <= one < config.vocab_size for one in numbers):
             raise ModelFolderError(
                 f"{folder}: {name} in config.json is {ids}, but the model's vocab_size is {config.vocab_size}."
             )
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
-        raise ModelFolderError(
-            f"{folder} is not a complete model: tokenizer.json has a word with id {largest}, but the model's "
-            f"vocab_size is {config.vocab_size}; save both together."
+        raise incomplete(
+            folder, f"tokenizer.json has a word with id {largest}, but the model's vocab_size is {config.vocab_size}"
         )
 
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """transformers shows none of its bars for the weights of small models inside the `with` block."""
+    """Hides transformers' progress bars, which the weights of small models do not need, inside the `with` block."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -351,7 +338,7 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Inside the `with` block transformers shows no bars and does not report on weights, which the caller looks at."""
+    """Hides transformers' progress bars and its report on weights, which the caller checks, inside the `with` block."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,4 +1,4 @@
-"""What `pipeline()` builds while this package is imported: its own pipelines for its own models."""
+"""Pipelines that `pipeline()` builds while this package is imported: its own for its own models."""
 
 from typing import Any
 

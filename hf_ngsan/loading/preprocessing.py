@@ -1,4 +1,4 @@
-"""How the images of a trained backbone or detection model are prepared."""
+"""Preprocessing of the images of a trained backbone or detection model: an image processor that crops nothing."""
 
 import logging
 import os

@@ -1,11 +1,16 @@
-"""Provenance of features: the backbone's weights and configuration and the preprocessing, as checksums.
+"""Provenance of features: checksums of the backbone's weights and configuration and of the preprocessing.
 
-Features of different backbones do not mix.
+Features of different backbones do not mix. An extraction records the provenance, rows keep it in the description of
+their dataset, and a captioner in its configuration:
+
+    recorded = features_provenance(rows, "features:runs/features")
+    provenance_difference(recorded, vision_provenance(model, image_processor))  # "other weights", or None
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import torch
@@ -48,7 +53,7 @@ class ProvenanceError(ValueError):
 
 
 def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
-    """Returns what tells features of one model and preprocessing from those of any other.
+    """Returns the provenance of the features that a model makes with a preprocessing.
 
     Args:
         model: a [`VisionModel`].
@@ -61,15 +66,19 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
     """
     config = model.config
     every_setting = {name: None for settings in SETTINGS.values() for name in settings}
+    own_settings = {name: getattr(config, name) for name in SETTINGS[config.kind]}
+    backbone = backbone_settings(config.backbone_config)
+    if config.kind == "grid":  # a backbone that was a classifier's still names its classes
+        backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
     return {
         "kind": config.kind,
         "backbone_type": config.backbone_config.model_type,
         "feature_size": config.feature_size,
         **every_setting,
-        **settings_of(config),
+        **own_settings,
         "checksums": {
             "weights": weights_checksum(model),
-            "config": settings_checksum(config_settings(config)),
+            "config": settings_checksum({"kind": config.kind, **own_settings, "backbone_config": backbone}),
             "preprocessing": settings_checksum(unusual_settings(image_processor)),
         },
     }
@@ -104,28 +113,15 @@ def weights_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def config_settings(config: PreTrainedConfig) -> dict:
-    """Returns what a [`VisionConfig`] says of features."""
-    backbone = backbone_settings(config.backbone_config)
-    if config.kind == "grid":  # a backbone that was a classifier's still names its classes
-        backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
-    return {"kind": config.kind, **settings_of(config), "backbone_config": backbone}
-
-
-def settings_of(config: PreTrainedConfig) -> dict:
-    """Returns the values of the `SETTINGS` of a [`VisionConfig`]."""
-    return {name: getattr(config, name) for name in SETTINGS[config.kind]}
-
-
 def backbone_settings(config: PreTrainedConfig) -> dict:
-    """Returns what the configuration of a backbone or detection model says of it."""
+    """Returns the settings of a backbone or detection model that are not default, and its model type."""
     return {"model_type": config.model_type, **unusual_settings(config)}
 
 
 def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
     """Returns the settings of a configuration or image processor that are not default.
 
-    A later version of its class that has more settings says the same.
+    They are the same in a later version of its class that has more settings.
     """
     return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
 
@@ -146,7 +142,7 @@ def settings_checksum(settings: Mapping) -> str:
 
 
 def with_effect(value: Any) -> Any:
-    """Settings as they compare: without those that have no effect, tuples as lists, 1 as 1.0."""
+    """Returns settings as they are compared: without those that have no effect, tuples as lists, 1 as 1.0."""
     if isinstance(value, Mapping):
         return {str(key): with_effect(item) for key, item in value.items() if key not in WITHOUT_EFFECT}
     if isinstance(value, list | tuple):
@@ -155,23 +151,23 @@ def with_effect(value: Any) -> Any:
 
 
 def description_of(provenance: Mapping) -> str:
-    """Returns the description of a dataset that tells its features' provenance; [`features_provenance`] reads it.
+    """Returns a provenance as the description of a dataset, where [`features_provenance`] finds it.
 
-    It goes where the rows go: through `select`, `map`, `save_to_disk` and into a `DatasetDict`.
+    Descriptions stay with the rows through `select`, `map`, `save_to_disk` and in a `DatasetDict`.
     """
     return json.dumps(described(provenance))
 
 
 def features_provenance(rows: Dataset, data: str) -> dict | None:
-    """Returns what the features of a dataset were made with.
+    """Returns the provenance of the features of a dataset.
 
     Args:
-        rows: any rows, with or without such a description.
+        rows: any rows, with or without the description of [`description_of`].
         data: what messages call them.
 
     Returns:
-        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and `dtype`, what the features are
-        stored as; None where it is not known.
+        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and `dtype`, that of the stored
+        features; None where it is not known.
 
     Raises:
         ProvenanceError: features of several backbones were put together.
@@ -179,9 +175,10 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
     found: list[dict] = []
     description: object = rows.info.description
     for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
-        provenance = parse(part)
-        if provenance is not None and provenance["checksums"] not in [other["checksums"] for other in found]:
-            found.append(provenance)
+        with suppress(ValueError, RecursionError):
+            provenance = json.loads(part)
+            if is_provenance(provenance) and provenance["checksums"] not in [other["checksums"] for other in found]:
+                found.append(described(provenance))
     if len(found) > 1:
         raise ProvenanceError(
             f"{data} holds features of {len(found)} backbones or preprocessings, which do not mix; extract all of them "
@@ -190,16 +187,8 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
     return found[0] if found else None
 
 
-def parse(description: str) -> dict | None:
-    try:
-        provenance = json.loads(description)
-    except (ValueError, RecursionError):
-        return None
-    return described(provenance) if is_provenance(provenance) else None
-
-
 def described(provenance: Mapping) -> dict:
-    """Returns what rows and models remember of a provenance; earlier versions recorded no settings."""
+    """Returns the part of a provenance that rows and models keep; earlier versions recorded no settings."""
     names = [name for name in (*SETTINGS.get(provenance["kind"], ()), "dtype") if name in provenance]
     return {name: provenance[name] for name in (*FIELDS, *names)}
 
@@ -214,11 +203,11 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
     )
 
 
-def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
-    """Refuses features that another backbone or preprocessing made than those that a captioner knows.
+def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
+    """Refuses features of another provenance than a captioner's.
 
-    These are the ones that it was trained on and, where it has a vision encoder, what that makes of its image
-    processor's pixels. Where one of the two is not known, it is not compared.
+    Its provenance is that of the features that it was trained on, and that of its vision encoder and image processor,
+    if it has them. An unknown provenance is not compared.
 
     Raises:
         ProvenanceError: see above; the message says what differs.
@@ -226,13 +215,13 @@ def check_features(model: PreTrainedModel, processor: ProcessorMixin, rows: Data
     provenance = features_provenance(rows, data)
     if provenance is None:
         return
-    refuse_to_mix(model.config.features_provenance, provenance, data, "those the model was trained on have")
+    refuse_other(model.config.features_provenance, provenance, data, "those the model was trained on have")
     vision, image_processor = model.base_model.vision, processor.image_processor
     if isinstance(vision, PreTrainedModel) and image_processor is not None:
-        refuse_to_mix(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
+        refuse_other(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
 
 
-def refuse_to_mix(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
+def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
     if is_provenance(own) and (difference := provenance_difference(own, provenance)):
         raise ProvenanceError(
             f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
@@ -242,9 +231,9 @@ def refuse_to_mix(own: Mapping | None, provenance: Mapping, data: str, whose: st
 
 
 def remember_features(model: PreTrainedModel, rows: Dataset, data: str) -> None:
-    """Lets the configuration of a captioner that is to be trained say what its features are made with.
+    """Writes the provenance of the features that a captioner is to be trained on into its configuration.
 
-    Trained on images, it knows no features but those of its own vision encoder.
+    A captioner that is trained on images has none, as its features are those of its own vision encoder.
     """
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None

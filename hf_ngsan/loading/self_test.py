@@ -1,7 +1,7 @@
-"""A record of what a model computes, by which anybody can see whether it computes the same with other versions.
+"""A record of the outputs of a model, which shows whether it computes the same with other versions of libraries.
 
-`self_test.json` in the model's folder has the seed of random inputs, what the model made of them, and the versions of
-the libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
+`self_test.json` in the model's folder has the seed of random inputs, the outputs of the model, and the versions of the
+libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
 them with the cache of the tokens before; for any other model, some numbers of its outputs.
 """
 
@@ -78,7 +78,7 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
     """
     try:
         single = in_float32(model)
-        found = outputs_of(single, random_inputs(single, processor, SEED), None)
+        found = outputs_of(single, drawn_inputs(single, processor, SEED), None)
     except Exception as error:  # of a model of any kind
         logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
         return
@@ -102,7 +102,7 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
         record = json.loads(file.read_text(encoding="utf-8"))
         known = {str(name): str(value) for name, value in record["versions"].items()}
         single = in_float32(model)
-        inputs = random_inputs(single, processor, int(record["seed"]))
+        inputs = drawn_inputs(single, processor, int(record["seed"]))
         found = outputs_of(single, inputs, record.get("token_ids"))
         difference = max(
             float(np.abs(np.subtract(found[name], np.asarray(record[name], dtype=float))).max()) for name in found
@@ -134,7 +134,7 @@ def in_float32(model: PreTrainedModel) -> Any:
     return copy.deepcopy(model).float().cpu()
 
 
-def random_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
+def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
     """Draws an image, features with boxes, and words, whichever of them a model reads; empty if it reads none."""
     random = np.random.RandomState(seed)  # its numbers are promised to stay the same in every version of numpy
     named, config = inspect.signature(model.forward).parameters, model.config
@@ -168,7 +168,7 @@ def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[i
 
     Args:
         model: in float32 on the CPU.
-        inputs: see [`random_inputs`].
+        inputs: see [`drawn_inputs`].
         token_ids: of a recorded text, whose log-probabilities are asked for; `None` for the model's own text.
     """
     with evaluation_mode(model):
@@ -183,12 +183,12 @@ def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[i
             }
         if token_ids is None:
             token_ids = model.generate(**inputs, **SETTINGS)[0, 1:].tolist()
-        told = ToldText(token_ids)
-        model.generate(**inputs, **SETTINGS, logits_processor=[told])
-    return {"token_ids": token_ids, "log_probabilities": told.log_probabilities}
+        given = GivenText(token_ids)
+        model.generate(**inputs, **SETTINGS, logits_processor=[given])
+    return {"token_ids": token_ids, "log_probabilities": given.log_probabilities}
 
 
-class ToldText(LogitsProcessor):
+class GivenText(LogitsProcessor):
     """Makes `generate()` write a given text, and keeps how probable each of its tokens was.
 
     Attributes:

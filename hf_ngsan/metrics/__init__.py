@@ -3,16 +3,16 @@
 Importing this package imports nothing heavy; each name is loaded when it is first used.
 """
 
+from typing import TYPE_CHECKING
+
 from ..ground.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "document_frequency": ["DocumentFrequency"],
-        "evaluation": ["Bleu", "RougeL", "Cider", "CiderD", "CaptionMetrics"],
-        "java": ["Meteor", "Spice"],
-        "reward": ["CiderDReward"],
-        "tokenization": ["PTBTokenizer"],
-    },
-    submodules=("average_precision", "diagnostics", "results", "retrieval", "vqa"),
-)
+if TYPE_CHECKING:
+    from . import average_precision, diagnostics, results, retrieval, vqa
+    from .document_frequency import DocumentFrequency
+    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, RougeL
+    from .java import Meteor, Spice
+    from .reward import CiderDReward
+    from .tokenization import PTBTokenizer
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

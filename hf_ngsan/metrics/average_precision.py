@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .retrieval import as_array
+
 if TYPE_CHECKING:
     import torch
 
@@ -40,8 +42,7 @@ def map_at_r(similarity: np.ndarray | torch.Tensor, positives: Mapping[int, Coll
     """
     if not positives:
         raise ValueError("positives is empty: give at least one query with its right items.")
-    detach = getattr(similarity, "detach", None)
-    values = np.asarray(similarity if detach is None else detach().float().cpu())
+    values = as_array(similarity)
     scores = []
     for query, items in positives.items():
         right = np.unique(np.asarray(list(items), dtype=np.int64))

@@ -8,7 +8,7 @@ import numpy as np
 from .document_frequency import DocumentFrequency, check_num_documents
 from .groups import ScoredGroups
 from .ngrams import WordSequences
-from .text import TokenizerChoice, check_captions, encode_words, tokenize
+from .text import TokenizerChoice, check_scored, encode_words, tokenize
 
 
 class CaptionCorpus:
@@ -32,7 +32,7 @@ class CaptionCorpus:
     def __init__(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
     ) -> None:
-        check_captions(predictions, references)
+        check_scored(predictions, references)
         if not len(predictions):
             raise ValueError("There is nothing to score: the list of predictions is empty.")
         self.numbers = np.array([len(image) for image in references])

@@ -1,4 +1,4 @@
-"""Marks of a broken captioner that show without references."""
+"""Signs of a broken captioner that need no references: bad endings, repetitions, few distinct captions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -68,10 +68,10 @@ def caption_diagnostics(
     levels = count_ngrams(sequences)
     result: dict[str, Any] = {
         "num_captions": len(words),
-        "empty": share(not caption for caption in words),
+        "empty": float(np.mean([not caption for caption in words])),
         "distinct_captions": len(set(map(tuple, words))) / len(words),
-        "bad_endings": share(bool(caption) and is_bad_ending(caption[-1]) for caption in words),
-        "stutter": share(any(map(str.__eq__, caption, caption[1:])) for caption in words),
+        "bad_endings": float(np.mean([bool(caption) and is_bad_ending(caption[-1]) for caption in words])),
+        "stutter": float(np.mean([any(map(str.__eq__, caption, caption[1:])) for caption in words])),
     }
     for n in (2, 3, 4):
         level = levels[n - 1]
@@ -90,8 +90,3 @@ def caption_diagnostics(
 
 def is_bad_ending(word: str) -> bool:
     return word.rstrip(".") in BAD_ENDINGS  # "a." passes for an initial in the tokenizer
-
-
-def share(conditions: Iterable[bool]) -> float:
-    values = list(conditions)
-    return sum(values) / len(values)

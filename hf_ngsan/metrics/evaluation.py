@@ -9,6 +9,7 @@ from .bleu import bleu_scores
 from .cider import cider_scores
 from .corpus import CaptionCorpus
 from .document_frequency import DocumentFrequency
+from .java import Meteor, Spice
 from .metric import CaptionMetric
 from .rouge import rouge_l_scores
 
@@ -132,19 +133,9 @@ class CaptionMetrics(CaptionMetric):
         self.parts = [self.make_part(name) for name in self.metrics]
 
     def make_part(self, name: str) -> CaptionMetric:
-        if name == "bleu":
-            return Bleu()
-        if name == "rouge_l":
-            return RougeL()
-        if name == "meteor":
-            from .java import Meteor
-
-            return Meteor()
-        if name == "spice":
-            from .java import Spice
-
-            return Spice()
-        return (CiderD if name == "cider_d" else Cider)(self.document_frequency)
+        if name in ("cider_d", "cider"):
+            return (CiderD if name == "cider_d" else Cider)(self.document_frequency)
+        return {"bleu": Bleu, "rouge_l": RougeL, "meteor": Meteor, "spice": Spice}[name]()
 
     def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
         totals: dict[str, float] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from .corpus import CaptionCorpus
 from .metric import CaptionMetric
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 """Of one answer, or of one explanation."""
 
 
@@ -67,17 +67,21 @@ class JavaMetric(CaptionMetric):
     def seconds_for(self, corpus: CaptionCorpus) -> float:
         return self.seconds_to_start + self.seconds_a_caption * sum(1 + len(texts) for texts in corpus.references)
 
-    def failure(self, reason: str) -> JavaProgramError:
-        return JavaProgramError(f"{self.display_name}'s Java program stopped: {reason}")
-
-    def no_answer(self, seconds: float) -> JavaProgramError:
+    def error(self, reason: str) -> JavaProgramError:
         return JavaProgramError(
-            f"{self.display_name}'s Java program gave no answer within {seconds:.0f} s and was ended; check that it "
-            "runs by itself, or leave the metric out."
+            f"{self.display_name}'s Java program {reason}; check that it runs by itself, or leave the metric out."
         )
 
+    def no_answer(self, seconds: float) -> JavaProgramError:
+        return self.error(f"gave no answer within {seconds:.0f} s and was ended")
+
     def no_score(self, error: Exception) -> JavaProgramError:
-        return JavaProgramError(f"{self.display_name}'s Java program gave an answer that is no score ({error!r:.200}).")
+        return self.error(f"gave an answer that is no score ({error!r:.200})")
+
+    def stopped(self, output: bytes) -> JavaProgramError:
+        """Returns the error of a program that ended; the last line of its output says why."""
+        lines = output.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        return self.error(f"stopped ({lines[-1]})")
 
 
 class Meteor(JavaMetric):
@@ -111,7 +115,8 @@ class Meteor(JavaMetric):
             try:
                 statistics = []
                 for prediction, references in zip(corpus.predictions, corpus.references, strict=True):
-                    captions = map(without_separators, [*references, prediction])
+                    # The program divides its input at this mark.
+                    captions = [text.replace("|||", "").replace("  ", " ") for text in (*references, prediction)]
                     statistics.append(ask_program(questions, answers, " ||| ".join(["SCORE", *captions])))
                 first = ask_program(questions, answers, " ||| ".join(["EVAL", *statistics]))
                 images = [first, *(read_answer(answers) for _ in range(len(corpus) - 1))]
@@ -121,7 +126,7 @@ class Meteor(JavaMetric):
                 if clock.finished.is_set():
                     raise self.no_answer(seconds) from None
                 log.seek(0)
-                raise self.failure(last_line(log.read(MOST_BYTES).decode(errors="replace"))) from None
+                raise self.stopped(log.read(MAX_BYTES)) from None
             except ValueError as error:
                 raise self.no_score(error) from None
             finally:
@@ -132,15 +137,6 @@ class Meteor(JavaMetric):
         return {"meteor": total}, {"meteor": scores}
 
 
-def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no reason given"])[-1]
-
-
-def without_separators(caption: str) -> str:
-    # METEOR's program divides its input at this mark.
-    return caption.replace("|||", "").replace("  ", " ")
-
-
 def ask_program(questions: IO[bytes], answers: IO[bytes], line: str) -> str:
     questions.write(f"{line}\n".encode())
     questions.flush()
@@ -148,7 +144,7 @@ def ask_program(questions: IO[bytes], answers: IO[bytes], line: str) -> str:
 
 
 def read_answer(answers: IO[bytes]) -> str:
-    answer = answers.readline(MOST_BYTES)
+    answer = answers.readline(MAX_BYTES)
     if not answer:
         raise BrokenPipeError
     return answer.decode().strip()
@@ -182,30 +178,17 @@ class Spice(JavaMetric):
         with tempfile.TemporaryDirectory() as directory:
             source, target = Path(directory, "captions.json"), Path(directory, "scores.json")
             source.write_text(json.dumps(rows))
-            command = [
-                "java",
-                "-jar",
-                "-Xmx8G",
-                "spice-1.0.jar",
-                str(source),
-                "-out",
-                str(target),
-                "-subset",
-                "-silent",
-            ]
-            seconds = self.seconds_for(corpus)
+            command = ["java", "-jar", "-Xmx8G", "spice-1.0.jar", str(source), "-out", str(target)]
+            command += ["-subset", "-silent"]
+            seconds, folder = self.seconds_for(corpus), self.folder / "spice"
             try:
                 done = subprocess.run(
-                    command,
-                    cwd=self.folder / "spice",
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    timeout=seconds,
+                    command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=seconds
                 )
             except subprocess.TimeoutExpired:
                 raise self.no_answer(seconds) from None
             if done.returncode or not target.is_file():
-                raise self.failure(last_line(done.stderr.decode(errors="replace")))
+                raise self.stopped(done.stderr)
             images = np.zeros(len(corpus))
             try:
                 for item in json.loads(target.read_text()):

@@ -8,7 +8,7 @@ import evaluate
 import numpy as np
 
 from .corpus import CaptionCorpus
-from .text import TokenizerChoice, check_captions
+from .text import TokenizerChoice, check_scored
 
 COCO_CITATION = "Chen et al., Microsoft COCO Captions: Data Collection and Evaluation Server, arXiv:1504.00325, 2015"
 INPUTS = """
@@ -79,7 +79,7 @@ class CaptionMetric(evaluate.Metric):
         **kwargs: Any,
     ) -> None:
         """Adds predictions and references of several images."""
-        check_captions(predictions, references)
+        check_scored(predictions, references)
         evaluate.Metric.add_batch(self, predictions=predictions, references=references, **kwargs)
 
     def add(
@@ -94,7 +94,7 @@ class CaptionMetric(evaluate.Metric):
         """Adds the prediction and the list of references of one image."""
         prediction = predictions if prediction is None else prediction
         reference = references if reference is None else reference
-        check_captions([prediction], [reference])
+        check_scored([prediction], [reference])
         evaluate.Metric.add(self, prediction=prediction, reference=reference, **kwargs)
 
     def _compute(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> dict[str, Any]:

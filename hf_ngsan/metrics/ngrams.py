@@ -60,23 +60,15 @@ class NGramLevel:
     counts: np.ndarray
 
 
-def count_ngrams(sequences: WordSequences, order: int = ORDER) -> list[NGramLevel]:
-    """Counts the n-grams of order 1 to `order` of each sequence.
-
-    Args:
-        sequences: any number of them, empty ones too.
-        order: the largest order.
-
-    Returns:
-        One level for each order.
-    """
+def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
+    """Counts the n-grams of order 1 to 4 of each sequence, in one level for each order."""
     base = int(sequences.words.max(initial=0)) + 1
     owners = np.repeat(np.arange(len(sequences)), sequences.lengths)
     ends = np.cumsum(sequences.lengths)[owners]
     last = np.arange(len(owners))
     parents = np.zeros_like(last)
     levels = []
-    for _ in range(order):
+    for _ in range(ORDER):
         keys = parents * base + sequences.words[last]
         by_key = stable_order(keys)
         keys, owners_by_key = keys[by_key], owners[by_key]

@@ -107,7 +107,7 @@ class CiderDReward:
         self,
         candidate_ids: torch.Tensor,
         references: PreparedReferences | Iterable[Iterable[TokenIds]],
-        image_indices: torch.Tensor | Sequence[int] | None = None,
+        image_indices: torch.Tensor | np.ndarray | Sequence[int] | None = None,
     ) -> torch.Tensor:
         """Scores candidates; equal candidates of an image are scored once.
 
@@ -145,7 +145,9 @@ class CiderDReward:
         return cider_scores(groups, logs, self.document_frequency.num_documents)
 
 
-def image_of_each(candidates: int, images: int, indices: torch.Tensor | Sequence[int] | None) -> np.ndarray:
+def image_of_each(
+    candidates: int, images: int, indices: torch.Tensor | np.ndarray | Sequence[int] | None
+) -> np.ndarray:
     """Returns the image of each of so many candidates, int64 `(candidates,)`; raises as the reward does."""
     if indices is None:
         if candidates and (not images or candidates % images):

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 BETA = 1.2
-MOST_PAIRS = 2 * 10**9  # of words to compare: 44,000 times 44,000 take a second and 250 MB at most
+MAX_PAIRS = 2 * 10**9
+"""Of words to compare: 44,000 times 44,000 take a second and 250 MB at most."""
 
 
 def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
@@ -23,7 +24,7 @@ def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str
         float64 `(images,)`.
 
     Raises:
-        ValueError: a prediction and a reference have more than `MOST_PAIRS` pairs of words.
+        ValueError: a prediction and a reference have more than `MAX_PAIRS` pairs of words.
     """
     return np.array(
         [rouge_l_score(p, rs, row) for row, (p, rs) in enumerate(zip(predictions, references, strict=True))]
@@ -34,7 +35,7 @@ def rouge_l_score(prediction: str, references: Sequence[str], row: int = 0) -> f
     if not prediction:
         return 0.0
     words = prediction.split(" ")
-    longest = MOST_PAIRS // len(words)
+    longest = MAX_PAIRS // len(words)
     # All bits of a long text would take gigabytes; most of its words are in no reference.
     shared = set(words) if len(words) < 1000 else {word for text in references for word in text.split(" ")}
     positions: dict[str, int] = {}
@@ -47,7 +48,7 @@ def rouge_l_score(prediction: str, references: Sequence[str], row: int = 0) -> f
         if len(reference_words) > longest:
             raise ValueError(
                 f"ROUGE-L compares each word of a prediction with each of a reference; {len(words):,} words of "
-                f"prediction {row} and {len(reference_words):,} of a reference are more than {MOST_PAIRS:,} pairs: "
+                f"prediction {row} and {len(reference_words):,} of a reference are more than {MAX_PAIRS:,} pairs: "
                 "shorten one of them, or leave this metric out."
             )
         common = longest_common_subsequence(positions, len(words), reference_words)

@@ -20,7 +20,7 @@ TokenizerChoice = Literal["ptb"] | CaptionTokenizer | None
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
-def check_captions(predictions: Sequence[str | None] | None, references: Sequence[Sequence[str] | None] | None) -> None:
+def check_scored(predictions: Sequence[str | None] | None, references: Sequence[Sequence[str] | None] | None) -> None:
     """Raises a ValueError unless there is one string and a non-empty list of strings for each image."""
     if isinstance(predictions, str) or isinstance(references, str) or predictions is None or references is None:
         raise ValueError("predictions must be a list of strings and references a list of lists of strings.")
@@ -31,17 +31,17 @@ def check_captions(predictions: Sequence[str | None] | None, references: Sequenc
         )
     for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
         if not isinstance(prediction, str):
-            raise ValueError(f"Prediction {row} must be a string, not {describe(prediction)}.")
+            raise ValueError(f"Prediction {row} must be a string, not {type_and_value(prediction)}.")
         if isinstance(image_references, str):
             raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
         if image_references is None or not len(image_references):
             raise ValueError(f"Image {row} has no references; every image needs at least one.")
         for index, reference in enumerate(image_references):
             if not isinstance(reference, str):
-                raise ValueError(f"Reference {index} of image {row} must be a string, not {describe(reference)}.")
+                raise ValueError(f"Reference {index} of image {row} must be a string, not {type_and_value(reference)}.")
 
 
-def describe(value: object) -> str:
+def type_and_value(value: object) -> str:
     return f"{type(value).__name__} ({value!r:.40})"
 
 

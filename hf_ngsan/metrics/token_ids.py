@@ -45,11 +45,11 @@ def cut_sequences(
 def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]:
     """Returns all tokens one after another, int64 `(tokens,)`, and the lengths of the sequences, int64 `(R,)`."""
     if hasattr(sequences, "ndim"):
-        matrix = as_array(sequences)
+        matrix = as_integers(sequences)
         if matrix.ndim != 2:
             raise ValueError(f"Token ids must have the shape (captions, length), not {tuple(matrix.shape)}.")
         return matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
-    rows = [as_array(sequence) for sequence in sequences]
+    rows = [as_integers(sequence) for sequence in sequences]
     for row, array in enumerate(rows):
         if array.ndim != 1:
             raise ValueError(f"Caption {row} must be one sequence of token ids, not an array of shape {array.shape}.")
@@ -57,7 +57,7 @@ def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]
     return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
 
 
-def as_array(values: TokenIds | TokenIdSequences) -> np.ndarray:
+def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
     """Returns token ids as int64; a ValueError says if they are no integers."""
     if isinstance(values, str):
         raise ValueError(f"Captions must be token ids here, but one is the text {values[:40]!r}.")

@@ -12,11 +12,13 @@ from functools import lru_cache
 MARKS = (*';/[]"{}()=+\\_-><@`,?!',)
 DIGITS_WITH_COMMA = re.compile(r"\d,\d")
 PERIOD = re.compile(r"\.(?!\d)")
-MOST_PERIODS = 32
+MAX_PERIODS = 32
+"""The official code passes `re.UNICODE`, which is 32, where `re.sub` expects the number of replacements."""
 ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-DIGITS = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
+DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
 ENOUGH_PEOPLE = 3
+"""Of those who gave an answer, for full accuracy (Antol et al. 2015)."""
 SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 WITHOUT_APOSTROPHE = """
@@ -70,12 +72,12 @@ def without_punctuation(answer: str) -> str:
     for mark in MARKS:
         beside_blank = f"{mark} " in answer or f" {mark}" in answer
         cleaned = cleaned.replace(mark, "" if beside_blank or has_number else " ")
-    return PERIOD.sub("", cleaned, count=MOST_PERIODS)
+    return PERIOD.sub("", cleaned, count=MAX_PERIODS)
 
 
 def with_digits_without_articles(answer: str) -> str:
     """Lower-cases an answer, writes numbers up to ten as digits, drops articles, completes contractions."""
-    words = [DIGITS.get(word, word) for word in answer.lower().split()]
+    words = [DIGIT_OF_WORD.get(word, word) for word in answer.lower().split()]
     return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
 

@@ -11,6 +11,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
+"""By which the edges of neighbouring cells may differ, as shares of the image: boxes may come in half precision."""
 
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class WordAttentionMixin(Model):
         weights = (layers.mean(0) if layer is None else layers[layer]).mean(1).cpu().numpy()
 
         targets = sequences[:, 1:].tolist()
-        masks = region_masks(visual, weights)
+        mask = visual.get("attention_mask")
+        masks = np.ones((len(weights), num_regions), dtype=bool) if mask is None else mask.bool().cpu().numpy()
         return [
             attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
             for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
@@ -103,12 +105,6 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def region_masks(visual: Mapping, weights: np.ndarray) -> np.ndarray:
-    """Returns which visual tokens are real, `(B, N)`; all of them where the inputs have no mask."""
-    mask = visual.get("attention_mask")
-    return np.ones((len(weights), weights.shape[-1]), dtype=bool) if mask is None else mask.bool().cpu().numpy()
 
 
 def attention_of_words(

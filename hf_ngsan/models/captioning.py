@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -15,9 +15,9 @@ from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
 from .keywords import accepts_old_cache_name
-from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .transformer import TransformerPreTrainedModel, WordDecoder
-from .word_generation import WordGenerationMixin, merged_outputs
+from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
+from .word_generation import WordGenerationMixin, decoded_outputs
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
@@ -42,13 +42,12 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
 
     encoder: PreTrainedModel
     decoder: WordDecoder
-    vision: VisionModel | None
+    vision: Any
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)
-        self.vision = None
-        if config.vision_config is not None:
-            self.vision = VisionModel(config.vision_config)
+        self.vision = make_vision_encoder(config.vision_config)
+        if self.vision is not None:
             self.main_input_name = "pixel_values"
 
     def get_visual_tokens(
@@ -103,25 +102,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        r"""
-        Args:
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`):
-                features of regions, grid cells or video frames.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): `x1, y1, x2, y2`
-                divided by the image's width and height. Needed by models with a geometric bias.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`): the words so far, C captions
-                an image, those of one image next to each other.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
-            decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
-            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size * C, length, hidden_size)`, *optional*).
-            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            cache (`EncoderDecoderCache`, *optional*).
-            use_cache (`bool`, *optional*).
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
-                visual features, for a model with a vision encoder.
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-        """
+        """Takes what [`CaptioningForConditionalGeneration.forward`] takes, without labels."""
         refuse_input_ids(kwargs)
         if pixel_values is not None:
             visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
@@ -131,20 +112,18 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
             encoder_outputs = self.encoder(
                 visual_features, visual_boxes=visual_boxes, attention_mask=attention_mask, **kwargs
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
-        decoder_outputs = self.decoder(
+        return decoded_outputs(
+            self.decoder,
+            encoder_outputs,
+            attention_mask,
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             position_ids=decoder_position_ids,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
+            cache=cache,
             use_cache=use_cache,
             **kwargs,
         )
-        return merged_outputs(encoder_outputs, decoder_outputs)
 
 
 class CaptioningForConditionalGeneration(

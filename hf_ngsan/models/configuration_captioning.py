@@ -1,22 +1,19 @@
 """The configuration that all captioners share."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .configuration_hub import (
     IMAGE_TO_TEXT_PIPELINE,
-    HubConfig,
+    TRANSFORMER_SIZES,
     PreTrainedConfig,
-    SubConfigSpec,
-    check_choice,
     check_heads,
-    check_positive,
-    check_rate,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
+from .configuration_parts import ConfigWithParts
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 
-class CaptionerConfig(HubConfig):
+class CaptionerConfig(ConfigWithParts):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
     A subclass documents the fields, may give them other defaults, and names the default feature dimension in
@@ -29,8 +26,17 @@ class CaptionerConfig(HubConfig):
     attention_bias = True
     attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
-    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    sub_configs_defaults = VISION
+    parts = ("vision_config",)
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+    positive_fields: ClassVar[tuple[str, ...]] = (
+        *TRANSFORMER_SIZES,
+        "vocab_size",
+        "visual_feature_size",
+        "max_position_embeddings",
+    )
+    rate_fields: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
+    field_choices = {"is_encoder_decoder": (True,)}
 
     vocab_size: int = 9491
     vision_config: dict | PreTrainedConfig | None = None
@@ -84,18 +90,6 @@ class CaptionerConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_position_embeddings=self.max_position_embeddings,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
-        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
         check_feature_size(self.vision_config, self.visual_feature_size)
-        check_heads(self.hidden_size, self.num_attention_heads)
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: half of the sinusoids are cosines.")
+        check_heads(self.hidden_size, self.num_attention_heads, even=True)

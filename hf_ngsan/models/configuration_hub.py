@@ -4,6 +4,7 @@ import copy
 import difflib
 import functools
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from dataclasses import fields
 from importlib import metadata
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub import dataclasses
@@ -22,7 +24,7 @@ from transformers.utils.versions import require_version
 REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
 """Versions that this code is made for; checkpoints with code name them under `requirements`."""
 TESTED_TRANSFORMERS = (5, 24)
-"""The newest minor version that it was tested with."""
+"""The newest minor version that this code was tested with."""
 
 
 class UnsupportedVersionError(ImportError, ValueError):
@@ -74,18 +76,27 @@ from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # 
 
 REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
 """Fields with which a checkpoint says which code is to be run."""
-MOST_LAYERS = 512
-LARGEST_NUMBER = 2**20
-"""Above any number of channels, words, labels or pixels that a model is made of."""
-DEEPEST_NESTING = 20
+MAX_LAYERS = 512
+"""Of a model: four times the deepest in use."""
+MAX_NUMBER = 2**20
+"""Of channels, words, labels or pixels; the largest vocabularies in use have a quarter of it."""
+MAX_NESTING = 20
+"""Of configurations within configurations; models have four or five levels."""
 FIELD_OF_LAYERS = re.compile(r"(layers?|depths?|blocks|stages|repeats|levels)$")
 FREE_FIELDS = ("features_provenance", "max_position_embeddings")
-"""Their numbers cost neither memory nor time."""
+"""Fields whose numbers cost neither memory nor time."""
+TRANSFORMER_SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
+QUERY_NORMS = (None, "instance", "layer", "batch")
+"""Normalizations of queries, or of keys (see [`attention.make_norm`])."""
 OTHER_FIELDS_OF_TRANSFORMERS = ("model_type", "attn_implementation", "torch_dtype", "num_labels", "output_attentions")
 
 
 class ConfigurationError(StrictDataclassError, ValueError):
     """A value that a configuration refuses; the message names the field."""
+
+
+class MissingBackboneError(OSError):
+    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
 
 
 def strict(cls: Any) -> Any:
@@ -119,11 +130,17 @@ class HubConfig(PreTrainedConfig):
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
         remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
         has_tokenizer (`bool`): whether its models have a tokenizer of transformers in place of a processor.
+        positive_fields (`tuple[str, ...]`): fields that must be at least 1.
+        rate_fields (`tuple[str, ...]`): fields that must lie between 0 and 1.
+        field_choices (`dict[str, tuple]`): the values that each field may have.
     """
 
     remote_classes: ClassVar[dict[str, str]] = {}
     remote_pipelines: ClassVar[dict[str, dict]] = {}
     has_tokenizer: ClassVar[bool] = False
+    positive_fields: ClassVar[tuple[str, ...]] = ()
+    rate_fields: ClassVar[tuple[str, ...]] = ()
+    field_choices: ClassVar[dict[str, tuple]] = {}
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("custom_pipelines", None)
@@ -134,6 +151,14 @@ class HubConfig(PreTrainedConfig):
         if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
             # pipeline() writes classes into the dictionary that it is given.
             self.custom_pipelines = copy.deepcopy(self.remote_pipelines)
+
+    def validate_architecture(self) -> None:
+        """Checks the fields one by one; a subclass then checks whether they fit together."""
+        check_positive(**{field: getattr(self, field) for field in self.positive_fields})
+        check_rate(**{field: getattr(self, field) for field in self.rate_fields})
+        for field, choices in self.field_choices.items():
+            check_choice(field, getattr(self, field), choices)
+        super().validate_architecture()
 
     def to_dict(self) -> dict:
         output = without_references(super().to_dict())
@@ -231,7 +256,7 @@ class HubProcessorMixin(Pushed):
             return super().push_to_hub(repo_id, **options)
 
 
-def refuse_absurd_sizes(fields: Mapping, nesting: int = DEEPEST_NESTING) -> None:
+def refuse_absurd_sizes(fields: Mapping, nesting: int = MAX_NESTING) -> None:
     """Refuses numbers that no model has, before the configuration or the model made of them costs memory and time.
 
     Args:
@@ -243,7 +268,7 @@ def refuse_absurd_sizes(fields: Mapping, nesting: int = DEEPEST_NESTING) -> None
             mappings without end.
     """
     if nesting == 0:
-        raise ConfigurationError(f"The fields lie in more than {DEEPEST_NESTING} mappings, one within the other.")
+        raise ConfigurationError(f"The fields lie in more than {MAX_NESTING} mappings, one within the other.")
     for field, value in fields.items():
         if isinstance(value, Mapping):
             if field not in FREE_FIELDS:
@@ -252,10 +277,10 @@ def refuse_absurd_sizes(fields: Mapping, nesting: int = DEEPEST_NESTING) -> None
         numbers = [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, int)]
         if not numbers or field in FREE_FIELDS:
             continue
-        if FIELD_OF_LAYERS.search(str(field)) and max(len(numbers), sum(numbers)) > MOST_LAYERS:
-            raise ConfigurationError(f"{field} has more than {MOST_LAYERS} layers; no model has so many.")
-        if max(map(abs, numbers)) > LARGEST_NUMBER:
-            raise ConfigurationError(f"{field} has a number beyond {LARGEST_NUMBER}; no model is so large.")
+        if FIELD_OF_LAYERS.search(str(field)) and max(len(numbers), sum(numbers)) > MAX_LAYERS:
+            raise ConfigurationError(f"{field} has more than {MAX_LAYERS} layers; no model has so many.")
+        if max(map(abs, numbers)) > MAX_NUMBER:
+            raise ConfigurationError(f"{field} has a number beyond {MAX_NUMBER}; no model is so large.")
 
 
 def refuse_unknown_fields(config_class: type, names: Iterable[str]) -> None:
@@ -289,6 +314,12 @@ def check_rate(**fields: float) -> None:
             raise ValueError(f"{field} is {value}; it must lie between 0 and 1.")
 
 
+def lasting_name(name: str | PathLike) -> str:
+    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
+    folder = Path(os.path.expanduser(name))
+    return str(folder.absolute() if folder.is_dir() else name)
+
+
 def is_finite(value: Any) -> bool:
     """Returns whether a value is a number, and neither infinite nor NaN."""
     try:
@@ -304,12 +335,14 @@ def check_finite(**fields: float) -> None:
             raise ValueError(f"{field} is {value}; it must be a finite number.")
 
 
-def check_heads(hidden_size: int, num_attention_heads: int) -> None:
-    """Raises a ValueError unless each attention head gets the same number of channels."""
+def check_heads(hidden_size: int, num_attention_heads: int, even: bool = False) -> None:
+    """Raises a ValueError unless each head gets the same number of channels, and sines as many as cosines."""
     if hidden_size % num_attention_heads:
         raise ValueError(
             f"hidden_size ({hidden_size}) must be a multiple of num_attention_heads ({num_attention_heads})."
         )
+    if even and hidden_size % 2:
+        raise ValueError(f"hidden_size ({hidden_size}) must be even: half of the sinusoids are cosines.")
 
 
 VISUAL_QUESTION_ANSWERING_PIPELINE = {

@@ -3,26 +3,23 @@
 from typing import Any, Self
 
 from .configuration_hub import (
+    TRANSFORMER_SIZES,
     VISUAL_QUESTION_ANSWERING_PIPELINE,
-    HubConfig,
     PreTrainedConfig,
-    SubConfigSpec,
-    check_choice,
     check_finite,
     check_heads,
-    check_positive,
-    check_rate,
     strict,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
+from .configuration_parts import ConfigWithParts
 from .geometry import check_geometric_bias
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """What the large model of the authors' release has other than the small one."""
 
 
 @strict
-class MCANConfig(HubConfig):
+class MCANConfig(ConfigWithParts):
     r"""Configuration of MCAN (Yu et al. 2019), the encoder-decoder. The defaults are the small model of the release.
 
     With `geometric_bias` the self-attention of the image becomes geometry-aware (section 6.3 of Guo et al. 2020). The
@@ -70,7 +67,8 @@ class MCANConfig(HubConfig):
     model_type = "mcan"
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    sub_configs_defaults = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+    sub_configs_defaults = VISION
+    parts = ("vision_config",)
     remote_pipelines = VISUAL_QUESTION_ANSWERING_PIPELINE
     remote_classes = {
         "AutoConfig": "configuration_mcan.MCANConfig",
@@ -79,6 +77,19 @@ class MCANConfig(HubConfig):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive_fields = (
+        *TRANSFORMER_SIZES,
+        "vocab_size",
+        "word_embedding_size",
+        "visual_feature_size",
+        "num_hidden_layers",
+        "reduction_hidden_size",
+        "num_glimpses",
+        "pooled_size",
+        "geometry_hidden_size",
+    )
+    rate_fields = ("dropout", "attention_dropout", "norm_eps")
+    field_choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
 
     vocab_size: int = 20573
     word_embedding_size: int = 300
@@ -128,23 +139,7 @@ class MCANConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            word_embedding_size=self.word_embedding_size,
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            reduction_hidden_size=self.reduction_hidden_size,
-            num_glimpses=self.num_glimpses,
-            pooled_size=self.pooled_size,
-            geometry_hidden_size=self.geometry_hidden_size,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout, norm_eps=self.norm_eps)
         check_finite(initializer_range=self.initializer_range)
-        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
-        check_choice("is_encoder_decoder", self.is_encoder_decoder, (True,))
         super().validate_architecture()
         check_geometric_bias(self.geometric_bias, self.geometry_features)
         check_feature_size(self.vision_config, self.visual_feature_size)

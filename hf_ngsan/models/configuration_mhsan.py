@@ -3,23 +3,20 @@
 from dataclasses import field
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from .configuration_hub import (
     ConfigurationError,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
-    check_choice,
     check_finite,
-    check_positive,
-    check_rate,
+    lasting_name,
     refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
-from .configuration_vision import VisionConfig, check_feature_size, make_vision_config
-from .text_encoders import lasting_text_source, read_text_config
+from .configuration_parts import ConfigWithParts
+from .text_encoders import config_of_text_encoder, read_text_config
+from .vision_part import VISION, check_feature_size, make_vision_config
 
 
 def resnet_152_grid() -> dict:
@@ -63,6 +60,9 @@ class MHSANTextConfig(HubConfig):
         "AutoConfig": "configuration_mhsan.MHSANTextConfig",
         "AutoModel": "modeling_mhsan.MHSANTextModel",
     }
+    positive_fields = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
+    rate_fields = ("dropout", "input_dropout")
+    field_choices = {"activation": ("tanh", "identity", "relu")}
 
     vocab_size: int = 20000
     word_embedding_size: int = 620
@@ -79,14 +79,6 @@ class MHSANTextConfig(HubConfig):
     pad_token_id: int | None = 0
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            word_embedding_size=self.word_embedding_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-        )
-        check_rate(dropout=self.dropout, input_dropout=self.input_dropout)
-        check_choice("activation", self.activation, ("tanh", "identity", "relu"))
         check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:
@@ -94,7 +86,7 @@ class MHSANTextConfig(HubConfig):
 
 
 @strict
-class MHSANConfig(HubConfig):
+class MHSANConfig(ConfigWithParts):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
@@ -138,8 +130,9 @@ class MHSANConfig(HubConfig):
     model_type = "mhsan"
     sub_configs_defaults = {
         "text_config": SubConfigSpec(MHSANTextConfig),
-        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+        **VISION,
     }
+    parts = ("vision_config",)
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
         "AutoModel": "modeling_mhsan.MHSANModel",
@@ -147,6 +140,16 @@ class MHSANConfig(HubConfig):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive_fields = (
+        "visual_feature_size",
+        "hidden_size",
+        "projection_dim",
+        "attention_hidden_size",
+        "selective_pooling_size",
+        "hardest_negatives",
+    )
+    rate_fields = ("dropout",)
+    field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
     text_config: dict | PreTrainedConfig | None = None
@@ -178,7 +181,7 @@ class MHSANConfig(HubConfig):
         if self.visual_feature_size is None:
             self.visual_feature_size = 2048 if vision is None else vision.feature_size
         if self.text_pretrained:
-            self.text_pretrained = lasting_text_source(self.text_pretrained)
+            self.text_pretrained = lasting_name(self.text_pretrained)
             if self.text_config is None:
                 self.text_config = read_text_config(self.text_pretrained)
         self.text_config = make_text_config(self.text_config)
@@ -196,17 +199,6 @@ class MHSANConfig(HubConfig):
         text.vocab_size = value
 
     def validate_architecture(self) -> None:
-        check_positive(
-            visual_feature_size=self.visual_feature_size,
-            hidden_size=self.hidden_size,
-            projection_dim=self.projection_dim,
-            attention_hidden_size=self.attention_hidden_size,
-            selective_pooling_size=self.selective_pooling_size,
-            hardest_negatives=self.hardest_negatives,
-        )
-        check_rate(dropout=self.dropout)
-        check_choice("loss", self.loss, ("hardest", "all", "info_nce"))
-        check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
         check_finite(margin=self.margin, temperature=self.temperature, diversity_weight=self.diversity_weight)
         super().validate_architecture()
         for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
@@ -221,19 +213,13 @@ def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig
     """Makes the configuration of a text encoder from a dict; without a `model_type` that of words and SRU."""
     if isinstance(config, PreTrainedConfig):
         return config
-    fields = dict(config or {})
-    model_type = fields.pop("model_type", MHSANTextConfig.model_type)
+    fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}
+    if fields["model_type"] != MHSANTextConfig.model_type:
+        return config_of_text_encoder(fields)
     refuse_absurd_sizes(fields)
-    if model_type == MHSANTextConfig.model_type:
-        if "transformers_version" not in fields:  # written by a person
-            refuse_unknown_fields(MHSANTextConfig, fields)
-        return MHSANTextConfig.from_dict(fields)
-    if model_type not in CONFIG_MAPPING:
-        raise ConfigurationError(
-            f"text_config has the unknown model_type {model_type!r}; it is {MHSANTextConfig.model_type!r} or that of "
-            "an encoder of transformers, such as 'bert'."
-        )
-    return CONFIG_MAPPING[model_type].from_dict(fields)
+    if "transformers_version" not in fields:  # written by a person
+        refuse_unknown_fields(MHSANTextConfig, fields)
+    return MHSANTextConfig.from_dict(fields)
 
 
 __all__ = ["MHSANConfig", "MHSANTextConfig"]

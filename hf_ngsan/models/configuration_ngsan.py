@@ -3,7 +3,7 @@
 from typing import Any
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import check_choice, check_positive, strict
+from .configuration_hub import QUERY_NORMS, strict
 from .geometry import check_geometric_bias
 
 
@@ -64,6 +64,8 @@ class NGSANConfig(CaptionerConfig):
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive_fields = (*CaptionerConfig.positive_fields, "num_hidden_layers", "geometry_hidden_size")
+    field_choices = {**CaptionerConfig.field_choices, "query_norm": QUERY_NORMS, "key_norm": QUERY_NORMS}
 
     num_hidden_layers: int = 4
     query_norm: str | None = "instance"
@@ -89,10 +91,7 @@ class NGSANConfig(CaptionerConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(num_hidden_layers=self.num_hidden_layers, geometry_hidden_size=self.geometry_hidden_size)
         super().validate_architecture()
-        for field in ("query_norm", "key_norm"):
-            check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
         check_geometric_bias(self.geometric_bias, self.geometry_features)
         if self.absolute_geometry and self.hidden_size % 8:
             raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .configuration_hub import HubConfig, check_choice, check_positive, check_rate, strict
+from .configuration_hub import QUERY_NORMS, TRANSFORMER_SIZES, HubConfig, check_heads, strict
 
 TRANSLATION_PIPELINE = {
     "translation": {
@@ -57,6 +57,14 @@ class NSATransformerConfig(HubConfig):
         "AutoModelForSeq2SeqLM": "modeling_nsa_transformer.NSATransformerForConditionalGeneration",
     }
     remote_pipelines = TRANSLATION_PIPELINE
+    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "num_hidden_layers", "max_position_embeddings")
+    rate_fields = ("dropout", "attention_dropout")
+    field_choices = {
+        "is_encoder_decoder": (True,),
+        "tie_word_embeddings": (True,),
+        "query_norm": QUERY_NORMS,
+        "key_norm": QUERY_NORMS,
+    }
 
     vocab_size: int = 37000
     hidden_size: int = 512
@@ -84,25 +92,8 @@ class NSATransformerConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_position_embeddings=self.max_position_embeddings,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
-        for field in ("is_encoder_decoder", "tie_word_embeddings"):
-            check_choice(field, getattr(self, field), (True,))
-        for field in ("query_norm", "key_norm"):
-            check_choice(field, getattr(self, field), (None, "instance", "layer", "batch"))
         super().validate_architecture()
-        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be even and a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
+        check_heads(self.hidden_size, self.num_attention_heads, even=True)
 
 
 __all__ = ["NSATransformerConfig"]

@@ -5,9 +5,16 @@ from os import PathLike
 from typing import Any, Self
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import ConfigurationError, PreTrainedConfig, SubConfigSpec, check_choice, check_positive, strict
+from .configuration_hub import (
+    ConfigurationError,
+    PreTrainedConfig,
+    SubConfigSpec,
+    check_positive,
+    lasting_name,
+    strict,
+)
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .configuration_vision import VisionConfig, lasting_name
+from .vision_part import VISION
 
 RELEASE = {
     "geometry_fusion": "log",
@@ -122,7 +129,7 @@ class RSTNetConfig(CaptionerConfig):
 
     model_type = "rstnet"
     sub_configs_defaults = {
-        "vision_config": SubConfigSpec(VisionConfig, optional=True),
+        **VISION,
         "language_model_config": SubConfigSpec(RSTNetLanguageModelConfig, optional=True),
     }
     remote_classes = {
@@ -131,6 +138,21 @@ class RSTNetConfig(CaptionerConfig):
         "AutoModelForImageTextToText": "modeling_rstnet.RSTNetForConditionalGeneration",
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
+    }
+    positive_fields = (
+        *CaptionerConfig.positive_fields,
+        "encoder_layers",
+        "plain_decoder_layers",
+        "geometry_hidden_size",
+    )
+    field_choices = {
+        **CaptionerConfig.field_choices,
+        "geometry_fusion": (None, "additive", "log"),
+        "geometry_embedding": ("linear", "sinusoidal"),
+        "grid_size_offset": (1, 0),
+        "position_embedding": ("sinusoidal", "table"),
+        "finished_beams": ("aside", "compete"),
+        "language_signal_projection": ("shared", "separate"),
     }
 
     vocab_size: int = 10201
@@ -212,18 +234,7 @@ class RSTNetConfig(CaptionerConfig):
         return given
 
     def validate_architecture(self) -> None:
-        check_positive(
-            encoder_layers=self.encoder_layers,
-            plain_decoder_layers=self.plain_decoder_layers,
-            geometry_hidden_size=self.geometry_hidden_size,
-        )
         super().validate_architecture()
-        check_choice("geometry_fusion", self.geometry_fusion, (None, "additive", "log"))
-        check_choice("geometry_embedding", self.geometry_embedding, ("linear", "sinusoidal"))
-        check_choice("grid_size_offset", self.grid_size_offset, (1, 0))
-        check_choice("position_embedding", self.position_embedding, ("sinusoidal", "table"))
-        check_choice("finished_beams", self.finished_beams, ("aside", "compete"))
-        check_choice("language_signal_projection", self.language_signal_projection, ("shared", "separate"))
         if self.geometry_embedding == "sinusoidal" and self.geometry_hidden_size % 8:
             raise ValueError(
                 "geometry_embedding 'sinusoidal' needs a geometry_hidden_size that is a multiple of 8, not "

@@ -3,19 +3,19 @@
 import copy
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING, AutoConfig
+from transformers.models.auto.configuration_auto import AutoConfig
 
 from .configuration_hub import (
+    TRANSFORMER_SIZES,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
     check_choice,
-    check_positive,
-    check_rate,
-    refuse_absurd_sizes,
+    check_heads,
+    lasting_name,
     strict,
 )
-from .text_encoders import lasting_text_source, read_text_config
+from .text_encoders import config_of_text_encoder, read_text_config
 
 
 @strict
@@ -75,6 +75,12 @@ class RSTNetLanguageModelConfig(HubConfig):
         "AutoModel": "modeling_rstnet_language_model.RSTNetLanguageModel",
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
     }
+    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "max_word_pieces", "max_position_embeddings")
+    rate_fields = ("dropout", "attention_dropout")
+    field_choices = {
+        "language_tokenization": ("word_pieces", "caption_ids"),
+        "position_embedding": ("sinusoidal", "table"),
+    }
 
     vocab_size: int = 10201
     text_encoder_config: dict | PreTrainedConfig | None = None
@@ -99,10 +105,12 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.pretrained_text_encoder:
-            self.pretrained_text_encoder = lasting_text_source(self.pretrained_text_encoder)
+            self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
             self.text_encoder_config = read_text_config(self.pretrained_text_encoder, "pretrained_text_encoder")
-        encoder = make_text_encoder_config(self.text_encoder_config)
+        given: Any = {"model_type": "bert"} if self.text_encoder_config is None else self.text_encoder_config
+        is_config = isinstance(given, PreTrainedConfig)
+        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given, "text_encoder_config")
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
             raise ValueError(
@@ -121,44 +129,14 @@ class RSTNetLanguageModelConfig(HubConfig):
         return encoder.num_hidden_layers if self.language_attention == "causal" else 0
 
     def validate_architecture(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=self.intermediate_size,
-            max_word_pieces=self.max_word_pieces,
-            max_position_embeddings=self.max_position_embeddings,
-        )
-        check_rate(dropout=self.dropout, attention_dropout=self.attention_dropout)
         super().validate_architecture()
-        check_choice("language_tokenization", self.language_tokenization, ("word_pieces", "caption_ids"))
-        check_choice("position_embedding", self.position_embedding, ("sinusoidal", "table"))
+        check_heads(self.hidden_size, self.num_attention_heads, even=True)
         encoder: Any = self.text_encoder_config
         if self.language_tokenization == "caption_ids" and encoder.vocab_size < self.vocab_size:
             raise ValueError(
                 f"language_tokenization is 'caption_ids', but the text encoder has {encoder.vocab_size} embeddings for "
                 f"a vocab_size of {self.vocab_size}; choose 'word_pieces', or a larger text encoder."
             )
-        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be even and a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
-
-
-def make_text_encoder_config(config: dict | PreTrainedConfig | None) -> Any:
-    """Makes a text encoder's configuration from a dict with its `model_type`; BERT-base of `None`."""
-    if isinstance(config, PreTrainedConfig):
-        return copy.deepcopy(config)
-    fields = {"model_type": "bert"} if config is None else dict(config)
-    refuse_absurd_sizes(fields)
-    model_type = fields.pop("model_type", None)
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"text_encoder_config has the unknown model_type {model_type!r}; name that of a text encoder of "
-            "transformers, such as 'bert'."
-        )
-    return CONFIG_MAPPING[model_type].from_dict(copy.deepcopy(fields))
 
 
 __all__ = ["RSTNetLanguageModelConfig"]

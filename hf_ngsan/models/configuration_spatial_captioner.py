@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import PreTrainedConfig, check_choice, check_positive, check_rate, strict
+from .configuration_hub import PreTrainedConfig, strict
 
 
 def vgg_11_grid() -> dict:
@@ -66,6 +66,13 @@ class SpatialCaptionerConfig(CaptionerConfig):
         "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    positive_fields = (*CaptionerConfig.positive_fields, "encoder_layers", "decoder_layers")
+    rate_fields = (*CaptionerConfig.rate_fields, "residual_dropout")
+    field_choices = {
+        **CaptionerConfig.field_choices,
+        "attention_temperature": ("key_length", "head_dim"),
+        "position_embedding": ("sequence", "boxes"),
+    }
 
     vision_config: dict | PreTrainedConfig | None = field(default_factory=vgg_11_grid)
     encoder_layers: int = 2
@@ -86,11 +93,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
         return self.position_embedding == "boxes"
 
     def validate_architecture(self) -> None:
-        check_positive(encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        check_rate(residual_dropout=self.residual_dropout)
         super().validate_architecture()
-        check_choice("attention_temperature", self.attention_temperature, ("key_length", "head_dim"))
-        check_choice("position_embedding", self.position_embedding, ("sequence", "boxes"))
         if self.position_embedding == "boxes" and self.hidden_size % 8:
             raise ValueError(
                 f"position_embedding 'boxes' needs a hidden_size that is a multiple of 8, not {self.hidden_size}."

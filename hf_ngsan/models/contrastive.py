@@ -1,4 +1,4 @@
-"""Losses between images and captions, and the penalty for attention heads that are alike."""
+"""Contrastive losses between images and captions, and the diversity penalty of attention heads."""
 
 import torch
 

@@ -16,7 +16,7 @@ from huggingface_hub import get_session
 MAX_BYTES = "HF_NGSAN_DOWNLOAD_MAX_BYTES"
 SECONDS = "HF_NGSAN_DOWNLOAD_SECONDS"
 MAX_REDIRECTS = "HF_NGSAN_DOWNLOAD_MAX_REDIRECTS"
-LONGEST_SILENCE = 30
+MAX_SILENCE = 30
 """Seconds for which a server may send nothing at all."""
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -102,7 +102,7 @@ def download(url: str, limits: DownloadLimits | None = None, public_only: bool =
 
 def fetch(url: str, limits: DownloadLimits, deadline: float, public_only: bool = False) -> bytes:
     session, num_redirects = get_session(), 0
-    silence = min(LONGEST_SILENCE, limits.seconds)
+    silence = min(MAX_SILENCE, limits.seconds)
     while True:
         if public_only:
             refuse_private_server(url)

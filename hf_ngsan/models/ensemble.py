@@ -1,4 +1,4 @@
-"""Several captioners of one vocabulary that caption together: their log-probabilities are averaged at every word."""
+"""Ensembles: captioners of one vocabulary whose log-probabilities are averaged at every word."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -87,11 +87,11 @@ class EnsembleEncoder(nn.Module):
 
 
 class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGenerationMixin):
-    r"""Captioners that are asked together: `generate()` searches with the mean of their log-probabilities.
+    r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
-    `generate()`, and what becomes of finished beams, are those of the first. An ensemble is put together anew from its
-    members, not saved or trained.
+    `generate()`, and `finished_beams`, are those of the first. An ensemble is made of its members each time, not saved
+    or trained.
 
     Args:
         members (`Sequence[PreTrainedModel]`): captioners, such as [`RSTNetForConditionalGeneration`].
@@ -184,7 +184,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
             encoder_outputs (`BaseModelOutput`, *optional*): result of the ensemble's encoder, to skip it.
             cache ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
             use_cache (`bool`, *optional*).
-            mean ([`MeanLogProbabilities`], *optional*): is told by how much the mean is not normalized.
+            mean ([`MeanLogProbabilities`], *optional*): takes the logarithm of the mean's sum over the words.
 
         Returns:
             `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'
@@ -217,7 +217,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
 
 
 def check_members(members: Sequence[PreTrainedModel]) -> None:
-    """Raises a ValueError unless captioners can be asked together."""
+    """Raises a ValueError unless captioners can be an ensemble."""
     if not members:
         raise ValueError("An ensemble needs one captioner or more.")
     first: Mapping = members[0].config.to_dict()

@@ -7,8 +7,8 @@ from typing import Any
 
 from .configuration_hub import ConfigurationError, is_finite
 
-LONGEST = 10_000
-"""Tokens of a caption, and beams, at most."""
+MAX_COUNT = 10_000
+"""Tokens of a text, and beams, at most: far above any use, and still within memory."""
 FLAGS = (
     "do_sample",
     "use_cache",
@@ -20,7 +20,7 @@ FLAGS = (
     "renormalize_logits",
     "remove_invalid_values",
 )
-LEAST_COUNTS = {
+MIN_COUNTS = {
     "num_beams": 1,
     "num_return_sequences": 1,
     "max_length": 1,
@@ -74,8 +74,8 @@ def check_generation_settings(settings: Mapping[str, Any], vocab_size: int) -> N
             continue
         if name in FLAGS and not isinstance(value, bool):
             refuse(name, value, "true or false")
-        if name in LEAST_COUNTS and not (is_whole(value) and LEAST_COUNTS[name] <= value <= LONGEST):
-            refuse(name, value, f"a whole number between {LEAST_COUNTS[name]} and {LONGEST:,}")
+        if name in MIN_COUNTS and not (is_whole(value) and MIN_COUNTS[name] <= value <= MAX_COUNT):
+            refuse(name, value, f"a whole number between {MIN_COUNTS[name]} and {MAX_COUNT:,}")
         if name in NUMBERS and not is_finite(value):
             refuse(name, value, "a finite number")
         if name == "early_stopping" and not isinstance(value, bool) and value != "never":

@@ -11,9 +11,12 @@ from torch import nn
 
 from .configuration_hub import check_choice
 
-SMALLEST_RATIO = 1e-3
-SMALLEST_SIDE = 1e-6
+MIN_RATIO = 1e-3
+"""Of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, with the same features."""
+MIN_SIDE = 1e-6
+"""So that a box without area, such as padding, has finite features; far below a pixel of any image, 1e-4 or more."""
 SIGNED_RESOLUTION = 0.1
+"""Our choice: distances below a tenth of the side differ linearly, larger ones by their logarithm."""
 
 
 def check_geometric_bias(kinds: Sequence[str], features: str) -> None:
@@ -38,7 +41,7 @@ def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torc
     """
     boxes = boxes.float()
     top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
-    size = (bottom_right - top_left).clamp(min=SMALLEST_SIDE)
+    size = (bottom_right - top_left).clamp(min=MIN_SIDE)
     return (top_left + bottom_right) / 2, size + size_offset if size_offset else size
 
 
@@ -68,7 +71,7 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offs
     if features == "signed":
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))
     else:
-        position = offset.abs().clamp(min=SMALLEST_RATIO).log()
+        position = offset.abs().clamp(min=MIN_RATIO).log()
     # The logarithm of the ratio, not a difference of logarithms: a common scale then cancels to the last bit.
     ratio = size[:, :, None, :] / size[:, None, :, :]
     return torch.cat([position, ratio.log()], dim=-1)

@@ -1,4 +1,4 @@
-"""Images of any kind - file, URL, array, any mode of Pillow - to upright RGB images."""
+"""Reads images of any kind - file, URL, array, any mode of Pillow - as upright RGB images."""
 
 import base64
 import binascii
@@ -36,6 +36,7 @@ MAX_SCANS = 100
 START_OF_SCAN = b"\xff\xda"
 
 RANGE_TOLERANCE = 1e-3
+"""By which floats may leave [0, 1]: resizing overshoots, and half precision rounds."""
 ALPHA_MODES = {"P", "PA", "LA", "La", "RGBA", "RGBa"}  # a palette may hold transparent colours
 WHITE = (255, 255, 255, 255)
 TRANSPOSITIONS = {

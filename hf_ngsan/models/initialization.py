@@ -1,4 +1,4 @@
-"""Initial weights as PyTorch gives them, where released code leaves them so."""
+"""PyTorch's own initial weights, for models whose released code keeps them."""
 
 import math
 

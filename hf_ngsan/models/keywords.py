@@ -23,7 +23,7 @@ accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="
 
 
 class UnknownArgumentError(TypeError, ValueError):
-    """An argument that no part of a model reads; a ValueError too, as transformers has them in `generate()`."""
+    """An argument that no part of a model reads; a ValueError too, which `generate()` of transformers raises."""
 
 
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:

@@ -16,10 +16,10 @@ from .configuration_mcan import MCANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding
 from .initialization import initialize_linear, initialize_lstm
 from .keywords import refuse_unknown_keywords
-from .modeling_vision import VisionCheckpointMixin, VisionModel, VisionOutput
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
 from .transformer import EncoderLayer, TransformerPreTrainedModel
+from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -269,12 +269,11 @@ class MCANDecoder(MCANPreTrainedModel):
 class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
     """MCAN, or MCAN + GSA, without its classifier of answers; see [`MCANConfig`] for which is which."""
 
-    vision: VisionModel | None
+    vision: Any
 
     def __init__(self, config: MCANConfig):
         super().__init__(config)
-        vision_config: Any = config.vision_config
-        self.vision = None if vision_config is None else VisionModel(vision_config)
+        self.vision = make_vision_encoder(config.vision_config)
         self.encoder = MCANEncoder(config)
         self.decoder = MCANDecoder(config)
         self.question_reduction, self.image_reduction = (
@@ -440,12 +439,6 @@ class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMix
         num_answers: Any = config.num_labels
         self.classifier = nn.Linear(config.pooled_size, num_answers)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.get_input_embeddings()
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.model.set_input_embeddings(value)
 
     @can_return_tuple
     def forward(

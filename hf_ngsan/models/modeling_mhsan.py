@@ -17,10 +17,11 @@ from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
 from .initialization import initialize_linear
 from .keywords import refuse_unknown_keywords
-from .modeling_vision import VisionCheckpointMixin, VisionModel
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import load_text_encoder, make_text_encoder
+from .vision_part import VisionCheckpointMixin, make_vision_encoder
+from .visual_inputs import check_visual_features
 
 
 @dataclass
@@ -99,12 +100,6 @@ class MHSANTextModel(HubModelMixin, PreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.embed_tokens = value
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -174,14 +169,13 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
     ```
     """
 
-    vision: VisionModel | None
+    vision: Any
 
     def __init__(self, config: MHSANConfig):
         super().__init__(config)
         text_config: Any = config.text_config
-        vision_config: Any = config.vision_config
         visual_size: Any = config.visual_feature_size
-        self.vision = None if vision_config is None else VisionModel(vision_config)
+        self.vision = make_vision_encoder(config.vision_config)
         own_text = text_config.model_type == MHSANTextConfig.model_type
         self.text: Any = MHSANTextModel(text_config) if own_text else make_text_encoder(text_config)
         self.image_states = nn.Linear(visual_size, config.hidden_size)  # the 1 x 1 convolution
@@ -254,7 +248,8 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             hidden_states = seen.hidden_states
             features, visual_boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
         else:
-            features = self.checked_features(visual_features, mask)
+            check_visual_features(visual_features, mask, self.config.visual_feature_size, "visual_attention_mask")
+            features = visual_features
         states = self.image_states(features.to(self.image_states.weight.dtype))
         if self.image_pooling is None:
             pooled, weights = selective_pooling(states, mask, self.config.selective_pooling_size), None
@@ -269,21 +264,6 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             visual_boxes=visual_boxes,
             attention_mask=mask,
         )
-
-    def checked_features(self, features: Any, mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns the features; raises a ValueError unless they and their mask have the right shapes."""
-        size = self.config.visual_feature_size
-        if features.ndim != 3 or features.shape[-1] != size or not features.numel():
-            raise ValueError(
-                f"visual_features has shape {tuple(features.shape)}; the configuration wants (batch_size, num_regions, "
-                f"{size}) (visual_feature_size={size}), with at least one region."
-            )
-        if mask is not None and mask.shape != features.shape[:2]:
-            raise ValueError(
-                f"visual_attention_mask has shape {tuple(mask.shape)}; with these visual_features it must be "
-                f"{tuple(features.shape[:2])}."
-            )
-        return features
 
     @can_return_tuple
     def get_text_features(

@@ -20,7 +20,7 @@ from .captioning import (
 from .configuration_ngsan import NGSANConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry, sinusoids
 from .keywords import refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, token_positions
+from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -87,35 +87,26 @@ class NGSANEncoder(NGSANPreTrainedModel):
                 another number.
         """
         refuse_unknown_keywords(self, kwargs)
-        self.check_inputs(visual_features, visual_boxes, attention_mask)
+        config = self.config
+        check_visual_features(visual_features, attention_mask, config.visual_feature_size)
+        fields = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
+        check_visual_boxes(visual_boxes, visual_features, fields if config.needs_boxes else "")
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
-        if self.config.absolute_geometry and visual_boxes is not None:
-            hidden_states = hidden_states + absolute_geometry(visual_boxes, self.config.hidden_size).to(hidden_states)
-        if self.config.temporal_positions:
-            places = torch.arange(hidden_states.shape[1], device=hidden_states.device)[None]
-            places = places if attention_mask is None else token_positions(attention_mask)
-            hidden_states = hidden_states + sinusoids(places, self.config.hidden_size).to(hidden_states)
+        if config.absolute_geometry and visual_boxes is not None:
+            hidden_states = hidden_states + absolute_geometry(visual_boxes, config.hidden_size).to(hidden_states)
+        if config.temporal_positions:
+            places = positions_of_tokens(hidden_states, attention_mask)
+            hidden_states = hidden_states + sinusoids(places, config.hidden_size).to(hidden_states)
         hidden_states = self.dropout(hidden_states)
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
         bidirectional_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+            config=config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states, geometry, attention_mask=bidirectional_mask, token_mask=attention_mask, **kwargs
             )
         return BaseModelOutput(last_hidden_state=hidden_states)
-
-    def check_inputs(
-        self,
-        visual_features: Any,
-        visual_boxes: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-    ) -> None:
-        check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
-        config = self.config
-        fields = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
-        check_visual_boxes(visual_boxes, visual_features, fields if config.needs_boxes else "")
 
 
 class NGSANModel(NGSANPreTrainedModel, CaptioningModel):

@@ -17,8 +17,8 @@ from .configuration_hub import HubModelMixin
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
 from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, token_positions
-from .word_generation import WordGenerationMixin, merged_outputs
+from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, positions_of_tokens
+from .word_generation import WordGenerationMixin, decoded_outputs
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401
@@ -76,20 +76,15 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
             raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        length = inputs_embeds.shape[1]
         if not inputs_embeds.numel():
             raise ValueError(f"The source has shape {tuple(inputs_embeds.shape[:2])}; give at least one token.")
-        if attention_mask is None:
-            position_ids = torch.arange(length, device=inputs_embeds.device)[None]
-        elif attention_mask.shape == inputs_embeds.shape[:2]:
-            position_ids = token_positions(attention_mask)
-        else:
+        if attention_mask is not None and attention_mask.shape != inputs_embeds.shape[:2]:
             raise ValueError(
                 f"attention_mask has shape {tuple(attention_mask.shape)}; with this source it must be "
                 f"{tuple(inputs_embeds.shape[:2])}."
             )
         hidden_size = self.config.hidden_size
-        positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
+        positions = sinusoids(positions_of_tokens(inputs_embeds, attention_mask), hidden_size).to(inputs_embeds.dtype)
         hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)
         bidirectional_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
@@ -132,37 +127,23 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
-            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch_size, length)`): the translation so far.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*).
-            decoder_position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
-            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
-            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            cache (`EncoderDecoderCache`, *optional*).
-            use_cache (`bool`, *optional*).
-        """
+        """Takes what [`NSATransformerForConditionalGeneration.forward`] takes, without labels."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
-        decoder_outputs = self.decoder(
+        return decoded_outputs(
+            self.decoder,
+            encoder_outputs,
+            attention_mask,
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             position_ids=decoder_position_ids,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
+            cache=cache,
             use_cache=use_cache,
             **kwargs,
         )
-        return merged_outputs(encoder_outputs, decoder_outputs)
 
 
 class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTrainedModel, WordGenerationMixin):

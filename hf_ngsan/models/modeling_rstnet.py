@@ -25,13 +25,14 @@ from .keywords import refuse_unknown_keywords
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder
-from .visual_inputs import check_visual_features
+from .visual_inputs import check_visual_boxes, check_visual_features
 from .visualness import VisualnessMixin
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
-SMALLEST_WEIGHT = 1e-6
+MIN_WEIGHT = 1e-6
+"""Of a pair of cells before its logarithm, as in the authors' release; the logarithm is then -13.8."""
 VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
 
 
@@ -62,7 +63,7 @@ class GridGeometry(nn.Module):
         else:
             geometry = self.embedding(boxes, states.dtype)
         weights = self.weights(states, geometry)
-        return weights.clamp(min=SMALLEST_WEIGHT).log() if self.is_logarithm else weights
+        return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
 class RSTNetEncoderLayer(TransformerLayer):
@@ -231,11 +232,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
     ) -> torch.Tensor:
         """Returns boxes `(batch_size or 1, num_regions, 4)` of the visual tokens."""
         if self.config.grid_size is None and boxes is not None:
-            if boxes.shape != (*states.shape[:2], 4):
-                raise ValueError(
-                    f"visual_boxes has shape {tuple(boxes.shape)}; with these visual_features it must be "
-                    f"{(*states.shape[:2], 4)}."
-                )
+            check_visual_boxes(boxes, states, "")
             return boxes
         if (
             self.config.grid_size is None

@@ -1,4 +1,4 @@
-"""RSTNet's language model: what the words so far say of the next one (Zhang et al. 2021, section 3.2)."""
+"""RSTNet's language model, which predicts the next word from the words so far (Zhang et al. 2021, section 3.2)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,10 @@ from .transformer import (
     FeedForward,
     TransformerLayer,
     TransformerPreTrainedModel,
+    loss_of_words,
+    positions_of_words,
     refuse_missing_past,
-    token_positions,
+    shift_behind_start,
     with_attention,
 )
 
@@ -296,11 +298,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         if own_cache is not None:
             add_cache_layers(own_cache, self.last_layer + 1)
         if position_ids is None:
-            if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids = token_positions(attention_mask)[:, -length:]
-            else:
-                past_length = 0 if own_cache is None else own_cache.get_seq_length()
-                position_ids = torch.arange(length, device=input_ids.device)[None] + past_length
+            position_ids = positions_of_words(input_ids, attention_mask, own_cache)
         # Before the text encoder fills the cache, whose length the mask depends on.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
@@ -323,17 +321,8 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             **kwargs,
         )
         logits = self.lm_head(signal) if with_logits or labels is not None else None
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(
-                logits=logits,
-                labels=None,
-                shift_labels=labels.contiguous(),
-                vocab_size=self.config.vocab_size,
-                num_items_in_batch=num_items_in_batch,
-            )
         return RSTNetLanguageModelOutput(
-            loss=loss,
+            loss=None if logits is None else loss_of_words(self, logits, labels, num_items_in_batch),
             logits=logits,
             last_hidden_state=signal,
             cache=cache if use_cache else None,
@@ -370,12 +359,6 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             cache=cache,
             use_cache=cache is not None,
         ).last_hidden_state
-
-
-def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
-    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
-    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
-    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
 
 
 def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:

@@ -20,8 +20,8 @@ from .captioning import (
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
 from .keywords import refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, token_counts, token_positions
-from .visual_inputs import check_visual_features
+from .transformer import EncoderLayer, WordDecoder, positions_of_tokens, token_counts
+from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
@@ -93,27 +93,12 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
-    def position_embedding(
-        self, cells: torch.Tensor, boxes: torch.Tensor | None, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def position_embedding(self, cells: torch.Tensor, boxes: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns sinusoids, broadcastable to the cells `(batch_size, num_regions, hidden_size)`."""
         if self.config.position_embedding == "sequence":
-            return sinusoids(cell_positions(cells, attention_mask), self.config.hidden_size)
-        if boxes is None:
-            raise ValueError("visual_boxes are missing: this model needs them, as position_embedding is 'boxes'.")
-        if boxes.shape != (*cells.shape[:2], 4):
-            raise ValueError(
-                f"visual_boxes has shape {tuple(boxes.shape)}; with these visual_features it must be "
-                f"{(*cells.shape[:2], 4)}."
-            )
+            return sinusoids(positions_of_tokens(cells, attention_mask), self.config.hidden_size)
+        check_visual_boxes(boxes, cells, "position_embedding='boxes'")
         return absolute_geometry(boxes, self.config.hidden_size)
-
-
-def cell_positions(cells: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Returns positions `(batch_size or 1, num_regions)` of cells `(batch_size, num_regions, hidden_size)`."""
-    if attention_mask is None:
-        return torch.arange(cells.shape[1], device=cells.device)[None]
-    return token_positions(attention_mask)
 
 
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):

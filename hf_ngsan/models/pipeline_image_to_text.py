@@ -1,7 +1,7 @@
 """`pipeline("image-to-text")` for captioners."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,7 @@ class ImageToTextPipeline(Pipeline):
 
     def _sanitize_parameters(
         self,
-        text: str | list[str] | None = None,
+        text: str | Sequence[str] | None = None,
         return_attention: bool | None = None,
         return_visualness: bool | None = None,
         attention_side: int | None = None,

@@ -24,18 +24,18 @@ from .visual_inputs import (
     pad_visual_boxes,
 )
 
-LONGEST_WORD = 100
-"""Characters of a word at most, on average of a text."""
-MOST_SHOWN = 5
+MAX_WORD_LENGTH = 100
+"""Characters of a word, on average of a text; a longer text is refused before it is tokenized."""
+MAX_SHOWN = 5
 """Unknown words that an error names."""
 
 
 class StreamError(ImageError):
-    """An iterator that failed: it has no next input, so that nothing can continue after this one."""
+    """An iterator that failed: there is no input after this one."""
 
 
 class SettingsError(ValueError):
-    """The pipeline cannot do what is asked with any input; no input is to be skipped for it."""
+    """The settings of the pipeline do not fit any input; skipping inputs would not help."""
 
 
 @dataclass
@@ -164,13 +164,13 @@ class ItemReader:
         check_text(text, name)
         longest = getattr(self.config, "max_position_embeddings", None)
         too_long = f"{name} is longer than what this captioner continues: {longest and longest - 1} words."
-        if longest is not None and len(text) > longest * LONGEST_WORD:  # not worth its reading
+        if longest is not None and len(text) > longest * MAX_WORD_LENGTH:
             raise ValueError(too_long)
         words, unknown = self.processor.words_of(text)
         if longest is not None and len(words) >= longest:  # the start token is one more
             raise ValueError(too_long)
         if unknown:
-            shown = [f"{word!r:.40}" for word in unknown[:MOST_SHOWN]] + ["…"] * (len(unknown) > MOST_SHOWN)
+            shown = [f"{word!r:.40}" for word in unknown[:MAX_SHOWN]] + ["…"] * (len(unknown) > MAX_SHOWN)
             raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
 
     def read_features(self, item: Item, source: Mapping) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from transformers.feature_extraction_utils import BatchFeature
 
 from .attention_maps import attention_maps
-from .configuration_hub import check_choice, check_positive
+from .configuration_hub import check_positive
 from .pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
 from .pipeline_items import Batch, Item, ItemReader, streamable
 from .processing_captioning import check_text
@@ -67,27 +67,16 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         self,
         question: str | Sequence[str] | None = None,
         top_k: int | None = None,
-        return_attention: bool | None = None,
-        attention_side: int | None = None,
-        on_error: str | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        if kwargs:
-            raise TypeError(f"{next(iter(kwargs))!r} is no argument of this pipeline; see its documentation.")
-        preprocess: dict[str, Any] = {} if question is None else {"text": question}
-        forward: dict[str, Any] = {}
+        for name in kwargs:
+            if name not in ("return_attention", "attention_side", "on_error"):
+                raise TypeError(f"{name!r} is no argument of this pipeline; see its documentation.")
+        preprocess, forward, postprocess = super()._sanitize_parameters(question, **kwargs)
         if top_k is not None:
             check_positive(top_k=top_k)
             forward["top_k"] = top_k
-        if return_attention is not None:
-            preprocess["with_maps"] = forward["return_attention"] = return_attention
-        if attention_side is not None:
-            check_positive(attention_side=attention_side)
-            preprocess["attention_side"] = attention_side
-        if on_error is not None:
-            check_choice("on_error", on_error, ("raise", "skip"))
-            forward["on_error"] = on_error
-        return preprocess, forward, {}
+        return preprocess, forward, postprocess
 
     def __call__(  # type: ignore[override]
         self, inputs: Any = None, question: str | Sequence[str] | None = None, image: Any = None, **kwargs: Any

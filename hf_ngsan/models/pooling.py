@@ -1,4 +1,4 @@
-"""From many positions - cells of an image, words of a caption - to one vector."""
+"""Pooling of many positions - cells of an image, words of a caption - into one vector."""
 
 from collections.abc import Callable
 

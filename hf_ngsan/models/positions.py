@@ -10,6 +10,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from .geometry import sinusoids
 
 WAVELENGTH = 10000.0
+"""Of the slowest code over 2 pi, as Vaswani et al. 2017 have it."""
 
 
 class WordPositions(nn.Module):

@@ -51,6 +51,28 @@ def check_text(text: Any, name: str) -> None:
         ) from None
 
 
+def list_of_texts(text: Any) -> list[str]:
+    """Returns one text or several as a list; raises a ValueError unless a tokenizer can read each."""
+    if not isinstance(text, (str, list, tuple)):
+        raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
+    texts = [text] if isinstance(text, str) else list(text)
+    for index, one in enumerate(texts):
+        check_text(one, text_name(index, texts))
+    return texts
+
+
+def text_name(index: int, texts: list[str]) -> str:
+    """Returns what an error calls a text."""
+    return "The text" if len(texts) == 1 else f"Text {index} of the batch"
+
+
+def batch_of(data: dict[str, Any], return_tensors: str) -> BatchFeature:
+    """Returns the inputs of a model as tensors, or with `return_tensors="np"` as arrays."""
+    if not data:
+        raise ValueError("Nothing to process: give images, visual_features or text.")
+    return BatchFeature({name: np.asarray(value) for name, value in data.items()} if return_tensors == "np" else data)
+
+
 class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     """Makes pixels of images, pads visual features and boxes, tokenizes captions for training and prefixes.
 
@@ -134,14 +156,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             data.update(pad_visual_inputs(visual_features, visual_boxes))
             source, num_images = "visual_features of {} images", len(data["visual_features"])
         if images is not None:
-            if self.image_processor is None:
-                raise ValueError(
-                    "This processor has no image processor and takes visual_features and visual_boxes, not images; "
-                    "for a model with a vision encoder make it with image_processor=CaptioningImageProcessor()."
-                )
-            images = load_images(images)
-            if not images:
-                raise ValueError("images is empty: give at least one image.")
+            images = self.read_images(images)
             source, num_images = "{} images", len(images)
             if regions is not None:
                 visual_boxes = self.boxes_of_images(regions, images)
@@ -166,11 +181,19 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
                 encoded = super().__call__(text=text, **kwargs)
             names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
             data.update({names.get(name, name): value for name, value in encoded.items()})
-        if not data:
-            raise ValueError("Nothing to process: give visual_features, text or captions, or images.")
-        if kwargs["return_tensors"] == "np":
-            return BatchFeature({name: np.asarray(value) for name, value in data.items()})
-        return BatchFeature(data)
+        return batch_of(data, kwargs["return_tensors"])
+
+    def read_images(self, images: Any) -> list[Image.Image]:
+        """Reads images for the image processor; raises a ValueError where there is none, or no image."""
+        if self.image_processor is None:
+            raise ValueError(
+                "This processor has no image processor and takes visual_features, not images; for a model with a "
+                "vision encoder make it with image_processor=CaptioningImageProcessor()."
+            )
+        read = load_images(images)
+        if not read:
+            raise ValueError("images is empty: give at least one image.")
+        return read
 
     def boxes_of_images(self, regions: Arrays, images: list[Image.Image]) -> list[np.ndarray]:
         """Turns regions in pixels of images of Pillow into boxes within [0, 1]."""
@@ -199,12 +222,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
 
     def prefixes(self, text: str | Sequence[str]) -> list[str]:
         """Puts the start token in front of prefixes."""
-        if not isinstance(text, (str, list, tuple)):
-            raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
-        prefixes = [text] if isinstance(text, str) else text
-        for index, prefix in enumerate(prefixes):
-            check_text(prefix, f"Text {index} of the batch")
-        return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in prefixes]
+        return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in list_of_texts(text)]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.Tensor:
         """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 
-from .images import load_images
-from .processing_captioning import TOKENIZING, CaptioningProcessor, check_text
+from .processing_captioning import TOKENIZING, CaptioningProcessor, batch_of, list_of_texts, text_name
 from .visual_inputs import Arrays, pad_visual_inputs
 
 
@@ -63,30 +61,14 @@ class MHSANProcessor(CaptioningProcessor):
             data["visual_attention_mask"] = padded.pop("attention_mask")
             data.update(padded)
         if images is not None:
-            if self.image_processor is None:
-                raise ValueError(
-                    "This processor has no image processor and takes visual_features, not images; for a model with a "
-                    "vision encoder make it with image_processor=CaptioningImageProcessor()."
-                )
-            images = load_images(images)
-            if not images:
-                raise ValueError("images is empty: give at least one image.")
-            data.update(ProcessorMixin.__call__(self, images=images, **kwargs))
+            data.update(ProcessorMixin.__call__(self, images=self.read_images(images), **kwargs))
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
-        if not data:
-            raise ValueError("Nothing to process: give images, visual_features or text.")
-        if kwargs["return_tensors"] == "np":
-            return BatchFeature({name: np.asarray(value) for name, value in data.items()})
-        return BatchFeature(data)
+        return batch_of(data, kwargs["return_tensors"])
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:
         """Returns `input_ids` and `attention_mask` of texts."""
-        if not isinstance(text, (str, list, tuple)):
-            raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
-        texts = [text] if isinstance(text, str) else list(text)
-        for index, one in enumerate(texts):
-            check_text(one, text_name(index, texts))
+        texts = list_of_texts(text)
         with TOKENIZING:
             self.check_lengths(
                 texts, cut=bool(kwargs.get("truncation") or kwargs.get("text_kwargs", {}).get("truncation"))
@@ -116,11 +98,6 @@ class MHSANProcessor(CaptioningProcessor):
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         features = ["visual_features", "visual_boxes", "visual_attention_mask"]
         return [*pixels, *features, "input_ids", "attention_mask"]
-
-
-def text_name(index: int, texts: list[str]) -> str:
-    """Returns what an error calls a text."""
-    return "The text" if len(texts) == 1 else f"Text {index} of the batch"
 
 
 __all__ = ["MHSANProcessor"]

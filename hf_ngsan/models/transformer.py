@@ -150,6 +150,47 @@ def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
+def positions_of_tokens(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Returns positions `(batch_size or 1, num_tokens)` of states `(batch_size, num_tokens, hidden_size)`."""
+    if attention_mask is None:
+        return torch.arange(states.shape[1], device=states.device)[None]
+    return token_positions(attention_mask)
+
+
+def positions_of_words(states: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None) -> torch.Tensor:
+    """Returns positions `(batch_size or 1, length)` of words `(batch_size, length, …)`, behind those in the cache."""
+    length = states.shape[1]
+    if attention_mask is not None and attention_mask.ndim == 2:
+        return token_positions(attention_mask)[:, -length:]
+    past_length = 0 if cache is None else cache.get_seq_length()
+    return torch.arange(length, device=states.device)[None] + past_length
+
+
+def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
+    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
+    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
+
+
+def loss_of_words(
+    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
+) -> torch.Tensor | None:
+    """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
+
+    It is divided by `num_items_in_batch` words if that is given. The inputs of the model are shifted already:
+    `shift_labels` keeps the loss from shifting a second time.
+    """
+    if labels is None:
+        return None
+    return model.loss_function(
+        logits=logits,
+        labels=None,
+        shift_labels=labels.contiguous(),
+        vocab_size=model.config.vocab_size,
+        num_items_in_batch=num_items_in_batch,
+    )
+
+
 def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
     if attention_mask is None:
@@ -160,7 +201,7 @@ def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> t
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Refuses words whose mask or positions tell of words before them that are neither given nor in the cache.
+    """Refuses words where the mask or the positions count words before them that are neither given nor in the cache.
 
     Only sizes are compared, unless there are positions and no words before, so that it holds in a traced graph too.
 
@@ -297,11 +338,7 @@ class WordDecoder(TransformerPreTrainedModel):
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
         if position_ids is None:
-            past_length = cache.get_seq_length() if cache is not None else 0
-            if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids = token_positions(attention_mask)[:, -length:]
-            else:
-                position_ids = torch.arange(length, device=inputs_embeds.device)[None] + past_length
+            position_ids = positions_of_words(inputs_embeds, attention_mask, cache)
 
         key_counts, encoder_key_counts = None, None
         if self.config.attention_temperature == "key_length":

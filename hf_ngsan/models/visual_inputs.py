@@ -8,7 +8,9 @@ import torch
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3
+"""By which boxes may leave [0, 1]: those of detectors, stored in half precision, are rounded so."""
 PIXEL_TOLERANCE = 0.5
+"""By which boxes in pixels may leave the image: annotations round edges to whole pixels."""
 
 
 def pad_visual_inputs(visual_features: Arrays, visual_boxes: Arrays | None = None) -> dict[str, torch.Tensor]:

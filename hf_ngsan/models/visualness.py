@@ -1,18 +1,12 @@
 """Visualness of generated words: how much each looked at the image rather than at the words before it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .attention_maps import NOT_FOR_THE_ENCODER, evaluation_mode
-
-if TYPE_CHECKING:
-    Model = PreTrainedModel
-else:
-    Model = object
+from .attention_maps import NOT_FOR_THE_ENCODER, Model, evaluation_mode
 
 
 class VisualnessMixin(Model):

@@ -6,29 +6,30 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-)
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
 from .keywords import UnknownArgumentError
-from .transformer import token_positions
+from .transformer import WordDecoder, loss_of_words, shift_behind_start, token_positions
 
 logger = logging.get_logger(__name__)
 
 
-def merged_outputs(encoder: BaseModelOutput, decoder: BaseModelOutputWithPastAndCrossAttentions) -> Seq2SeqModelOutput:
-    """Returns the outputs of an encoder and of the decoder that has read it as one."""
+def decoded_outputs(
+    decoder: WordDecoder, encoder: Any, encoder_attention_mask: torch.Tensor | None, **inputs: Any
+) -> Seq2SeqModelOutput:
+    """Runs the decoder over the outputs of an encoder, which may be a tuple; returns the outputs of both as one."""
+    encoder = encoder if isinstance(encoder, BaseModelOutput) else BaseModelOutput(*encoder)
+    decoder_outputs = decoder(
+        encoder_hidden_states=encoder.last_hidden_state, encoder_attention_mask=encoder_attention_mask, **inputs
+    )
     return Seq2SeqModelOutput(
-        last_hidden_state=decoder.last_hidden_state,
-        cache=decoder.cache,  # type: ignore[arg-type]
-        decoder_hidden_states=decoder.hidden_states,
-        decoder_attentions=decoder.attentions,
-        cross_attentions=decoder.cross_attentions,
+        last_hidden_state=decoder_outputs.last_hidden_state,
+        cache=decoder_outputs.cache,
+        decoder_hidden_states=decoder_outputs.hidden_states,
+        decoder_attentions=decoder_outputs.attentions,
+        cross_attentions=decoder_outputs.cross_attentions,
         encoder_last_hidden_state=encoder.last_hidden_state,
         encoder_hidden_states=encoder.hidden_states,
         encoder_attentions=encoder.attentions,
@@ -75,9 +76,7 @@ class WordGenerationMixin(GenerationMixin):
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
         config = self.config  # type: ignore[attr-defined]
-        shifted = labels.new_full(labels.shape, config.decoder_start_token_id)
-        shifted[:, 1:] = labels[:, :-1]
-        return shifted.masked_fill(shifted == -100, config.pad_token_id)
+        return shift_behind_start(labels, config.decoder_start_token_id, config.pad_token_id)
 
     def prepare_inputs_for_generation(
         self,
@@ -113,25 +112,7 @@ class WordGenerationMixin(GenerationMixin):
         """Returns the outputs of the model without its word classifier, with logits and, given labels, the loss."""
         logits = self.lm_head(outputs.last_hidden_state)  # type: ignore[attr-defined]
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=self.word_loss(logits, labels, num_items_in_batch), logits=logits, **rest)
-
-    def word_loss(
-        self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
-    ) -> torch.Tensor | None:
-        """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
-
-        It is divided by `num_items_in_batch` words if that is given. The decoder inputs are shifted already:
-        `shift_labels` keeps the loss from shifting a second time.
-        """
-        if labels is None:
-            return None
-        return self.loss_function(  # type: ignore[attr-defined]
-            logits=logits,
-            labels=None,
-            shift_labels=labels.contiguous(),
-            vocab_size=self.config.vocab_size,  # type: ignore[attr-defined]
-            num_items_in_batch=num_items_in_batch,
-        )
+        return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
 
 
-__all__ = ["WordGenerationMixin", "merged_outputs"]
+__all__ = ["WordGenerationMixin", "decoded_outputs"]

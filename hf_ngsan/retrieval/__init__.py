@@ -12,11 +12,4 @@ if TYPE_CHECKING:
     from .exact import nearest
     from .index_folder import IndexDescription, IndexFolder, IndexFolderError, check_new_index
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "backends": ["Hit", "SearchBackend", "check_backend", "open_backend", "search"],
-        "exact": ["nearest"],
-        "index_folder": ["IndexDescription", "IndexFolder", "IndexFolderError", "check_new_index"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

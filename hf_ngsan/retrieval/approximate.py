@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ground.files import DamagedFolderError, check_folder, write_folder_atomically
 from ..ground.progress_display import ProgressDisplay
+from ..store.fields import read_json
+from ..store.folders import DamagedFolderError, check_folder, find_folder, write_folder_atomically
 from .graph_file import PRECISIONS, GraphFileError, check_graph_file
-from .index_folder import IndexFolder, IndexFolderError, read_json
+from .index_folder import IndexFolder, IndexFolderError
 
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
 DEFAULT_PRECISION = "i8"
@@ -39,7 +40,7 @@ class GraphSearch:
         self.index, self.precision = index, precision or DEFAULT_PRECISION
         if self.precision not in PRECISIONS:
             raise IndexFolderError(
-                f"usearch:{precision} is no way to search; the precision can be {' or '.join(PRECISIONS)}."
+                f"Unknown search backend usearch:{precision}; known precisions: {', '.join(PRECISIONS)}."
             )
         try:
             from usearch.index import Index
@@ -61,7 +62,7 @@ class GraphSearch:
     def add(self) -> None:
         """Makes the graph, unless it is there; one whose making was stopped is made anew."""
         try:
-            self.open()
+            self.open(verify=True)
         except IndexFolderError:
             write_folder_atomically(self.folder, self.write)
 
@@ -82,23 +83,27 @@ class GraphSearch:
         graph.save(str(folder / GRAPH))
         (folder / CONTENT).write_text(json.dumps(self.content()), encoding="utf-8")
 
-    def open(self) -> Any:
-        """Returns the graph.
+    def open(self, verify: bool = False) -> Any:
+        """Returns the graph, memory-mapped; every number that usearch follows in it leads to an embedding.
+
+        Args:
+            verify: whether to read its copy of the embeddings too, and compare checksums.
 
         Raises:
             IndexFolderError: it is not there, damaged, or of other embeddings.
         """
         if self.graph is None:
             again = "run the same hf-ngsan index again, which makes it"
-            if not self.folder.is_dir():
+            folder = find_folder(self.folder)
+            if not folder.is_dir():
                 raise IndexFolderError(f"{self.index.folder} has no graph to search ({FOLDER} is missing); {again}.")
             try:
-                check_folder(self.folder, (GRAPH, CONTENT))
+                check_folder(folder, (GRAPH, CONTENT), read=None if verify else [CONTENT])
             except DamagedFolderError as error:
                 raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
-            if read_json(self.folder / CONTENT) != self.content():
-                raise IndexFolderError(f"{self.folder} is a graph of other embeddings; {again} anew.")
-            file, dimension = self.folder / GRAPH, self.index.description.dimension
+            if read_json(folder / CONTENT) != self.content():
+                raise IndexFolderError(f"{folder} is a graph of other embeddings; {again} anew.")
+            file, dimension = folder / GRAPH, self.index.description.dimension
             try:
                 check_graph_file(file, self.index.all_places(), dimension, self.precision, NEIGHBOURS)
                 self.graph = self.graphs.restore(str(file), view=True)

@@ -1,4 +1,4 @@
-"""What searches an index: every embedding in turn, a graph of them, or a collection of Milvus."""
+"""Backends that search an index: every embedding in turn, a graph of embeddings, or a collection of Milvus."""
 
 from typing import NamedTuple, Protocol
 
@@ -16,10 +16,10 @@ class SearchBackend(Protocol):
     """Finds the embeddings of an index with the largest inner products with a query."""
 
     def add(self) -> None:
-        """Takes up the embeddings that it does not have yet."""
+        """Adds the embeddings that the backend does not have yet."""
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns what is nearest to each query.
+        """Returns the embeddings that are nearest to each query.
 
         Args:
             queries: float32 `(queries, dimension)`.
@@ -41,7 +41,7 @@ class Hit(NamedTuple):
 
 
 def open_backend(index: IndexFolder, spec: str) -> SearchBackend:
-    """Returns what searches an index.
+    """Returns the backend that searches an index.
 
     Args:
         index: complete.
@@ -58,10 +58,10 @@ def open_backend(index: IndexFolder, spec: str) -> SearchBackend:
 
 
 def check_backend(spec: str) -> None:
-    """Raises an IndexFolderError for what names no backend."""
+    """Raises an IndexFolderError unless a spec names a backend."""
     name, colon, rest = spec.partition(":")
     if spec != EXACT and not (name == "usearch" and bool(colon) == bool(rest)) and not (name == "milvus" and rest):
-        raise IndexFolderError(f"{spec!r} is no way to search; give {FORMS}.")
+        raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: {FORMS}.")
 
 
 def search(index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None = None) -> list[list[Hit]]:

@@ -1,4 +1,4 @@
-"""Graph files of usearch 2, looked through before usearch follows the numbers in one without asking where they lead.
+"""Check of graph files of usearch 2, which follows the numbers in one without asking where they lead.
 
 matrix      rows and bytes a row, 32 bits each; the embeddings
 head        64 bytes: `usearch`, its version, kinds of numbers, how many embeddings, their dimension

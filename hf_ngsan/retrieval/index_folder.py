@@ -1,4 +1,14 @@
-"""A folder of embeddings and of what they are of: shards, each whole or absent, and a description."""
+"""A folder of embeddings and of what they are of: shards, each whole or absent, and a description.
+
+    index.json                      what the index holds ([`IndexDescription`])
+    shard-NNNNNN/embeddings.npy     float16, memory-mapped
+    shard-NNNNNN/items.json         their names, captions and stamps, and what was skipped
+    shard-NNNNNN/thumbnails.zip     small images, for people
+    backend.json, usearch/          what searches the index, and a graph ([`GraphSearch`]), where there is one
+
+Opening an index compares names and sizes of its files. A file that a search reads as a whole is compared with its
+checksum then, and [`Shard.verify`] reads everything.
+"""
 
 import hashlib
 import io
@@ -8,21 +18,21 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..ground.files import (
+from ..ground.files import FileStamp, write_text_atomically
+from ..store.fields import FieldError, read_fields, read_json
+from ..store.folders import (
     MANIFEST,
     DamagedFolderError,
-    FileStamp,
     check_folder,
     is_empty,
     remove_leftovers,
     write_folder_atomically,
-    write_text_atomically,
 )
 
 DESCRIPTION = "index.json"
@@ -30,12 +40,11 @@ EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
 REMAKE = "delete this folder and run the same hf-ngsan index again"
 VERSION = 3
-LARGEST_THUMBNAIL = 2**20
-"""In bytes."""
-LONGEST_SIDE = 1024
-"""Of a thumbnail, in pixels; what is larger was not written as one."""
-MOST_SHARDS = 10**6
-"""As many as the names of their folders have numbers for."""
+MAX_THUMBNAIL_BYTES = 2**20
+MAX_THUMBNAIL_SIDE = 1024
+"""In pixels; what is larger was not written as a thumbnail."""
+MAX_SHARDS = 10**6
+"""The names of their folders have six digits."""
 
 
 class IndexFolderError(ValueError):
@@ -73,8 +82,124 @@ class IndexDescription:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class ShardItems:
+    """What `items.json` of a shard holds; earlier versions wrote none of the fields with defaults.
+
+    Attributes:
+        names, captions: of the items that have embeddings; captions where they are known.
+        skipped: name and reason of each of the others.
+        stamps: what tells items from others of their names, by their numbers.
+        shard, index: number of the shard, and checksum of the index.
+    """
+
+    names: list[str]
+    skipped: list[list[str]]
+    stamps: dict[str, FileStamp]
+    shard: int | None = None
+    index: str | None = None
+    captions: list[list[str]] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            for text in (*self.names, *(text for name, reason in self.skipped for text in (name, reason))):
+                os.fsencode(text)
+            "".join(caption for of_item in self.captions or () for caption in of_item).encode()
+            list(map(int, self.stamps))
+        except ValueError:
+            raise FieldError("a name, reason, caption or number") from None
+        if self.captions is not None and len(self.captions) != len(self.names):
+            raise FieldError("captions")
+
+    @property
+    def numbers(self) -> dict[int, FileStamp]:
+        """The stamps by the numbers of their items."""
+        return {int(item): stamp for item, stamp in self.stamps.items()}
+
+
+class Shard:
+    """One shard of an index, of which a file is read, and then checked, when it is needed.
+
+    Attributes and methods raise an IndexFolderError for a file that is not what was written.
+    """
+
+    def __init__(self, folder: Path, number: int, own: range, description: IndexDescription) -> None:
+        self.folder, self.number, self.own, self.description = folder, number, own, description
+        self.check(read=[])
+
+    def check(self, read: Collection[str] | None) -> None:
+        """Checks names and sizes of the files, and the contents of those that are read; None for all."""
+        try:
+            check_folder(self.folder, (EMBEDDINGS, ITEMS, THUMBNAILS), read)
+        except DamagedFolderError as error:
+            raise IndexFolderError(f"{str(error).rstrip('.')}; {REMAKE}.") from None
+
+    @cached_property
+    def mapped(self) -> np.ndarray:
+        """The embeddings, float16 `(items, dimension)`, memory-mapped; no number has been looked at."""
+        try:
+            embeddings = np.lib.format.open_memmap(self.folder / EMBEDDINGS, mode="r")
+        except Exception as error:  # NumPy says in many ways that a file is damaged
+            raise damaged(self.folder / EMBEDDINGS, " ".join(str(error).split())[:200]) from None
+        is_table = embeddings.dtype == np.float16 and embeddings.ndim == 2 and len(embeddings) <= len(self.own)
+        if not is_table or embeddings.shape[1] != self.description.dimension:
+            found = f"{embeddings.dtype} of shape {embeddings.shape}, not float16 of dimension"
+            raise damaged(self.folder / EMBEDDINGS, f"it holds {found} {self.description.dimension}")
+        return embeddings
+
+    @cached_property
+    def embeddings(self) -> np.ndarray:
+        """The embeddings, of which every number has been read and checked."""
+        self.check(read=[EMBEDDINGS])
+        if not np.isfinite(self.mapped).all():
+            raise damaged(self.folder / EMBEDDINGS, "numbers are not finite")
+        return self.mapped
+
+    @cached_property
+    def items(self) -> ShardItems:
+        self.check(read=[ITEMS])
+        try:
+            items = read_fields(ShardItems, read_json(self.folder / ITEMS), complete=False)
+        except FieldError as error:
+            raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
+        is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
+        has_own_stamps = all(number in self.own for number in items.numbers)  # all that earlier versions tell it by
+        if not (is_own and has_own_stamps):
+            raise damaged(self.folder, "it is the shard of another place or of another index")
+        if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
+            counts = f"{len(self.mapped)} embeddings, {len(items.names)} names, {len(items.skipped)} skipped items"
+            raise damaged(self.folder, f"it has {counts} of {len(self.own)}")
+        return items
+
+    def verify(self, thumbnails: bool = False) -> None:
+        """Reads every file and compares it with its checksum; thumbnails are also decoded if asked for."""
+        self.check(read=None)
+        _ = self.embeddings, self.items
+        with self.thumbnails() as archive:
+            for row in range(len(archive.namelist())) if thumbnails else ():
+                read_thumbnail(archive, row)
+
+    @contextmanager
+    def thumbnails(self) -> Iterator[zipfile.ZipFile]:
+        """Opens the thumbnails, none or one of each item."""
+        try:
+            with zipfile.ZipFile(self.folder / THUMBNAILS) as archive:
+                names = archive.namelist()
+                if names and names != [thumbnail_name(row) for row in range(len(self.mapped))]:
+                    raise ValueError(f"it has {len(names)} images for {len(self.mapped)} items")
+                yield archive
+        except IndexFolderError:
+            raise
+        except (zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError, OverflowError, zlib.error) as error:
+            raise damaged(self.folder / THUMBNAILS, error) from None
+
+
+def damaged(path: Path, reason: object) -> IndexFolderError:
+    return IndexFolderError(f"{path} is damaged: {reason}; {REMAKE}.")
+
+
 class IndexFolder:
-    """Embeddings in float16, memory-mapped for search.
+    """Embeddings in shards.
 
     The place of an embedding is the number of its shard times `items_per_shard`, plus its row there.
 
@@ -85,7 +210,7 @@ class IndexFolder:
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
         self.folder, self.description = folder, description
-        self.read: dict[int, tuple[dict[str, Any], np.ndarray]] = {}
+        self.opened: dict[int, Shard] = {}
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
@@ -97,7 +222,8 @@ class IndexFolder:
             besides: files there that are the caller's.
 
         Raises:
-            IndexFolderError: the folder holds something else, or an index of another model or other items.
+            IndexFolderError: the folder holds something else, an index of another model or other items, or a damaged
+                shard.
         """
         if (folder / DESCRIPTION).is_file():
             found = read_description(folder)
@@ -109,7 +235,10 @@ class IndexFolder:
                     f"{folder} is an index of other images ({found.num_items} of {found.source}); name a new folder."
                 )
             remove_leftovers(folder, besides)
-            return cls(folder, found)
+            index = cls(folder, found)
+            for number in index.written_shards():
+                index.shard(number).verify()
+            return index
         check_new_index(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / DESCRIPTION, json.dumps(asdict(description), indent=1) + "\n")
@@ -151,9 +280,13 @@ class IndexFolder:
         size = self.description.items_per_shard
         return range(number * size, min((number + 1) * size, self.description.num_items))
 
+    def written_shards(self) -> list[int]:
+        """Returns the numbers of the shards that have been written."""
+        return [number for number in range(self.num_shards) if self.shard_folder(number).is_dir()]
+
     def missing_shards(self) -> list[int]:
-        """Returns the numbers of the shards that have not been written."""
-        return [number for number in range(self.num_shards) if not self.shard_folder(number).is_dir()]
+        """Returns the numbers of the others."""
+        return sorted({*range(self.num_shards)}.difference(self.written_shards()))
 
     def write_shard(
         self,
@@ -196,79 +329,45 @@ class IndexFolder:
                     archive.writestr(zipfile.ZipInfo(thumbnail_name(row)), thumbnail)
 
         write_folder_atomically(self.shard_folder(number), write)
+        self.opened.pop(number, None)
+
+    def shard(self, number: int) -> Shard:
+        """Returns a shard, opened once; an IndexFolderError says if it is not what was written."""
+        if number not in self.opened:
+            folder, own = self.shard_folder(number), self.shard_items(number)
+            self.opened[number] = Shard(folder, number, own, self.description)
+        return self.opened[number]
 
     def items(self) -> tuple[list[str], list[list[str]]]:
         """Returns the names of all items with an embedding, and name and reason of each without."""
-        names, skipped = [], []
-        for number in range(self.num_shards):
-            content, _ = self.read_shard(number)
-            names += content["names"]
-            skipped += content["skipped"]
-        return names, skipped
+        of_shards = [self.shard(number).items for number in range(self.num_shards)]
+        return [name for one in of_shards for name in one.names], [entry for one in of_shards for entry in one.skipped]
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of items whose shards have been written, by their numbers."""
-        written = set(range(self.num_shards)).difference(self.missing_shards())
-        contents = (self.read_shard(number)[0] for number in sorted(written))
-        return {int(item): FileStamp(*stamp) for content in contents for item, stamp in content["stamps"].items()}
-
-    def read_shard(self, number: int) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns the items of a shard, and its embeddings, float16 `(items, dimension)`, memory-mapped.
-
-        The former are the `names` of the embedded, the `skipped` ones, `stamps` by number of the item and, where they
-        are known, `captions` of the embedded.
-
-        Raises:
-            IndexFolderError: the shard is not what was written, which is looked at once.
-        """
-        if number not in self.read:
-            folder = self.shard_folder(number)
-            try:
-                check_folder(folder, (EMBEDDINGS, ITEMS, THUMBNAILS))
-            except DamagedFolderError as error:
-                raise IndexFolderError(f"{str(error).rstrip('.')}; {REMAKE}.") from None
-            items, embeddings = read_items(folder / ITEMS), read_embeddings(folder / EMBEDDINGS)
-            own, written = self.shard_items(number), (number, self.description.checksum)
-            if (items.get("shard", number), items.get("index", written[1])) != written:
-                raise IndexFolderError(f"{folder} is the shard of another place or of another index; {REMAKE}.")
-            if not all(int(item) in own for item in items["stamps"]):  # all that earlier versions tell shards by
-                raise IndexFolderError(f"{folder} is the shard of another place; {REMAKE}.")
-            if embeddings.shape != (len(items["names"]), self.description.dimension):
-                raise IndexFolderError(
-                    f"{folder} is damaged: its embeddings have the shape {embeddings.shape}, for {len(items['names'])}"
-                    f" names and dimension {self.description.dimension}; index the images again, in a new folder."
-                )
-            if len(items["names"]) + len(items["skipped"]) != len(own):
-                raise IndexFolderError(
-                    f"{self.folder} is damaged: {folder.name} does not hold what {DESCRIPTION} says; index the images "
-                    "again, in a new folder."
-                )
-            with self.thumbnails(number, len(items["names"])):
-                self.read[number] = items, embeddings
-        return self.read[number]
+        written = [self.shard(number).items.numbers for number in self.written_shards()]
+        return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:
-        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped."""
-        return [self.read_shard(number)[1] for number in range(self.num_shards)]
+        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped; all are checked."""
+        return [self.shard(number).embeddings for number in range(self.num_shards)]
 
     def embeddings_at(self, places: np.ndarray) -> np.ndarray:
-        """Returns the embeddings at some places, float32 `(places, dimension)`."""
+        """Returns the embeddings at some places, float32 `(places, dimension)`; no others are read."""
         found = np.empty((len(places), self.description.dimension), np.float32)
-        for row, (shard, place) in enumerate(zip(*self.split(places), strict=True)):
-            found[row] = self.read_shard(shard)[1][place]
+        for number, (shard, row) in enumerate(self.at(places)):
+            found[number] = shard.mapped[row]
+            if not np.isfinite(found[number]).all():
+                raise damaged(shard.folder / EMBEDDINGS, "numbers are not finite")
         return found
 
     def names_at(self, places: np.ndarray) -> list[str]:
         """Returns the names of the items at some places."""
-        return [self.read_shard(shard)[0]["names"][row] for shard, row in zip(*self.split(places), strict=True)]
+        return [shard.items.names[row] for shard, row in self.at(places)]
 
     def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
         """Returns the captions of the items at some places; none where they are not known."""
-        found = []
-        for shard, row in zip(*self.split(places), strict=True):
-            captions = self.read_shard(shard)[0].get("captions")
-            found.append(() if captions is None else tuple(captions[row]))
-        return found
+        return [tuple(shard.items.captions[row]) if shard.items.captions else () for shard, row in self.at(places)]
 
     def thumbnail_at(self, place: int) -> bytes | None:
         """Returns the JPEG image of the item at a place; None if it has none.
@@ -276,28 +375,14 @@ class IndexFolder:
         Raises:
             IndexFolderError: it is damaged.
         """
-        [shard], [row] = self.split(np.array([place]))
-        with self.thumbnails(shard, len(self.read_shard(shard)[1])) as archive:
+        [(shard, row)] = self.at(np.array([place]))
+        with shard.thumbnails() as archive:
             return read_thumbnail(archive, row) if archive.namelist() else None
 
-    def check_thumbnails(self, number: int) -> None:
-        """Raises an IndexFolderError for a shard of which a thumbnail is damaged."""
-        with self.thumbnails(number, len(self.read_shard(number)[1])) as archive:
-            for row in range(len(archive.namelist())):
-                read_thumbnail(archive, row)
-
-    @contextmanager
-    def thumbnails(self, number: int, num_items: int) -> Iterator[zipfile.ZipFile]:
-        """Opens the thumbnails of a shard, none or one of each item."""
-        file = self.shard_folder(number) / THUMBNAILS
-        try:
-            with zipfile.ZipFile(file) as archive:
-                names = archive.namelist()
-                if names and names != [thumbnail_name(row) for row in range(num_items)]:
-                    raise ValueError(f"it has {len(names)} images for {num_items} items")
-                yield archive
-        except (zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError, OverflowError, zlib.error) as error:
-            raise IndexFolderError(f"{file} is damaged ({error}); {REMAKE}.") from None
+    def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
+        """Returns the shard of each place, and the row there."""
+        numbers, rows = np.divmod(places, self.description.items_per_shard)
+        return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 
     def all_places(self) -> np.ndarray:
         """Returns the places of all embeddings, int64 `(items,)`."""
@@ -305,12 +390,7 @@ class IndexFolder:
 
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
-        return number * self.description.items_per_shard + np.arange(len(self.read_shard(number)[1]))
-
-    def split(self, places: np.ndarray) -> tuple[list[int], list[int]]:
-        """Returns the shards of places, and the rows there."""
-        shards, rows = np.divmod(places, self.description.items_per_shard)
-        return shards.tolist(), rows.tolist()
+        return number * self.description.items_per_shard + np.arange(len(self.shard(number).mapped))
 
     def checksum(self) -> str:
         """Returns what tells the embeddings and their places from any others."""
@@ -348,50 +428,18 @@ def read_description(folder: Path) -> IndexDescription:
     """Returns the description of an index; raises an IndexFolderError if there is none that can be read."""
     if not (folder / DESCRIPTION).is_file():
         raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
-    content = read_json(folder / DESCRIPTION)
-    kinds = {entry.name: entry.type for entry in fields(IndexDescription)}
-    is_description = isinstance(content, dict) and content.keys() == kinds.keys()
-    if not is_description or any(type(content[name]) is not kind for name, kind in kinds.items()):
-        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} is not what was written; index the images again.")
-    description = IndexDescription(**content)
+    try:
+        description = read_fields(IndexDescription, read_json(folder / DESCRIPTION))
+        sizes = description.dimension, description.num_items, description.items_per_shard
+        if min(sizes) < 1 or description.num_items > MAX_SHARDS * description.items_per_shard:
+            raise FieldError(f"the sizes {sizes}")
+    except FieldError as error:
+        raise IndexFolderError(
+            f"{folder} is damaged: {error or 'all'} of {DESCRIPTION} cannot be; index the images again."
+        ) from None
     if description.version != VERSION:
         raise IndexFolderError(f"{folder} is an index of version {description.version}; index the images again.")
-    if min(description.dimension, description.num_items, description.items_per_shard) < 1:
-        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has sizes below 1; index the images again.")
-    if description.num_items > MOST_SHARDS * description.items_per_shard:
-        raise IndexFolderError(f"{folder} is damaged: {DESCRIPTION} has too many items; index the images again.")
     return description
-
-
-def read_items(file: Path) -> dict[str, Any]:
-    """Returns what the items of a shard are; raises an IndexFolderError if it is not what was written."""
-    items = read_json(file)
-    try:
-        names, skipped, stamps = (items[key] for key in ("names", "skipped", "stamps"))
-        captions = items.get("captions", [[]] * len(names))
-        for text in (*names, *(text for name, reason in skipped for text in (name, reason))):
-            os.fsencode(text)
-        for text in (text for of_item in captions for text in of_item):
-            text.encode()
-        lists = [names, skipped, *skipped, captions, *captions]
-        is_whole = len(captions) == len(names) and all(type(one) is list for one in lists)
-        kinds = {tuple(map(type, (int(item), *stamp))) for item, stamp in stamps.items()}
-    except (TypeError, ValueError, LookupError, AttributeError):
-        is_whole, kinds = False, set()
-    if not is_whole or not kinds <= {(int, int, int, str)}:
-        raise IndexFolderError(f"{file} is damaged: it is not what was written; {REMAKE}.")
-    return items
-
-
-def read_embeddings(file: Path) -> np.ndarray:
-    """Returns embeddings, memory-mapped; raises an IndexFolderError if they are no finite numbers in float16."""
-    try:
-        embeddings = np.lib.format.open_memmap(file, mode="r")
-    except Exception as error:  # NumPy says in many ways that a file is damaged
-        raise IndexFolderError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); {REMAKE}.") from None
-    if embeddings.dtype != np.float16 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
-        raise IndexFolderError(f"{file} is damaged: it holds other numbers than embeddings; {REMAKE}.")
-    return embeddings
 
 
 def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
@@ -399,12 +447,12 @@ def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
     from PIL import Image
 
     name = thumbnail_name(row)
-    if archive.getinfo(name).file_size > LARGEST_THUMBNAIL:
-        raise ValueError(f"{name} has more than {LARGEST_THUMBNAIL} bytes")
+    if archive.getinfo(name).file_size > MAX_THUMBNAIL_BYTES:
+        raise ValueError(f"{name} has more than {MAX_THUMBNAIL_BYTES} bytes")
     content = archive.read(name)
     try:
         with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
-            is_small = max(image.size) <= LONGEST_SIDE
+            is_small = max(image.size) <= MAX_THUMBNAIL_SIDE
             if is_small:
                 image.load()
     except Exception:  # Pillow says in many ways that a file is damaged
@@ -416,11 +464,3 @@ def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
 
 def thumbnail_name(row: int) -> str:
     return f"{row:06d}.jpg"
-
-
-def read_json(file: Path) -> Any:
-    """Returns what a JSON file holds; None if it is no file or no JSON."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    except (OSError, ValueError, RecursionError):
-        return None

@@ -15,7 +15,7 @@ from .index_folder import IndexFolder, IndexFolderError
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
 ROWS_AT_ONCE = 1000
-LONGEST_NAME = 65_535
+MAX_NAME_LENGTH = 65_535
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, of a server that wants one."""
 SCORE = "IP"  # inner product
@@ -85,7 +85,7 @@ class MilvusSearch:
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("place", DataType.INT64, is_primary=True)
-        schema.add_field("name", DataType.VARCHAR, max_length=LONGEST_NAME)
+        schema.add_field("name", DataType.VARCHAR, max_length=MAX_NAME_LENGTH)
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=self.index.description.dimension)
         way = self.client.prepare_index_params()
         way.add_index("embedding", index_type="AUTOINDEX", metric_type=SCORE)
@@ -96,10 +96,12 @@ class MilvusSearch:
         places = self.index.places(number).tolist()
         if not places or self.count(places[0], places[-1]) == len(places):
             return
-        content, embeddings = self.index.read_shard(number)
+        shard = self.index.shard(number)
         rows = [
-            {"place": place, "name": name[:LONGEST_NAME], "embedding": embedding}
-            for place, name, embedding in zip(places, content["names"], embeddings.astype(np.float32), strict=True)
+            {"place": place, "name": name[:MAX_NAME_LENGTH], "embedding": embedding}
+            for place, name, embedding in zip(
+                places, shard.items.names, shard.embeddings.astype(np.float32), strict=True
+            )
         ]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)

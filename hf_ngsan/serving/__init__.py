@@ -1,26 +1,9 @@
 """A server of a captioner: requests over HTTP, gathered into batches.
 
-It needs FastAPI and uvicorn (the extra `serve`), which are imported when the server is made.
+It needs FastAPI and uvicorn, which the extra `serve` brings.
 """
 
-from typing import TYPE_CHECKING
-
-from ..ground.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .app import create_app
-    from .batching import Batcher
-    from .connections import BoundedServer
-    from .errors import BusyError
-    from .limits import ServingLimits
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "app": ["create_app"],
-        "batching": ["Batcher"],
-        "connections": ["BoundedServer"],
-        "errors": ["BusyError"],
-        "limits": ["ServingLimits"],
-    },
-)
+from .app import create_app
+from .batching import Batcher
+from .connections import BoundedServer
+from .limits import BusyError, ServingLimits

@@ -17,12 +17,11 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from ..ground.messages import one_sentence
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .batching import AbandonedError, Batcher
-from .errors import BusyError, RequestError
-from .limits import ServingLimits
+from .limits import BusyError, RequestError, ServingLimits
 from .requests import RequestReader
 
 CLIENT_GONE = 499
-LONGEST_MESSAGE = 500
+MAX_MESSAGE = 500
 """Characters of an error, which may quote a request."""
 
 
@@ -42,9 +41,9 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     """Makes the server of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
-    `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for what
-    cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health` tells whether
-    the server works, `GET /metrics` its counts in the text format of Prometheus.
+    `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for a
+    request that cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health`
+    answers if the server works, `GET /metrics` has its counts in the text format of Prometheus.
 
     Args:
         pipeline: of a captioner that reads images.
@@ -132,7 +131,7 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
 def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     """Returns the answer to a request that gets no captions; a long message is cut, half characters are replaced."""
-    shown = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} …."
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} …."
     return JSONResponse({"error": shown.encode(errors="replace").decode()}, status, headers)
 
 

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ground.freed_memory import give_back_freed_memory
-from .errors import BusyError
-from .limits import ServingLimits
+from .limits import BusyError, ServingLimits
 
 Work = Callable[[list, Any], Sequence]
-LONGEST_DELAY = 0.25
-"""Of the seconds that a request may take: for so long others may overtake the last image of the costliest request."""
-
-
+MAX_DELAY = 0.25
+"""Share of the seconds that a request may take: as long may others overtake the last image of the costliest request."""
 SECONDS_IDLE, SECONDS_BUSY = 1, 10
-"""After which an idle server gives back memory: at once if it has not done so for the second of them."""
-MOST_SHARES = 4
+"""An idle server gives back memory after the first; at once if it last did so longer ago than the second."""
+MAX_SHARES = 4
 """Of a batch: a request of many images has at least one of them, however many others wait."""
 
 
@@ -28,7 +25,7 @@ class AbandonedError(RuntimeError):
     """Nobody waits for the answers of a batch any more."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """An image of a request that waits for its caption.
 
@@ -56,17 +53,20 @@ class Batcher:
 
     Attributes:
         batches, images: number of them so far.
+        waiting: number of images without an answer.
+        jobs, running: the images that wait, the earliest `due` first, and those of the batch at work.
     """
+
+    task: asyncio.Task
 
     def __init__(self, work: Work, limits: ServingLimits) -> None:
         self.work = work
         self.limits = limits
         self.batches = self.images = self.waiting = 0
-        self.jobs: asyncio.Queue[Job] = asyncio.Queue()
-        self.gathered: list[Job] = []
+        self.jobs: list[Job] = []
         self.running: list[Job] = []
+        self.arrived = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
-        self.task: asyncio.Task | None = None
         self.giving_back: asyncio.TimerHandle | None = None
         self.given_back = -math.inf
 
@@ -75,9 +75,9 @@ class Batcher:
 
     async def stop(self) -> None:
         """Ends when every image that waits has its answer."""
-        await self.jobs.join()
-        if self.task is not None:
-            self.task.cancel()
+        while asked := [job.answer for job in (*self.jobs, *self.running) if not job.answer.done()]:
+            await asyncio.wait(asked)
+        self.task.cancel()
         if self.giving_back is not None:
             self.giving_back.cancel()
         self.thread.shutdown()
@@ -91,7 +91,7 @@ class Batcher:
         """Returns an answer for each image.
 
         Args:
-            images: what the work takes.
+            images: inputs of the work.
             options: of all of them.
             cost: of each of them, beams x tokens.
 
@@ -100,7 +100,7 @@ class Batcher:
         """
         self.check_room(len(images))
         loop, request = asyncio.get_running_loop(), object()
-        now, delay = loop.time(), LONGEST_DELAY * self.limits.seconds * cost / self.limits.cost
+        now, delay = loop.time(), MAX_DELAY * self.limits.seconds * cost / self.limits.cost
         jobs = [
             Job(image, request, options, cost, now + delay * number, loop.create_future())
             for number, image in enumerate(images, start=1)
@@ -108,7 +108,8 @@ class Batcher:
         self.waiting += len(jobs)
         for job in jobs:
             job.answer.add_done_callback(self.count_done)
-            self.jobs.put_nowait(job)
+            insort(self.jobs, job, key=lambda one: one.due)
+        self.arrived.set()
         try:
             return list(await asyncio.gather(*(job.answer for job in jobs)))
         finally:  # a client that has gone waits for nothing
@@ -125,11 +126,7 @@ class Batcher:
     async def run(self) -> None:
         while True:
             self.running = await self.gather()
-            try:
-                await self.answer(self.running)
-            finally:
-                for _ in self.running:
-                    self.jobs.task_done()
+            await self.answer([job for job in self.running if not job.answer.done()])
             self.give_back_memory_when_idle()
 
     def give_back_memory_when_idle(self) -> None:
@@ -155,50 +152,37 @@ class Batcher:
         batch of the first few of them would leave the others to a second one. Jobs with other options than the first
         one's stay for the batches after it, so that those that come in the meantime are not behind them.
         """
-        seconds = self.limits.wait_ms / 1000
         while True:
-            while not self.jobs.empty():
-                self.take_up(self.jobs.get_nowait())
-            self.leave_out_abandoned()
-            if not self.gathered:
-                self.take_up(await self.jobs.get())
+            self.arrived.clear()
+            self.jobs = [job for job in self.jobs if not job.answer.done()]  # without those of clients that have gone
+            if not self.jobs:
+                await self.arrived.wait()
                 continue
             size = self.limits.batch_size
-            if cost := self.gathered[0].cost:
+            if cost := self.jobs[0].cost:
                 size = max(1, min(size, self.limits.cost // cost))
             batch = self.first_batch(size)
-            if len(batch) == size or len(self.gathered) >= self.limits.batch_size:
+            if len(batch) == size or len(self.jobs) >= self.limits.batch_size:
                 break
             try:
-                self.take_up(await asyncio.wait_for(self.jobs.get(), seconds))
+                await asyncio.wait_for(self.arrived.wait(), self.limits.wait_ms / 1000)
             except TimeoutError:
                 break
-        taken = {id(job) for job in batch}
-        self.gathered = [job for job in self.gathered if id(job) not in taken]
+        self.jobs = [job for job in self.jobs if job not in batch]
         return batch
 
     def first_batch(self, size: int) -> list[Job]:
         """Returns the first jobs that can be one batch."""
-        share = max(1, size // MOST_SHARES, size // len({id(job.request) for job in self.gathered}))
+        share = max(1, size // MAX_SHARES, size // len({job.request for job in self.jobs}))
         batch: list[Job] = []
-        taken: Counter[int] = Counter()
-        for job in self.gathered:
-            if len(batch) < size and job.options == self.gathered[0].options and taken[id(job.request)] < share:
+        taken: Counter[object] = Counter()
+        for job in self.jobs:
+            if len(batch) < size and job.options == self.jobs[0].options and taken[job.request] < share:
                 batch.append(job)
-                taken[id(job.request)] += 1
+                taken[job.request] += 1
         return batch
 
-    def take_up(self, job: Job) -> None:
-        insort(self.gathered, job, key=lambda one: one.due)
-
-    def leave_out_abandoned(self) -> None:
-        waited_for = [job for job in self.gathered if not job.answer.done()]
-        for _ in range(len(self.gathered) - len(waited_for)):
-            self.jobs.task_done()
-        self.gathered = waited_for
-
-    async def answer(self, batch: Sequence[Job]) -> None:
-        jobs = [job for job in batch if not job.answer.done()]
+    async def answer(self, jobs: Sequence[Job]) -> None:
         if not jobs:
             return
         self.batches += 1

@@ -1,4 +1,4 @@
-"""Connections of the server: how many there are, and how long one may owe a request or the reading of an answer."""
+"""Limits of connections: their number, and the time in which a client must send a request and read the answer."""
 
 import asyncio
 import math
@@ -13,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import ServingLimits
 
 KEPT_FILES = 64
-"""Open files that the server needs besides connections."""
-MOST_ACCEPTED, QUEUE = 64, 2048
+"""Open files that the server needs beside its connections."""
+MAX_ACCEPTED, QUEUE = 64, 2048
 """Connections that are accepted at a time, and that wait to be."""
 LINGER = 1
 """Seconds for which a connection stays after an answer to the half of a request."""
@@ -99,7 +99,7 @@ class BoundedServer(uvicorn.Server):
                 app,
                 http=partial(BoundedConnection, limits=limits),  # type: ignore[arg-type]
                 ws="none",
-                backlog=min(MOST_ACCEPTED, max(1, limits.connections // 4)),
+                backlog=min(MAX_ACCEPTED, max(1, limits.connections // 4)),
                 log_level="error",  # not what is wrong with requests: anybody could fill the disk
                 timeout_graceful_shutdown=math.ceil(limits.seconds),
             )

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,15 +12,14 @@ from PIL import Image
 
 from ..models.downloads import DownloadError, DownloadLimits, download
 from ..models.images import ImageError, open_image
-from .errors import RequestError
-from .limits import ServingLimits
+from .limits import RequestError, ServingLimits
 
 T = TypeVar("T")
-MOST_READERS = 4
+MAX_READERS = 4
 
 
 class Budget:
-    """A number of something, of which tasks take some in the order in which they ask."""
+    """A number of units that tasks share, in the order in which they ask; a semaphore for several units at once."""
 
     def __init__(self, total: int) -> None:
         self.total = self.free = total
@@ -43,7 +41,7 @@ class Budget:
 
 
 class ImageReader:
-    """Reads images in threads of its own, so that neither a slow download nor a captioner at work is in their way.
+    """Reads images in its own threads, so that neither a slow download nor a captioner at work holds them up.
 
     Args:
         limits: `pixels`, `request_bytes`, `seconds` and `allow_urls`.
@@ -52,7 +50,7 @@ class ImageReader:
     def __init__(self, limits: ServingLimits) -> None:
         self.limits = limits
         self.pixels = Budget(limits.pixels)
-        self.threads = ThreadPoolExecutor(min(MOST_READERS, os.cpu_count() or 1), "hf_ngsan reader")
+        self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
     async def in_thread(self, work: Callable[[], T], pixels: int = 0) -> T:
         """Returns the result of work in a thread, which holds a number of pixels until it is through.
@@ -66,11 +64,11 @@ class ImageReader:
         return await asyncio.wrap_future(job)
 
     async def read(self, sources: Sequence[Any], prepare: Callable[[Image.Image, int], T]) -> list[T]:
-        """Returns what is made of the images of a request.
+        """Returns the prepared images of a request.
 
         Args:
             sources: bytes of files, base64, or URLs.
-            prepare: makes something of an image that is not decoded yet, and of its place in the request.
+            prepare: takes an image that is not decoded yet, and its place in the request.
 
         Raises:
             RequestError: no image, one that cannot be read, a URL that is not allowed, or too many pixels or bytes.
@@ -117,19 +115,14 @@ class ImageReader:
 
 
 def opened(source: Any, name: str) -> Image.Image:
-    """Returns an image that is not decoded yet, of the bytes of a file or their base64."""
-    if isinstance(source, str):
-        source = from_base64(source, name)
-    if not isinstance(source, bytes):
-        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.")
+    """Opens an image, which is not decoded yet, from the bytes of a file or their base64."""
     try:
+        if isinstance(source, str):
+            source = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source, validate=True)
+        if not isinstance(source, bytes):
+            raise TypeError
         return open_image(source, name)
     except ImageError as error:
         raise RequestError(400, str(error)) from error
-
-
-def from_base64(text: str, name: str) -> bytes:
-    try:
-        return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
-    except (binascii.Error, ValueError):
+    except (ValueError, TypeError):
         raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None

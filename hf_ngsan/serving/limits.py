@@ -1,11 +1,11 @@
-"""What a request to the server may cost."""
+"""Limits of requests to the server, and the errors of requests beyond them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ServingLimits:
-    """What a request may cost, and how requests are gathered.
+    """Limits of a request, and how requests are gathered into batches.
 
     Attributes:
         request_bytes: of the body of a request, and of what its URLs lead to.
@@ -32,3 +32,15 @@ class ServingLimits:
     batch_size: int = 32
     wait_ms: float = 5
     allow_urls: bool = False
+
+
+class RequestError(ValueError):
+    """A request that is refused, with a status of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class BusyError(RuntimeError):
+    """The server has as many requests as it takes."""

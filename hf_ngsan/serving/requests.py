@@ -9,25 +9,24 @@ from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..ground.bounds import LONGEST_CAPTION
+from ..ground.bounds import MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..models.images import load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
-from .errors import BusyError, RequestError
 from .images import ImageReader
-from .limits import ServingLimits
+from .limits import BusyError, RequestError, ServingLimits
 
-MOST_BEAMS = 16
-OPTIONS = {"num_beams": MOST_BEAMS, "max_new_tokens": LONGEST_CAPTION}
+MAX_BEAMS = 16
+OPTIONS = {"num_beams": MAX_BEAMS, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` that a request may give, and their largest values."""
 FREE_BYTES = 2**20
-"""Of a body, which are always read: requests of usual photos do not wait for those that send much, slowly."""
+"""Bytes of a body that are always read: requests of usual photos do not wait for those that send much, slowly."""
 LARGE_BODIES = 8
-"""Of the largest size, that may be in memory at the same time."""
-MOST_MARKS = 100_000
+"""Bodies of the largest size that may be in memory at the same time."""
+MAX_MARKS = 100_000
 """Brackets and commas of JSON: a body of nothing else would take thirty times its bytes once it is parsed."""
 NEW_TOKENS = 20
-"""That transformers writes at most if neither request nor model says so."""
+"""The default length of a caption in transformers, if neither request nor model gives one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class CaptionRequest:
 
 
 class Body:
-    """The body of a request, which counts what it holds of the memory for bodies until it is closed."""
+    """The body of a request; until it is closed, its bytes count in the memory that the reader has for bodies."""
 
     def __init__(self, request: Request, reader: "RequestReader") -> None:
         self.request, self.reader = request, reader
@@ -68,8 +67,8 @@ class RequestReader:
     """Reads requests.
 
     Args:
-        pipeline: that captions what they hold; images for an [`ImageToTextPipeline`] are made into its inputs as soon
-            as they are decoded, since these are smaller.
+        pipeline: the captioner's. Images for an [`ImageToTextPipeline`] become its inputs as soon as they are decoded,
+            since these are smaller.
         limits: of requests.
     """
 
@@ -145,11 +144,7 @@ class RequestReader:
         return sent.pop("images"), sent
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
-        """Returns beams x tokens, those of the text included.
-
-        Raises:
-            RequestError: a text that no caption can begin with, or more tokens than the captioner can write after it.
-        """
+        """Returns beams x tokens, and refuses a text that no caption can begin with, or too many tokens after it."""
         beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
@@ -159,7 +154,7 @@ class RequestReader:
                 raise RequestError(400, str(error)) from error
             words = len(self.pipeline.processor.words_of(text)[0])
             beams = beams or usual.num_beams
-            room = getattr(self.pipeline.model.config, "max_position_embeddings", LONGEST_CAPTION) - 1 - words
+            room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS
             if tokens > room and (asked or words):
                 raise RequestError(
@@ -169,7 +164,7 @@ class RequestReader:
         return (beams or 1) * (words + (tokens or NEW_TOKENS))
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
-        """Returns what the pipeline takes for an image."""
+        """Returns an image as the pipeline takes it."""
         if self.pipeline is None:
             return load_image(image, f"image {place}")
         item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)
@@ -183,8 +178,8 @@ def too_large(limits: ServingLimits) -> RequestError:
 
 
 def parsed(content: bytes) -> Any:
-    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MOST_MARKS:
-        raise RequestError(413, f"The body has more than {MOST_MARKS} values.")
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
+        raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

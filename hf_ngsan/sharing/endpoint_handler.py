@@ -7,7 +7,7 @@ from typing import Any
 from transformers import pipeline
 
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
-MOST_IMAGES = 64
+MAX_IMAGES = 64
 TASK: Any = "image-to-text"
 """A task that the checkpoint's configuration brings; transformers' own types do not know it."""
 
@@ -43,8 +43,8 @@ class EndpointHandler:
             raise ValueError(f"{unknown[0]!r} is no parameter; there are {', '.join(PARAMETERS)}.")
         several = isinstance(inputs, list)
         images: list = inputs if several else [inputs]
-        if not 1 <= len(images) <= MOST_IMAGES:
-            raise ValueError(f"A request has 1 to {MOST_IMAGES} images, not {len(images)}.")
+        if not 1 <= len(images) <= MAX_IMAGES:
+            raise ValueError(f"A request has 1 to {MAX_IMAGES} images, not {len(images)}.")
         answers = self.pipeline([decoded(image, place) for place, image in enumerate(images)], **parameters)
         return answers if several else answers[0]
 

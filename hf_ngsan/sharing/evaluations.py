@@ -1,4 +1,4 @@
-"""Evaluations that a model's folder remembers, each with what its numbers depend on."""
+"""The evaluations recorded in a model's folder: scores, each with the settings that it depends on."""
 
 import hashlib
 import json
@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 from ..ground.files import sha256, write_text_atomically
 from ..models.configuration_hub import is_finite
 from ..training.task import Evaluation, Task
@@ -29,7 +28,7 @@ class RecordedEvaluation:
         split: of it.
         rows: how many were evaluated; None if that is not known.
         scores: values by the names of metrics.
-        fingerprints: by the names of metrics what else their values depend on.
+        fingerprints: by the names of metrics, the settings that their values depend on.
         weights: checksum of the weights that were evaluated, see [`weights_checksum`].
         seed: of the training run; None if it is not known.
         chose_epoch: the split is the one whose scores chose the epoch of the model.
@@ -45,35 +44,23 @@ class RecordedEvaluation:
     chose_epoch: bool = False
 
 
-def fingerprint(metric: str, settings: Mapping[str, Any]) -> str:
-    """Returns what the value of a metric depends on beside model and data, in the style of sacreBLEU.
-
-    Args:
-        metric: its name.
-        settings: such as `{"beams": 3}`; those that are `None` are left out.
-    """
-    parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
-    return "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
-
-
 def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mapping, options: Mapping) -> dict[str, str]:
-    """Returns what each score of an evaluation depends on, signatures of libraries included.
+    """Returns the fingerprint of each score: what it depends on beside model and data, in the style of sacreBLEU.
+
+    Such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`; a signature that a library gives is part of it.
 
     Args:
-        task: its class.
-        evaluation: what it found.
+        task: the task's class.
+        evaluation: scores and signatures.
         generation, options: see [`~hf_ngsan.training.task.Task.comparable_settings`].
     """
-    return {
-        metric: fingerprint(
-            metric,
-            {
-                **task.comparable_settings(metric, generation, options),
-                "signature": evaluation.signatures.get(metric),
-            },
-        )
-        for metric in evaluation.scores
-    }
+    found = {}
+    for metric in evaluation.scores:
+        settings = {**task.comparable_settings(metric, generation, options)}
+        settings["signature"] = evaluation.signatures.get(metric)
+        parts = [f"{name}:{value}" for name, value in settings.items() if value is not None]
+        found[metric] = "|".join([metric, *parts, f"hf-ngsan:{version('hf-ngsan')}"])
+    return found
 
 
 def weights_checksum(folder: str | Path) -> str:
@@ -85,7 +72,7 @@ def weights_checksum(folder: str | Path) -> str:
 
 
 def record_evaluation(folder: str | Path, evaluation: RecordedEvaluation) -> None:
-    """Adds an evaluation to those that a model's folder remembers, in place of one of the same rows and settings."""
+    """Adds an evaluation to the record in a model's folder, in place of one of the same rows and settings."""
     kept = [one for one in read_evaluations(folder) if not is_of_the_same(one, evaluation)]
     write_evaluations(folder, [*kept, evaluation])
 
@@ -97,12 +84,8 @@ def write_evaluations(folder: str | Path, evaluations: Sequence[RecordedEvaluati
 
 def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
     """Returns whether two evaluations ask the same of a model, whatever its seed."""
-    return (first.data, first.split, first.rows, first.fingerprints) == (
-        second.data,
-        second.split,
-        second.rows,
-        second.fingerprints,
-    )
+    fields = ("data", "split", "rows", "fingerprints")
+    return all(getattr(first, name) == getattr(second, name) for name in fields)
 
 
 def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
@@ -126,14 +109,14 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
 
 
 def is_sound(one: RecordedEvaluation) -> bool:
-    """Returns whether the fields of an evaluation that was read have their types, and its texts can be written."""
+    """Returns whether the fields of an evaluation have their types, and its texts can be encoded."""
     if not (isinstance(one.scores, dict) and isinstance(one.fingerprints, dict)):
         return False
     texts = [one.data, one.split, one.weights, *one.scores, *one.fingerprints, *one.fingerprints.values()]
     numbers = [number for number in (one.rows, one.seed) if number is not None]
     return (
         all(isinstance(text, str) and text.encode() is not None for text in texts)
-        and all(type(number) is int and 0 <= number <= LARGEST_INTEGER for number in numbers)
+        and all(type(number) is int and 0 <= number <= MAX_INTEGER for number in numbers)
         and all(map(is_finite, one.scores.values()))
         and isinstance(one.chose_epoch, bool)
     )

@@ -1,4 +1,4 @@
-"""Pictures for a card, with what the model says of them."""
+"""Example pictures for a card, with the model's captions."""
 
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,12 @@ from ..tasks.captioning.images import caption_images
 
 EXAMPLES = "examples"
 NUMBER = 4
-LONGEST_SIDE = 384
+MAX_SIDE = 384
 """Of a picture, in pixels."""
 
 
 def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a test split, made small, and captions them.
-
-    Args:
-        model, processor: a captioner.
-        spec: names the dataset.
-        folder: where to write them.
-
-    Returns:
-        The captions, by paths relative to the folder.
+    """Writes the first images of a dataset's test split, made small, and returns captions by paths in the folder.
 
     Raises:
         DataError: the dataset cannot be read or has no images.
@@ -39,7 +31,7 @@ def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Pa
     found = {}
     for row, captioned in zip(rows, captions, strict=True):
         image = load_image(row["image"])
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
         file = folder / EXAMPLES / f"{row['image_id']}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         image.save(file)

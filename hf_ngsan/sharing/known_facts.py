@@ -1,4 +1,4 @@
-"""What is known of a trained model beside its configuration, from the files of its folder and of its training run."""
+"""Facts for the card of a trained model, read from its folder and its training run: config, history, evaluations."""
 
 import json
 import os
@@ -28,10 +28,10 @@ PLACES = ("output_dir", "num_workers", "tracker")
 
 
 def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
-    """Returns what the files of a model's folder, and of its training run, tell.
+    """Reads the facts for a card from a model's folder and its training run.
 
     Args:
-        model: what [`find_model_folder`] takes; a model on the Hub, which is no folder, tells nothing.
+        model: folder, training run or name, see [`find_model_folder`]; of a model on the Hub nothing is known.
         other_runs: folders of training runs with the same training config and other seeds.
         given: other attributes of [`CardFacts`].
 
@@ -46,16 +46,19 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     others = []
     for other in other_runs:
         place = own_folder(other)
-        recipe = recipe_of(place)
-        theirs = None if recipe is None else config_anywhere(recipe)
-        if config is None or theirs is None or without_seed(theirs) != without_seed(config):
+        theirs = None if run_of(place) is None else config_of(place)
+        if config is None or theirs is None or but_for_the_seed(theirs) != but_for_the_seed(config):
             raise ModelFolderError(
                 f"{other} is no training run with the training config of {model} and another seed; name runs that "
                 "differ in training.seed alone."
             )
         others.append(tuple(evaluations_of(place)))
+    try:
+        own_card = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None
+    except UnicodeDecodeError:
+        raise ModelFolderError(f"{folder / CARD} is no UTF-8 text; correct it, or delete it.") from None
     return CardFacts(
-        own_card=own_card(folder),
+        own_card=own_card,
         evaluations=tuple(evaluations_of(folder)),
         other_seeds=tuple(others),
         training_config=config,
@@ -65,11 +68,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
 
 
 def own_folder(model: str | os.PathLike) -> Path:
-    """Returns the folder that a name of a model stands for; all its files, and those of its run, lie there.
-
-    Raises:
-        ModelFolderError: see [`refuse_files_elsewhere`].
-    """
+    """Returns the folder of a model by its name, and refuses files, its own or its run's, that lie elsewhere."""
     folder = Path(find_model_folder(model))
     if folder.is_dir():  # and not a model on the Hub
         given = Path(os.path.expanduser(model))
@@ -93,7 +92,7 @@ def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
 
 
 def recorded_config(model: str | os.PathLike) -> dict | None:
-    """Returns the training config of a model, for another that is made of it; None if it has none.
+    """Returns the training config of a model, for another that is made from it; None if it has none.
 
     Raises:
         ModelFolderError: it is damaged, or lies elsewhere.
@@ -123,11 +122,7 @@ def config_of(folder: Path) -> dict | None:
 
 
 def mapping_of(file: Path) -> dict:
-    """Returns the mapping that a file of JSON or YAML holds.
-
-    Raises:
-        ModelFolderError: it holds anything else.
-    """
+    """Returns the mapping in a file of JSON or YAML; anything else is a ModelFolderError."""
     try:
         found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
     except (ValueError, RecursionError) as error:
@@ -137,23 +132,10 @@ def mapping_of(file: Path) -> dict:
     return found
 
 
-def own_card(folder: Path) -> str | None:
-    """Returns the card that somebody has put into the folder of a model, or None."""
-    try:
-        return (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None
-    except UnicodeDecodeError:
-        raise ModelFolderError(f"{folder / CARD} is no UTF-8 text; correct it, or delete it.") from None
-
-
 def run_of(folder: Path) -> Path | None:
     """Returns the folder of the training run that a model's folder is part of."""
     run = folder.absolute().parent
     return run if training_config_of(run).is_file() else None
-
-
-def is_shown(value: Any) -> bool:
-    """Returns whether a value of a run's history is one that a curve can show: text, or a number that is a float."""
-    return isinstance(value, str | float) or is_finite(value)
 
 
 def recipe_of(folder: Path) -> Recipe | None:
@@ -172,8 +154,10 @@ def history_of(run: Path) -> list[dict]:
     try:
         lines = (run / HISTORY).read_text(encoding="utf-8").splitlines()
         entries = [dict(json.loads(line)) for line in lines]
-        if not all(type(entry.get("epoch")) is int and all(map(is_shown, entry.values())) for entry in entries):
-            raise ValueError
+        for entry in entries:
+            can_be_shown = [isinstance(value, str | float) or is_finite(value) for value in entry.values()]
+            if type(entry.get("epoch")) is not int or not all(can_be_shown):
+                raise ValueError
         return entries
     except FileNotFoundError:
         return []
@@ -182,7 +166,7 @@ def history_of(run: Path) -> list[dict]:
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
-    """Returns the evaluations of a model: of its training run, if it is its best, and those that were recorded."""
+    """Returns the evaluations of a model: that of its training run, if it is the run's best, and the recorded ones."""
     recipe = recipe_of(folder)
     found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
     seed = None if recipe is None else recipe.training.seed
@@ -192,15 +176,11 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
 
 
 def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
-    """Yields the evaluation that chose the best model of a run, if the newest checkpoint still tells which that was."""
+    """Yields the evaluation that chose the best model of a run, if the newest checkpoint names its epoch."""
     checkpoints = Checkpoints(best.parent / "checkpoints").all()
-    history = history_of(best.parent)
-    if not checkpoints or not history:
-        return
-    progress = mapping_of(checkpoints[-1] / PROGRESS).get("progress")
+    progress = mapping_of(checkpoints[-1] / PROGRESS).get("progress") if checkpoints else None
     best_epoch = progress.get("best_epoch") if isinstance(progress, dict) else None
-    entry = next((entry for entry in history if best_epoch is not None and entry.get("epoch") == best_epoch), None)
-    scores = {} if entry is None else scores_of(entry)
+    scores = next((scores_of(entry) for entry in history_of(best.parent) if entry["epoch"] == best_epoch), {})
     if not scores:
         return
     settings = best / "generation_config.json"
@@ -220,7 +200,7 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
 
 
 def scores_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite scores in an entry of a run's history, which stand between its learning rate and its time."""
+    """Returns the finite scores of an epoch: in its entry they stand between the learning rate and the seconds."""
     names = list(entry)
     if "learning_rate" not in names or "seconds" not in names:
         return {}
@@ -228,12 +208,12 @@ def scores_of(entry: Mapping[str, Any]) -> dict[str, float]:
     return {name: entry[name] for name in scores if is_finite(entry[name])}
 
 
-def without_seed(config: Mapping) -> dict:
+def but_for_the_seed(config: Mapping) -> dict:
     return {**config, "training": {**config["training"], "seed": None}}
 
 
 def config_anywhere(recipe: Recipe) -> dict:
-    """Returns a training config as YAML has it, without what is about one machine: folders become their names."""
+    """Returns a training config as YAML has it, without settings of one machine; folders become their names."""
     sections = {
         name: {key: public(value) for key, value in section.items() if key not in PLACES}
         for name, section in recipe.to_dict().items()

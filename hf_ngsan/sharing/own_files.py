@@ -1,4 +1,4 @@
-"""The files of a model's folder, all of which lie in it: neither links nor names in its files lead elsewhere."""
+"""Refusal of model folders with links, or names in their files, that lead out of the folder."""
 
 import json
 import os
@@ -12,21 +12,21 @@ from ..loading.models import ModelFolderError
 SETTINGS = ("config.json", ".index.json")
 """Ends of the names of JSON files that can name other files."""
 NAMES_OF_FILES = ("weight_map", "fast_tokenizer_files", "configuration_files", "transformers_weights")
-"""Their fields that name files of the folder."""
+"""Fields that name files of the folder."""
 MODELS_ELSEWHERE = ("audio_tokenizer", "audio_tokenizer_name_or_path", "base_model_name_or_path")
-"""Their fields that name another model, which transformers would load."""
+"""Fields that name another model, which transformers would load."""
 SOURCES = {
     "pretrained": "backbone_config",
     "text_pretrained": "text_config",
     "pretrained_language_model": "language_model_config",
     "pretrained_text_encoder": "text_encoder_config",
 }
-"""Their fields that name the model which a part of this one began with, and what configures that part: if it is absent,
-it is read there."""
+"""Fields that name the model from which a part of this one was initialized, and the configuration of that part. Where
+the configuration is absent, transformers would read it from there."""
 
 
 def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Refuses a folder whose files are not all in it, before anything of it is read.
+    """Refuses a folder with links out of it, or with names of files elsewhere, before any of its files is read.
 
     Code may be linked, as nothing reads it: a checkpoint gets the code of this package.
 
@@ -53,7 +53,7 @@ def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> 
 
 
 def files_and_folders(folder: Path, names: Iterable[str] | None) -> Iterator[Path]:
-    """Yields the paths of all that a folder holds, and of what is in it by some names; links are not followed."""
+    """Yields the paths of everything in a folder, or of everything under these names; links are not followed."""
     for path in sorted(folder.iterdir()) if names is None else (folder / name for name in names):
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -69,7 +69,10 @@ def refuse_names_elsewhere(file: Path) -> None:
     for mapping in mappings_in(settings):
         left_out = mapping.get("save_frozen_weights") is False
         elsewhere = [
-            (field, name) for field in NAMES_OF_FILES for name in names_in(mapping.get(field)) if not is_name(name)
+            (field, name)
+            for field in NAMES_OF_FILES
+            for name in names_in(mapping.get(field))
+            if not isinstance(name, str) or os.path.basename(name) != name or name == ".."
         ]
         elsewhere += [(field, mapping[field]) for field in MODELS_ELSEWHERE if mapping.get(field) is not None]
         elsewhere += [
@@ -96,11 +99,6 @@ def names_in(value: Any) -> list:
     if value is None:
         return []
     return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
-
-
-def is_name(value: Any) -> bool:
-    """Returns whether a value is the name of a file, without a folder."""
-    return isinstance(value, str) and os.path.basename(value) == value and value != ".."
 
 
 def is_place(value: Any) -> bool:

@@ -19,7 +19,7 @@ from .upload_folder import checkpoint_tag, files_of, write_checkpoint
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 6
-LONGEST_PAUSE = 8
+MAX_PAUSE = 8
 """Seconds between two attempts of an upload."""
 TRANSIENT = {408, 429, 500, 502, 503, 504}
 OF_THE_HUB = {".gitattributes", "README.md"}
@@ -50,7 +50,7 @@ def push_to_hub(
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
 
-    The card says what the model's configuration tells; that of `hf-ngsan push` also tells of training and evaluation.
+    The card describes the model by its configuration; that of `hf-ngsan push` also has its training and evaluation.
 
     Args:
         model, processor: what [`save_for_hub`] takes.
@@ -81,7 +81,7 @@ def push_to_hub(
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
-    """Returns `user/name` of a repository that may be named without its user.
+    """Returns `user/name` of a repository; without a user in its name, that of the token.
 
     Raises:
         ValueError: no name of a repository.
@@ -136,10 +136,10 @@ def upload_checkpoint(
             )
 
         def commit() -> CommitInfo:
-            added = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in names]
+            added = [CommitOperationAdd(name, folder / name) for name in names]
             return api.create_commit(
                 repo_id,
-                [*added, *(CommitOperationDelete(path_in_repo=name) for name in others)],
+                [*added, *map(CommitOperationDelete, others)],
                 commit_message=commit_message or "Upload model, processor, code and card",
                 commit_description=commit_description,
                 revision=revision,
@@ -148,26 +148,17 @@ def upload_checkpoint(
 
         info = repeat(commit)
     if not create_pr:
-        add_tag(api, repo_id, checkpoint_tag(folder), info.oid)
+        tag = checkpoint_tag(folder)
+        try:
+            repeat(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid, exist_ok=True))
+        except Exception as error:  # the upload is complete without its tag
+            left = f"the tag {tag} of its card could not be made ({one_sentence(error)}); push again to make it."
+            logger.warning("%s is complete at commit %s, but %s", repo_id, info.oid, left)
     return info
 
 
-def add_tag(api: HfApi, repo_id: str, tag: str, commit: str) -> None:
-    """Tags a commit; the upload is complete without, so a failure is told and no more."""
-    try:
-        repeat(lambda: api.create_tag(repo_id, tag=tag, revision=commit, exist_ok=True))
-    except Exception as error:
-        logger.warning(
-            "%s is complete at commit %s, but the tag %s of its card could not be made (%s); push again to make it.",
-            repo_id,
-            commit,
-            tag,
-            one_sentence(error),
-        )
-
-
 def repeat(step: Callable[[], Result]) -> Result:
-    """Returns what a step of an upload does; while its connection breaks it is done again, after a pause."""
+    """Returns the result of a step of an upload, which is repeated after a pause while its connection breaks."""
     pause = 1
     for _ in range(ATTEMPTS - 1):
         try:
@@ -176,7 +167,7 @@ def repeat(step: Callable[[], Result]) -> Result:
             if not is_transient(error):
                 raise
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE)
     return step()
 
 
@@ -202,16 +193,14 @@ def telling_reasons(repo_id: str) -> Iterator[None]:
     except Exception as error:
         status = next((one.response.status_code for one in chain(error) if isinstance(one, HfHubHTTPError)), None)
         if status == 401:
-            raise UploadError(f"{repo_id}: the Hub does not accept the token; {LOG_IN}.") from error
-        if status == 403:
-            raise UploadError(
-                f"{repo_id}: the token has no right to write there; choose a repository of yours, or {LOG_IN}."
-            ) from error
-        if isinstance(error, OfflineModeIsEnabled):
-            raise UploadError(f"{repo_id} cannot be reached while HF_HUB_OFFLINE is set; unset it.") from error
-        if status is not None or is_transient(error):
-            raise UploadError(
-                f"{repo_id} was not uploaded completely ({one_sentence(error)}); run the same again, which uploads "
-                "what is missing."
-            ) from error
-        raise
+            reason = f"{repo_id}: the Hub does not accept the token; {LOG_IN}."
+        elif status == 403:
+            reason = f"{repo_id}: the token has no right to write there; choose a repository of yours, or {LOG_IN}."
+        elif isinstance(error, OfflineModeIsEnabled):
+            reason = f"{repo_id} cannot be reached while HF_HUB_OFFLINE is set; unset it."
+        elif status is not None or is_transient(error):
+            cause = one_sentence(error)
+            reason = f"{repo_id} was not uploaded completely ({cause}); run the same again to upload what is missing."
+        else:
+            raise
+        raise UploadError(reason) from error

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +26,8 @@ from ..visualization.training_curve import plot_training_curve
 from .cards import CARD, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
 from .evaluations import weights_checksum, write_evaluations
 
-HANDLER_SOURCE = "endpoint_handler.py"
+HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
+"""Becomes `handler.py` of a captioner."""
 LOADED = (".json", ".safetensors", ".py", ".txt", ".model", ".jinja")
 """Suffixes of the files of models, tokenizers and processors."""
 SECONDS_TO_LOAD = 600
@@ -70,13 +70,13 @@ def write_checkpoint(
     tags: Sequence[str] = (),
     max_shard_size: int | str = "50GB",
 ) -> None:
-    """Writes what a repository of the Hub is to hold: model, processor, the code of both, and the card.
+    """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
 
     Args:
         model, processor: what [`save_for_hub`] takes.
         folder: an empty one, or where it is to be made.
         repo_id: name of the repository, for the card.
-        facts: what is known of the model beside its configuration.
+        facts: facts about the model beside its configuration, for the card.
         tags: added to the card's.
         max_shard_size: of a file of weights, as in transformers.
     """
@@ -84,14 +84,14 @@ def write_checkpoint(
     with without_progress_bars():
         save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
     if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
-        write_text_atomically(folder / HANDLER, handler_code())
+        shutil.copyfile(HANDLER_CODE, folder / HANDLER)
     facts = facts or CardFacts()
     write_facts(folder, facts)
     write_card(model, folder, repo_id, checkpoint_tag(folder), facts, tags)
 
 
 def write_facts(folder: Path, facts: CardFacts) -> None:
-    """Writes what the card refers to: training config, training curve and evaluations."""
+    """Writes the files that the card refers to: training config, training curve and evaluations."""
     if facts.training_config is not None:
         text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
         write_text_atomically(folder / TRAINING_CONFIG, text)
@@ -123,9 +123,8 @@ def checkpoint_tag(folder: str | Path) -> str:
 def check_checkpoint(folder: str | Path) -> None:
     """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process of its own.
 
-    Code of an architecture that another package registered may import this one; otherwise the process has not got it.
-
-    That process runs no code but this package's, which [`save_for_hub`] wrote, and has the files to be loaded alone.
+    That process runs no code but this package's, which [`save_for_hub`] wrote, and sees only the files to be loaded.
+    This package is hidden from it, unless code of an architecture that another package registered imports it.
 
     Raises:
         ModelFolderError: it is not complete, does not load, or has code, or refers to code, of anybody else.
@@ -143,14 +142,12 @@ def check_checkpoint(folder: str | Path) -> None:
         modules.mkdir()
         for file in folder.iterdir():
             if file.is_file() and file.suffix in LOADED:
-                link_or_copy(file, copy / file.name)
-        environment = {
-            **os.environ,
-            "HF_MODULES_CACHE": str(modules),
-            "HF_HUB_OFFLINE": "1",
-            "HF_HUB_VERBOSITY": "error",
-        }
-        environment.pop("HF_TOKEN", None)
+                try:
+                    os.link(file, copy / file.name)
+                except OSError:  # another disk, or one without links
+                    shutil.copyfile(file, copy / file.name)
+        settings = {"HF_MODULES_CACHE": str(modules), "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
+        environment = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"} | settings
         try:
             process = subprocess.run(
                 [sys.executable, "-c", LOAD, str(copy), "" if needs_the_package(folder) else "hf_ngsan"],
@@ -173,7 +170,7 @@ def check_code(folder: Path) -> None:
     """Raises a ModelFolderError unless all code that a folder has or refers to is this package's and complete."""
     code = own_code(folder)
     for name in files_of(folder):
-        is_handler = name == HANDLER and (folder / name).read_text("utf-8", errors="replace") == handler_code()
+        is_handler = name == HANDLER and (folder / name).read_bytes() == HANDLER_CODE.read_bytes()
         if name.endswith(".py") and name not in code and not is_handler:
             raise ModelFolderError(
                 f"{folder}: {name} is not code of hf_ngsan, or of a package that was imported here; delete it, or "
@@ -189,16 +186,3 @@ def check_code(folder: Path) -> None:
                 f"{folder}: {file.name} refers to code that is not in this folder, or not that of hf_ngsan ({key}: "
                 f"{mapping[key]!r:.200}); write the folder again."
             )
-
-
-def handler_code() -> str:
-    """Returns the code of `handler.py` of a pushed captioner."""
-    return resources.files(__package__).joinpath(HANDLER_SOURCE).read_text("utf-8")
-
-
-def link_or_copy(file: Path, target: Path) -> None:
-    """Gives a file a second name; where the disk has no such, its content a second place."""
-    try:
-        os.link(file, target)
-    except OSError:
-        shutil.copyfile(file, target)

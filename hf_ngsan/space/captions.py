@@ -5,6 +5,7 @@ import html
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,22 +17,7 @@ MAP_COLOUR = (255, 106, 0)
 STRONGEST = 0.8
 """Opacity of a map where its weight is greatest."""
 
-STYLE = """
-.viewer { position: relative; max-width: 768px; --stage: 100%; }
-.viewer .stage { display: block; width: var(--stage); margin: 0; }
-.viewer .overlay { display: none; position: absolute; left: 0; top: 0; width: var(--stage); margin: 0; }
-.viewer .overlay { pointer-events: none; }
-.viewer .word { cursor: default; padding: 0 .15em; border-radius: .2em; border-bottom: .2em solid transparent; }
-.viewer .word:hover, .viewer .word:focus { background: #ffd9bf; color: #222; outline: none; }
-.viewer .word:hover .overlay, .viewer .word:focus .overlay { display: block; }
-.viewer .caption { font-size: 1.25em; margin: .4em 0; }
-.viewer .other { font-size: 1em; opacity: .75; }
-.viewer .note { font-size: .85em; opacity: .75; }
-@media (min-width: 800px) {
-  .viewer.wide { --stage: 55%; max-width: none; display: flex; gap: 1.5em; align-items: flex-start; }
-  .viewer.wide .text { flex: 1; }
-}
-"""
+STYLE = Path(__file__).with_name("captions.css").read_text(encoding="utf-8")
 
 
 def data_url(image: Image.Image, file_format: str) -> str:
@@ -90,12 +76,7 @@ def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str
 
 
 def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
-    """Returns a photograph with the captions of its beams, the best first.
-
-    Args:
-        image: upright.
-        answers: of `ImageToTextPipeline` with `return_attention`.
-    """
+    """Returns an upright photograph with captions; `answers` are those of the pipeline with `return_attention`."""
     notes = ["Tap a word, point at it, or press Tab, to see where the captioner looked for it."]
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")

@@ -1,7 +1,8 @@
-"""Drawings of regions that the pointer drags, and what the captioner's attention to them looks like."""
+"""Drawings of regions that the pointer drags, and of the captioner's attention to them."""
 
 import html
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -10,60 +11,11 @@ from .captions import MAP_COLOUR, STRONGEST
 
 SIDE = 100
 """Width and height of a drawing, in units of its own; boxes within [0, 1] are stretched to the shape of the image."""
-THICKEST = 4
+MAX_THICKNESS = 4
 COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
 
-STYLE = """
-.drawing { touch-action: none; user-select: none; border-radius: .4em; }
-.drawing .region { cursor: grab; }
-.drawing .region:focus { outline: none; }
-.drawing .region .box { fill: transparent; stroke: #888; stroke-width: .3; stroke-dasharray: 1 1; }
-.drawing .region:hover .box, .drawing .region:focus .box, .drawing .chosen .box { stroke: #222; stroke-width: .5; }
-.drawing .corner { fill: #222; opacity: 0; cursor: nwse-resize; }
-.drawing .region:hover .corner, .drawing .chosen .corner { opacity: .8; }
-.drawing text { font: 3px sans-serif; fill: #333; pointer-events: none; }
-.weights { border-collapse: collapse; font-size: .95em; margin: 1em 0; }
-.weights td, .weights th { padding: .1em .7em; text-align: left; font-variant-numeric: tabular-nums; }
-"""
-SCRIPT = """
-const place = event => {
-  const frame = element.querySelector('.drawing').getBoundingClientRect();
-  return [(event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height];
-};
-const tell = (region, dx, dy, corner) =>
-  trigger('release', {index: Number(region.dataset.index), dx: dx, dy: dy, corner: corner});
-let held = null;
-element.addEventListener('pointerdown', event => {
-  const region = event.target.closest('.region');
-  if (!region) return;
-  held = {region: region, from: place(event), corner: event.target.classList.contains('corner')};
-  element.setPointerCapture(event.pointerId);
-  event.preventDefault();
-});
-element.addEventListener('pointermove', event => {
-  if (!held) return;
-  const now = place(event), dx = 100 * (now[0] - held.from[0]), dy = 100 * (now[1] - held.from[1]);
-  const box = held.region.querySelector('.box');
-  if (held.corner) {
-    box.setAttribute('width', Math.max(3, Number(box.dataset.width) + dx));
-    box.setAttribute('height', Math.max(3, Number(box.dataset.height) + dy));
-  } else held.region.setAttribute('transform', `translate(${dx} ${dy})`);
-});
-element.addEventListener('pointerup', event => {
-  if (!held) return;
-  const now = place(event);
-  tell(held.region, now[0] - held.from[0], now[1] - held.from[1], held.corner);
-  held = null;
-});
-element.addEventListener('keydown', event => {
-  const steps = {ArrowLeft: [-.02, 0], ArrowRight: [.02, 0], ArrowUp: [0, -.02], ArrowDown: [0, .02]};
-  const region = event.target.closest('.region');
-  if (!region || !(event.key in steps)) return;
-  event.preventDefault();
-  tell(region, ...steps[event.key], event.shiftKey);
-});
-"""
-"""Tells the server by how much a region was moved, or its lower right corner: with the pointer, or by arrow keys."""
+STYLE = Path(__file__).with_name("drawing.css").read_text(encoding="utf-8")
+SCRIPT = Path(__file__).with_name("drawing.js").read_text(encoding="utf-8")
 
 
 def look_of(name: str, box: Sequence[float]) -> str:
@@ -94,7 +46,7 @@ def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.nd
         )
     lines = [
         f'<line x1="{centres[chosen, 0]:.2f}" y1="{centres[chosen, 1]:.2f}" x2="{x:.2f}" y2="{y:.2f}" '
-        f'stroke="{COLOUR}" stroke-width="{THICKEST * float(weight):.2f}" opacity="0.7" pointer-events="none"/>'
+        f'stroke="{COLOUR}" stroke-width="{MAX_THICKNESS * float(weight):.2f}" opacity="0.7" pointer-events="none"/>'
         for index, ((x, y), weight) in enumerate(zip(centres, weights[chosen], strict=True))
         if index != chosen
     ]

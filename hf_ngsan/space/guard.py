@@ -1,4 +1,4 @@
-"""What strangers send to the page: uploads are the only files that it reads, and mistakes are told in a sentence."""
+"""Protection of the page against forged requests: it reads only uploaded files, and errors are one sentence."""
 
 import logging
 import re
@@ -14,14 +14,14 @@ from ..ground.messages import one_sentence
 
 logger = logging.getLogger(__name__)
 
-LONGEST_MESSAGE = 300
+MAX_MESSAGE = 300
 """Characters of an error, which may quote what was sent."""
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(assets|static|svelte)/.*"
     r"|/gradio_api/((info|app_id|user|token|login_check|startup-events|theme\.css|cancel|reset)/?"
     r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*)"
 )
-"""Paths of Gradio that the page and its clients ask for; not among them are those that fetch from other servers."""
+"""Paths of Gradio 6.31 that the page and its clients ask for; without those that fetch from other servers."""
 FILE = "/gradio_api/file="
 
 
@@ -48,11 +48,7 @@ class Page(gradio.Blocks):
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
-        """Returns a value that stands for no file, or the upload that it stands for.
-
-        Raises:
-            gradio.Error: it stands for something that was not uploaded.
-        """
+        """Returns the upload that a value refers to, or a plain value itself; other files are a gradio.Error."""
         if not isinstance(value, dict | list):
             return value
         path = value.get("path") if isinstance(value, dict) else None
@@ -62,7 +58,7 @@ class Page(gradio.Blocks):
 
 
 class Gate:
-    """Lets requests to the page through that it needs; any that Gradio fails at gets a sentence and no traceback."""
+    """Middleware: only paths that the page needs pass, and a request at which Gradio fails gets a sentence."""
 
     def __init__(self, app: ASGIApp, page: Page) -> None:
         self.app, self.page = app, page
@@ -91,7 +87,7 @@ class Gate:
 
 
 def refusal(sentence: str) -> gradio.Error:
-    shown = sentence if len(sentence) <= LONGEST_MESSAGE else f"{sentence[:LONGEST_MESSAGE]} …"
+    shown = sentence if len(sentence) <= MAX_MESSAGE else f"{sentence[:MAX_MESSAGE]} …"
     return gradio.Error(shown.encode(errors="replace").decode(), print_exception=False)
 
 
@@ -109,11 +105,7 @@ def in_words(work: Callable) -> Callable:
 
 
 def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Returns a number that was sent.
-
-    Raises:
-        ValueError: it is no whole number within the bounds.
-    """
+    """Returns a sent number; one that is not whole, or out of bounds, is a ValueError."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not smallest <= value <= largest or value != int(value):
         raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")

@@ -13,24 +13,20 @@ from ..models.images import load_image
 from . import captions, drawing, regions
 from .guard import Gate, Page, in_words, whole_number
 from .parts import Parts, Search
-from .theme import STYLE, make_theme
 
-MOST_BEAMS, BEAMS = 8, 3
-LONGEST_QUERY = 1000
+MAX_BEAMS, BEAMS = 8, 3
+MAX_QUERY = 1000
 """In characters."""
-MOST_WAITING = 100
+MAX_WAITING = 100
 """Events that wait for their turn; there is one at a time of each kind."""
-LARGEST_UPLOAD = "30mb"
+MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def make_page(parts: Parts) -> Page:
-    """Makes the page: a tab each for photographs, for regions that can be dragged, and for search, as there are parts.
-
-    Args:
-        parts: see [`~hf_ngsan.space.load_parts`].
-    """
+    """Makes the page: a tab for photographs, one for regions that can be dragged, and one for search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
         if parts.reads_images:
@@ -42,12 +38,16 @@ def make_page(parts: Parts) -> Page:
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
                 add_search(parts.search)
-    page.queue(max_size=MOST_WAITING, api_open=False)
+    page.queue(max_size=MAX_WAITING, api_open=False)
     return page
 
 
-def beams_slider() -> gradio.Slider:
-    return gradio.Slider(1, MOST_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown")
+def add_beams() -> gradio.Slider:
+    return gradio.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown")
+
+
+def checked_beams(sent: Any) -> int:
+    return whole_number(sent, "Beams", 1, MAX_BEAMS)
 
 
 def add_photograph(parts: Parts) -> None:
@@ -55,7 +55,7 @@ def add_photograph(parts: Parts) -> None:
         with gradio.Column():
             image = gradio.Image(sources=["upload", "clipboard"], label="Photograph", buttons=[], elem_id="photo")
             another = gradio.Button("Another photograph", elem_id="another")
-            num_beams = beams_slider()
+            num_beams = add_beams()
             button = gradio.Button("Caption", variant="primary", elem_id="caption")
         with gradio.Column():
             shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, elem_id="captions")
@@ -64,7 +64,7 @@ def add_photograph(parts: Parts) -> None:
     def caption(image: dict | None, num_beams: Any) -> str:
         if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
-        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        beams = checked_beams(num_beams)
         photograph = load_image(Path(image["path"]).read_bytes(), "the photograph")
         answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
         return captions.photograph_with_captions(photograph, answers)
@@ -79,7 +79,7 @@ def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
-        num_beams = beams_slider()
+        num_beams = add_beams()
         button = gradio.Button("Show the example", elem_id="show")
     state = gradio.State()
     shown = gradio.HTML(
@@ -88,7 +88,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
     @in_words
     def begin(number: Any, num_beams: Any) -> tuple[str, dict]:
-        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        beams = checked_beams(num_beams)
         place, chosen = whole_number(number, "Example", 0, len(rows) - 1), 0
         example = regions.Regions(parts, rows[place])
         state = {"number": place, "boxes": example.boxes, "chosen": chosen}
@@ -97,7 +97,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
     @in_words
     def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
-        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        beams = checked_beams(num_beams)
         state = shown_before(state)
         change: Any = getattr(event, "_data", None)
         boxes, before = regions.moved(state["boxes"], change), state["weights"]
@@ -107,7 +107,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
     @in_words
     def show_again(state: dict | None, num_beams: Any) -> str:
-        beams = whole_number(num_beams, "Beams", 1, MOST_BEAMS)
+        beams = checked_beams(num_beams)
         state = shown_before(state)
         example = regions.Regions(parts, rows[state["number"]], state["boxes"])
         return example.html(state["chosen"], state["before"], beams)
@@ -119,11 +119,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
 
 def shown_before(state: dict | None) -> dict:
-    """Returns what a session was shown.
-
-    Raises:
-        ValueError: it was shown nothing.
-    """
+    """Returns the example that a session shows."""
     if state is None:
         raise ValueError("There is no example yet whose regions could be moved; show one first")
     return state
@@ -140,8 +136,8 @@ def add_search(search: Search) -> None:
     def find(text: Any) -> tuple[list, list]:
         if not isinstance(text, str) or not text.strip():
             raise ValueError("There are no words to look for; write some first")
-        if len(text) > LONGEST_QUERY:
-            raise ValueError(f"There are {len(text)} characters to look for; {LONGEST_QUERY} are allowed")
+        if len(text) > MAX_QUERY:
+            raise ValueError(f"There are {len(text)} characters to look for; {MAX_QUERY} are allowed")
         hits = search.find(text)
         stored = [(search.index.thumbnail_at(hit.place), f"{hit.score:.3f}  {Path(hit.name).name}") for hit in hits]
         images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in stored if thumbnail is not None]
@@ -149,6 +145,25 @@ def add_search(search: Search) -> None:
 
     for event in (text.submit, button.click):
         event(find, text, [found, names], api_visibility="private", preprocess=False)
+
+
+def make_theme() -> gradio.themes.Base:
+    """Returns the colours of the page: text has a contrast of at least 4.5 to 1, as WCAG 2 asks."""
+    theme = gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"])
+    return theme.set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_title_text_color="*neutral_600",
+        block_label_text_color="*neutral_600",
+        input_placeholder_color="*neutral_600",
+        input_placeholder_color_dark="*neutral_300",
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_800",
+        button_primary_border_color="*primary_700",
+        button_primary_border_color_dark="*primary_700",
+    )
 
 
 def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
@@ -177,7 +192,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_br
         footer_links=[],
         ssr_mode=False,
         enable_monitoring=False,
-        max_file_size=LARGEST_UPLOAD,
+        max_file_size=MAX_UPLOAD,
         run_history=False,
         app_kwargs={"middleware": [Middleware(Gate, page=page)]},
         theme=make_theme(),

@@ -1,4 +1,4 @@
-"""What a page shows: a captioner, rows of a dataset that it takes, an index of images."""
+"""The parts of a page: a captioner, rows of a dataset that it takes, an index of images."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from ..tasks.retrieval.search import search_images
 
 @dataclass(frozen=True)
 class Search:
-    """Images to be found by words.
+    """Search of images by words.
 
     Attributes:
-        index: what they are in.
-        find: returns those that fit a text, the best first.
+        index: the folder of their embeddings.
+        find: returns the images that fit a text, the best first.
     """
 
     index: IndexFolder
@@ -30,13 +30,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a page is made of.
+    """The parts of a page.
 
     Attributes:
         name: of the captioner.
         pipeline: the captioner's.
         rows: of a dataset of regions, features with boxes, that the captioner takes; None for none.
-        search: images to be found by words; None for none.
+        search: of images by words; None for none.
     """
 
     name: str
@@ -49,13 +49,7 @@ class Parts:
         return self.pipeline.model.config.vision_config is not None
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and, if the captioner has it, visualness.
-
-        Args:
-            image: as the pipeline takes it.
-            num_beams: of the search.
-            options: further ones of the pipeline.
-        """
+        """Returns the captions of all beams, the best first, with attention and, if there is any, visualness."""
         return self.pipeline(
             image,
             return_attention=True,
@@ -67,7 +61,7 @@ class Parts:
 
 
 def load_parts(model: str, data: str | None = None, split: str = "test", index: str | None = None) -> Parts:
-    """Loads what a page shows.
+    """Loads the parts of a page.
 
     Args:
         model: a captioner, as `hf-ngsan caption` takes it.
@@ -101,11 +95,7 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:
-    """Returns rows with features and boxes of regions.
-
-    Raises:
-        ValueError: they have none, or the captioner does not take them.
-    """
+    """Returns rows with features and boxes of regions; a ValueError if they have none, or do not fit the captioner."""
     rows = load_rows(data, split, with_captions=False)
     if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
         raise ValueError(

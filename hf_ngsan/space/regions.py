@@ -1,4 +1,4 @@
-"""Regions that are moved about: their boxes, their captions, and how much each attends to the others."""
+"""Regions that a user drags: their boxes, their captions, and how much each attends to the others."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from .captions import captions_of, viewer
 from .drawing import drawing, regions_over, table_of
 from .parts import Parts
 
-SMALLEST = 0.03
+MIN_SIDE = 0.03
+"""Of a box, as a share of the image: its corner can still be held."""
 NOTE = (
     "Drag a region or its lower right corner with mouse or finger, or move it with the arrow keys (the corner with "
     "Shift). Lines and table tell how much the region that was moved last attends to the others in the encoder (mean "
@@ -42,8 +43,8 @@ def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     boxes = np.array(boxes, dtype=np.float32)
     box, by = boxes[index], np.array([max(-2, min(2, value)) for value in step], dtype=np.float64)
     if change.get("corner"):
-        box[2:] = np.clip(box[2:] + by, np.minimum(box[:2] + SMALLEST, 1), 1)
-        box[:2] = np.minimum(box[:2], box[2:] - SMALLEST)
+        box[2:] = np.clip(box[2:] + by, np.minimum(box[:2] + MIN_SIDE, 1), 1)
+        box[:2] = np.minimum(box[:2], box[2:] - MIN_SIDE)
     else:
         size = box[2:] - box[:2]
         box[:2] = np.clip(box[:2] + by, 0, 1 - size)
@@ -51,20 +52,8 @@ def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
     return boxes
 
 
-def region_attention(model: Any, inputs: Mapping[str, Any]) -> np.ndarray:
-    """Returns how much each of N regions attends to each in the encoder, `(N, N)`: the mean over layers and heads."""
-    with torch.inference_mode():
-        encoded = model.model.encoder(**inputs, output_attentions=True, attn_implementation="eager")
-    return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
-
-
-def names_of(row: Mapping[str, Any]) -> list[str]:
-    """Returns what regions are called: the objects of a synthetic scene, else numbers."""
-    return row.get("objects") or [f"region {number}" for number in range(1, len(row["visual_features"]) + 1)]
-
-
 class Regions:
-    """An example of a dataset whose regions are moved about.
+    """An example of a dataset whose regions a user drags.
 
     Args:
         parts: with a captioner that takes features and boxes.
@@ -73,20 +62,25 @@ class Regions:
     """
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
-        self.parts, self.names = parts, names_of(row)
+        self.parts = parts
         self.features = np.asarray(row["visual_features"], dtype=np.float32)
+        numbers = range(1, len(self.features) + 1)
+        self.names: list[str] = row.get("objects") or [f"region {number}" for number in numbers]
         self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
         width, height = row.get("width") or 1, row.get("height") or 1
         self.shape = f"aspect-ratio: {width} / {height}"
 
     @cached_property
     def attention(self) -> np.ndarray:
-        """How much each region attends to each, `(N, N)`."""
+        """How much each of N regions attends to each in the encoder, `(N, N)`: the mean over layers and heads."""
         pipeline = self.parts.pipeline
         inputs = pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
         names = ("visual_features", "visual_boxes", "attention_mask")
         visual = {name: inputs[name].to(pipeline.device) for name in names if name in inputs}
-        return region_attention(pipeline.model, visual)
+        with torch.inference_mode():
+            encoder = pipeline.model.model.encoder
+            encoded = encoder(**visual, output_attentions=True, attn_implementation="eager")
+        return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
 
     def html(self, chosen: int, before: np.ndarray, num_beams: int) -> str:
         """Returns the drawing, its captions, and the weights of the chosen region beside those before."""

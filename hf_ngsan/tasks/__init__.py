@@ -1,4 +1,4 @@
-"""What models are trained for: each task knows its rows, models, objectives and scores.
+"""The tasks that models are trained for: each knows its rows, models, objectives and scores.
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """
@@ -25,24 +25,4 @@ if TYPE_CHECKING:
     from .retrieval.recipe import RetrievalRecipe
     from .retrieval.task import RetrievalTask
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "question_answering.evaluate": ["answer_accuracies", "predict_answers"],
-        "question_answering.answers": ["AnsweredQuestion", "answer_questions"],
-        "captioning.attached_vision": ["attach_vision"],
-        "captioning.evaluate": ["CaptionEvaluation", "evaluate_captioner"],
-        "captioning.images": ["CaptionedImage", "caption_images"],
-        "captioning.generate": ["caption_batch", "generate_captions"],
-        "captioning.task": ["CaptioningTask"],
-        "captioning.recipe": ["CaptioningRecipe"],
-        "captioning.build": ["new_captioner"],
-        "retrieval.build": ["new_dual_encoder"],
-        "retrieval.task": ["RetrievalTask"],
-        "retrieval.evaluate": ["PairEmbeddings", "embed_pairs"],
-        "retrieval.recipe": ["RetrievalRecipe"],
-        "question_answering.task": ["VisualQuestionAnsweringTask"],
-        "question_answering.recipe": ["VisualQuestionAnsweringRecipe"],
-        "registry": ["load_recipe", "register_task", "task_class", "train"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,8 +1,8 @@
 """The rows that a captioner is trained on or evaluated with."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
@@ -11,12 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.errors import MissingSplitError
 from ..data.specs import check_captions
-from ..data.splits import VALIDATION, set_aside
-from ..ground.bounds import LARGEST_SIDE, LONGEST_CAPTION, MOST_CAPTIONS
-from ..loading.provenance import check_features
-from ..training.run import short_checksum
+from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
+from ..loading.provenance import check_provenance
+from ..training.run import load_split, short_checksum
 from ..training.settings import DataSettings, setting
 
 
@@ -26,10 +24,10 @@ class CaptionDataSettings(DataSettings):
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     captions_per_image: int = setting(
-        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MOST_CAPTIONS
+        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MAX_CAPTIONS
     )
     max_caption_length: int = setting(
-        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
     )
 
 
@@ -41,14 +39,12 @@ class CaptioningDataSettings(CaptionDataSettings):
         None,
         "height and width in pixels that images are made; null = those of the backbone, or else 224",
         minimum=8,
-        maximum=LARGEST_SIDE,
+        maximum=MAX_SIDE,
     )
 
 
-logger = logging.getLogger(__name__)
-
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
-"""What a caption is made from, and what tells the image in errors."""
+"""Columns that a caption is made from, and those that name the image in errors."""
 
 
 def load_rows(
@@ -62,13 +58,7 @@ def load_rows(
     Raises:
         DataError: the data cannot be used, is not of images, or has no captions though they are asked for.
     """
-    try:
-        rows = load_data(spec, split)
-    except MissingSplitError:
-        if for_training or split != VALIDATION:
-            raise
-        _, rows = set_aside(load_data(spec, "train"), spec)
-        logger.info("%s has no split 'validation'; these are the images that training sets aside.", spec)
+    rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
     if limit is not None and limit < len(rows):
@@ -90,11 +80,6 @@ def only_features(rows: Dataset) -> Dataset:
     return rows.remove_columns("image") if "image" in rows.column_names else rows
 
 
-def only_images(rows: Dataset) -> Dataset:
-    """Returns the rows without visual features and their boxes, which a model that sees images makes itself."""
-    return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
-
-
 def rows_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
@@ -111,7 +96,7 @@ def rows_for(
         ProvenanceError: they are known to be of another backbone.
     """
     if model.config.vision_config is not None and "image" in rows.column_names:
-        return only_images(rows)
+        return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(
@@ -123,17 +108,12 @@ def rows_for(
     for member in members:
         check_feature_size(member, size, data)
         check_grid(member, rows, data)
-        check_features(member, processor, rows, data)
+        check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 
 def check_drawable(rows: Dataset, data: str, split: str) -> None:
-    """Raises a DataError unless attention to what a model sees of each row can be drawn over its image.
-
-    Args:
-        rows: from [`rows_for`], with their images.
-        data, split: what messages call them.
-    """
+    """Raises a DataError unless attention of a model to rows of [`rows_for`] can be drawn over their images."""
     if "image" not in rows.column_names:
         raise DataError(
             f"--save-attention draws over images, and {data}, split {split}, has none; give a dataset with images, "

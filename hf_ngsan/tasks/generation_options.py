@@ -5,25 +5,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ground.argument_types import at_most, between
-from ..ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
+from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
-LARGEST_LENGTH_PENALTY = 5
+MAX_LENGTH_PENALTY = 5
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--num-beams", type=at_most(MOST_CAPTIONS), metavar="N", help="width of the beam search (the model's)"
+        "--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="width of the beam search (the model's)"
     )
     parser.add_argument(
         "--max-new-tokens",
-        type=at_most(LONGEST_CAPTION),
+        type=at_most(MAX_CAPTION_LENGTH),
         metavar="N",
         help="longest text in tokens, its end included (the model's)",
     )
     parser.add_argument(
         "--length-penalty",
-        type=between(-LARGEST_LENGTH_PENALTY, LARGEST_LENGTH_PENALTY),
+        type=between(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
         metavar="P",
         help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
     )

@@ -54,8 +54,8 @@ JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 class ImageAugmentation:
     """Changes the image of a row at random, and with it the row's boxes and captions.
 
-    What becomes of an image depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be
-    repeated exactly, by any number of workers and processes.
+    The changes depend on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly,
+    by any number of workers and processes.
 
     Args:
         settings: section `augmentation` of a training config.

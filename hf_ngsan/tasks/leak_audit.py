@@ -1,4 +1,8 @@
-"""Whether a model of words sees what it must not: later words, padding, other rows, an order that means nothing."""
+"""An audit of models that write words: predictions must not depend on later words, padding or other rows.
+
+for finding in audit_model(model):
+    print(finding)  # "holds  later words: a later word changes earlier predictions by 0.0e+00 at most."
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,12 +17,13 @@ from ..training.task import InputRoles
 from .registry import TASKS, task_class
 
 TOLERANCE = 1e-5
+"""Of a log-probability, for the rounding of float32."""
 ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a change of the inputs did to log-probabilities that must not depend on it.
+    """The effect of a change of the inputs on log-probabilities that must not depend on it.
 
     Attributes:
         name: of the contract, such as "future words".
@@ -62,20 +67,16 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
     Raises:
         ValueError: the model writes no words.
     """
-    roles = roles_of(model.config)
+    kind = model.config.model_type
+    task = MODEL_TYPES[kind].task if kind in MODEL_TYPES else None
+    roles = task_class(task).input_roles if task in TASKS else None
+    if roles is None:
+        raise ValueError(f"A {kind} model writes no words, so there is nothing to audit.")
     inputs = random_inputs(model.config, roles, torch.Generator().manual_seed(seed))
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     with evaluation_mode(model), torch.inference_mode():
         audit = Audit(model, roles, inputs)
         return [explained(finding, model.config) for finding in audit.findings()]
-
-
-def roles_of(config: Any) -> InputRoles:
-    task = MODEL_TYPES[config.model_type].task if config.model_type in MODEL_TYPES else None
-    roles = task_class(task).input_roles if task in TASKS else None
-    if roles is None:
-        raise ValueError(f"A {config.model_type} model writes no words, so there is nothing to audit.")
-    return roles
 
 
 def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> Inputs:
@@ -113,13 +114,7 @@ def largest(change: torch.Tensor) -> float:
 
 
 class Audit:
-    """The changes of one model's inputs.
-
-    Args:
-        model: in evaluation mode.
-        roles: of the inputs.
-        inputs: random ones.
-    """
+    """The changes of the random inputs of one model, which is in evaluation mode."""
 
     def __init__(self, model: PreTrainedModel, roles: InputRoles, inputs: Inputs) -> None:
         self.model, self.roles, self.inputs = model, roles, inputs

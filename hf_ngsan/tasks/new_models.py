@@ -1,17 +1,27 @@
-"""What making new models of several tasks needs: checked fields, a usable backbone, a vocabulary that fits."""
+"""Models made new from a training config, or loaded to be trained further: what the tasks have in common.
+
+A task's `build.py` chooses the tokenizer and the fields that follow from its data; then
+
+    config = new_config(kind, fields, vocab_size=len(tokenizer))
+    model = new_model(config, "AutoModel")
+    processor = new_processor(model, tokenizer, image_size)
+"""
 
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+from huggingface_hub.errors import StrictDataclassError
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+from ..auto import model_class, processor_class
 from ..ground.messages import one_sentence
-from ..loading.model_size import ModelTooLargeError
-from ..loading.models import ModelFolderError, quiet_loading
+from ..loading.limits import UnusableModelError, refuse_too_large
+from ..loading.models import ModelFolderError, load_config, load_model, quiet_loading
 from ..loading.preprocessing import load_image_processor
-from ..models.configuration_hub import HubConfig
+from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -19,27 +29,32 @@ from ..training.recipe import RecipeError, suggestion
 
 logger = logging.getLogger(__name__)
 
+MAX_UNKNOWN_WORDS = 0.05
+"""Share of unknown words above which training warns."""
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-
-
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
     "features_provenance": "the features that are trained on",
 }
 
 
-def check_field_names(fields: Mapping, kind: type) -> None:
-    """Raises a RecipeError for a key of section `model` that is no field of its configuration."""
-    for name in fields:
-        if name in FOLLOWS_FROM_DATA:
-            raise RecipeError(f"model.{name} follows from {FOLLOWS_FROM_DATA[name]}; leave it out.")
+def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
+    """Raises a RecipeError for a key of section `model` that is no field of its configuration.
+
+    Args:
+        fields: of the section.
+        kind: the class of the configuration.
+        follows: what decides the fields that a user does not choose, by their names.
+    """
     valid = config_fields(kind)
     for name in fields:
+        if name in follows:
+            raise RecipeError(f"model.{name} follows from {follows[name]}; leave it out.")
         if name not in valid:
             raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
-    vision = fields.get("vision_config")
-    if not (vision is None or isinstance(vision, Mapping)):
-        raise RecipeError(f"model.vision_config must be a mapping of keys to values or null, not {vision!r}.")
+    for name in ("vision_config", "text_config"):
+        if not isinstance(fields.get(name, {}), Mapping | None):
+            raise RecipeError(f"model.{name} must be a mapping of keys to values or null, not {fields[name]!r}.")
 
 
 def config_fields(kind: type) -> set[str]:
@@ -49,13 +64,91 @@ def config_fields(kind: type) -> set[str]:
     return names & {field.name for field in dataclasses.fields(kind)}
 
 
-def check_configured_feature_size(asked_for: int | None, found: int, data: str) -> None:
-    """Raises a RecipeError if a training config asks for features of another dimension than its data has."""
-    if asked_for not in (None, found):
+def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
+    """Sets `visual_feature_size` to that of the data for a model that reads features.
+
+    Raises:
+        RecipeError: section `model` asks for another one.
+    """
+    has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
+    if size is None or has_vision:
+        return
+    asked_for = fields.get("visual_feature_size")
+    if asked_for not in (None, size):
         raise RecipeError(
-            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {found}; set "
-            f"model.visual_feature_size={found}, or leave it out."
+            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {size}; set "
+            f"model.visual_feature_size={size}, or leave it out."
         )
+    fields["visual_feature_size"] = size
+
+
+def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
+    """Returns a configuration with fields of section `model`, and those that follow from the data.
+
+    Raises:
+        RecipeError: a field of the wrong type, or fields that do not fit together.
+    """
+    try:
+        return kind(**fields, **follows)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise RecipeError(f"section model: {one_sentence(error)}") from error
+
+
+def new_model(config: Any, auto_class: str) -> Any:
+    """Returns the new model that a configuration describes, on the CPU.
+
+    Raises:
+        RecipeError: it is too large, or its backbone cannot be used.
+    """
+    kind: Any = model_class(config.model_type, auto_class)
+    with usable_backbone(getattr(config, "vision_config", None)):
+        refuse_too_large(lambda: kind(config))
+        return kind(config)
+
+
+def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: int | None) -> ProcessorMixin:
+    """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
+    vision, image_processor = model.base_model.vision, None
+    if vision is not None:
+        image_processor = new_image_processor(vision, image_size)
+        check_image_size(vision, image_processor)
+    return processor_class(model.config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+
+
+def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
+    """Returns the folder that `init_from` names and its configuration, once the other fields are known to be its.
+
+    `init_from` and `model_type` are taken out of the fields.
+    """
+    folder = fields.pop("init_from")
+    config: Any = load_config(folder, task)
+    if fields.pop("model_type", config.model_type) != config.model_type:
+        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_field_names(fields, type(config), follows)
+    return folder, config
+
+
+def trained_model(
+    fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
+) -> tuple[PreTrainedModel, Any]:
+    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor.
+
+    Raises:
+        RecipeError: unknown fields, or values that they cannot have.
+    """
+    folder, _ = config_to_change(fields, task, follows)
+    try:
+        return load_model(folder, task, **fields, **changes)
+    except ConfigurationError as error:
+        raise RecipeError(f"section model: {error}") from error
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
+    """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
+    defaults: Any = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
 
 
 @contextmanager
@@ -70,7 +163,7 @@ def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
             yield
     except ModelFolderError:  # of the captioner around the backbone
         raise
-    except ModelTooLargeError as error:
+    except UnusableModelError as error:
         raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if vision is None or not vision.pretrained:
@@ -116,24 +209,17 @@ def check_image_size(vision: VisionModel | None, image_processor: BaseImageProce
             raise RecipeError(str(error)) from error
 
 
-MOST_UNKNOWN_WORDS = 0.05
-"""Share of unknown words above which training warns."""
-
-
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
 
-    Args:
-        tokenizer: of the captioner.
-        captions: for training.
-        is_new: whether the vocabulary was made of them; otherwise it is that of a trained captioner, which is kept.
+    A vocabulary that is not new is that of the trained captioner, and stays as it is.
     """
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
-    if unknown > MOST_UNKNOWN_WORDS:
+    if unknown > MAX_UNKNOWN_WORDS:
         remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
         logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
     else:

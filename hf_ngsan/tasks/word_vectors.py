@@ -23,10 +23,9 @@ def fill_word_vectors(
     """Puts the vectors of a file into a new model; words that it lacks keep their random ones.
 
     Args:
-        model: with `get_input_embeddings()`.
-        tokenizer: the model's.
+        model, tokenizer: the new model, and its tokenizer.
         path, dictionary: see [`read_word_vectors`].
-        size_key: of the training config, which says the size of a vector.
+        size_key: the key of the training config for the size of a vector.
 
     Raises:
         RecipeError: the vectors have another size than the model's.

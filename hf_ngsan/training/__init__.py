@@ -11,22 +11,9 @@ if TYPE_CHECKING:
     from .averaging import WeightAverage
     from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
     from .loop import TrainingDivergedError, TrainingLoop
+    from .optimizer import learning_rate_at
     from .recipe import Recipe, RecipeError, save_recipe
     from .run import TrainingResult, run_task
-    from .schedules import learning_rate_at
-    from .stages import Stage
-    from .task import Evaluation, InputRoles, Task
+    from .task import Evaluation, InputRoles, Stage, Task
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "averaging": ["WeightAverage"],
-        "checkpoints": ["CheckpointError", "Checkpoints", "TrainingProgress"],
-        "loop": ["TrainingDivergedError", "TrainingLoop"],
-        "recipe": ["Recipe", "RecipeError", "save_recipe"],
-        "run": ["TrainingResult", "run_task"],
-        "schedules": ["learning_rate_at"],
-        "stages": ["Stage"],
-        "task": ["Evaluation", "InputRoles", "Task"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

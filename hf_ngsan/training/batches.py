@@ -1,4 +1,4 @@
-"""From an epoch's order of rows to the batches that one process works through."""
+"""Batches of an epoch for one process: rows in the order of the epoch, cut into updates and micro-batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
-from ..data.whole_arrays import with_whole_arrays
+from ..data.row_formats import with_whole_arrays
 from .settings import TrainingSettings
 
 
@@ -30,7 +30,7 @@ class MicroBatch(NamedTuple):
 
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
-    """Returns what makes the batches of an epoch: `training.batch_size` rows each.
+    """Returns a function that makes the batches of an epoch: `training.batch_size` rows each.
 
     It is called with `epoch`, `num_processes` and `process_index`.
     """

@@ -6,21 +6,23 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from ..ground.files import (
-    TEMPORARY_PREFIX,
+from ..ground.files import temporary_path, write_text_atomically
+from ..ground.messages import one_sentence
+from ..store.fields import FieldError, read_fields, read_json
+from ..store.folders import (
+    REPLACED_PREFIX,
     DamagedFolderError,
     check_folder,
+    find_folder,
     remove_leftovers,
     write_folder_atomically,
-    write_text_atomically,
 )
-from ..ground.messages import one_sentence
 from .averaging import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,22 @@ class TrainingProgress:
     evaluations_since_best: int = 0
     history: list[dict] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        for name in ("stage", "stage_epoch", "epoch", "step_in_epoch", "step", "best_epoch", "evaluations_since_best"):
+            if (getattr(self, name) or 0) < 0:
+                raise FieldError(f"progress.{name}")
+        if any("stage" not in entry for entry in self.history):
+            raise FieldError("progress.history")
+
+
+@dataclass
+class CheckpointState:
+    """What `progress.json` holds: `data` tells the training data from any other."""
+
+    progress: TrainingProgress
+    data: dict
+    num_threads: int
+
 
 class Checkpoints:
     """The folder of a run's checkpoints, one folder `step-N` each.
@@ -75,7 +93,9 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Returns every checkpoint, the oldest first."""
-        return sorted(self.folder.glob("step-*"))
+        replaced = [path.name.removeprefix(REPLACED_PREFIX) for path in self.folder.glob(f"{REPLACED_PREFIX}step-*")]
+        names = {*replaced, *(path.name for path in self.folder.glob("step-*"))}
+        return [find_folder(self.folder / name) for name in sorted(names)]
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
         """Adds the checkpoint of an update, complete or not at all, then removes those that are too many."""
@@ -87,7 +107,7 @@ class Checkpoints:
     def remove_older(self, newest: Path) -> None:
         """Deletes the checkpoints before an intact one, except as many as are kept with it."""
         for old in [folder for folder in self.all() if folder <= newest][: -self.keep]:
-            doomed = old.with_name(f"{TEMPORARY_PREFIX}{old.name}")
+            doomed = temporary_path(old)
             os.rename(old, doomed)
             shutil.rmtree(doomed)
 
@@ -130,45 +150,21 @@ def write_checkpoint(
         torch.save(states, file)
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
-    state = {"progress": asdict(progress), "data": data, "num_threads": torch.get_num_threads()}
-    write_text_atomically(folder / PROGRESS, json.dumps(state, indent=2))
+    state = CheckpointState(progress, data, torch.get_num_threads())
+    write_text_atomically(folder / PROGRESS, json.dumps(asdict(state), indent=2))
 
 
-def read_state(folder: Path) -> dict:
+def read_state(folder: Path) -> CheckpointState:
     """Returns what the file `progress.json` of a checkpoint holds.
 
     Raises:
         DamagedFolderError: it is missing or no JSON, or a field is missing, unknown or of the wrong type.
     """
     try:
-        state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise DamagedFolderError(f"{folder} is damaged: its {PROGRESS} cannot be read.") from None
-    sections = {"progress": dict, "data": dict, "num_threads": int}
-    for name, kind in sections.items():
-        if not isinstance(state, dict) or not isinstance(state.get(name), kind):
-            raise DamagedFolderError(f"{folder} is damaged: {PROGRESS} has no {name}.")
-    progress, known = state["progress"], [entry.name for entry in fields(TrainingProgress)]
-    for name in [*known, *progress]:
-        if name not in known or name not in progress or not is_progress(name, progress[name]):
-            fault = "no" if name not in progress else "an unknown" if name not in known else "an impossible"
-            raise DamagedFolderError(f"{folder} is damaged: {PROGRESS} has {fault} progress.{name}.")
-    return state
-
-
-def is_progress(name: str, value: object) -> bool:
-    """Returns whether a field of [`TrainingProgress`] can have a value."""
-    if name in ("best_score", "best_epoch") and value is None:
-        return True
-    if name == "sums":
-        return isinstance(value, dict) and all(is_number(number) for number in value.values())
-    if name == "history":
-        return isinstance(value, list) and all(isinstance(entry, dict) and "stage" in entry for entry in value)
-    return is_number(value) and (name == "best_score" or (isinstance(value, int) and value >= 0))
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        return read_fields(CheckpointState, read_json(folder / PROGRESS))
+    except FieldError as error:
+        fault = f"has a missing, unknown or impossible {error}" if str(error) else "cannot be read"
+        raise DamagedFolderError(f"{folder} is damaged: its {PROGRESS} {fault}.") from None
 
 
 def read_checkpoint(
@@ -187,16 +183,16 @@ def read_checkpoint(
     """
     state = read_state(folder)
     for name, value in data.items():
-        if state["data"].get(name, value) != value:
+        if state.data.get(name, value) != value:
             raise CheckpointError(
                 f"{folder} cannot be resumed: the training data has another {name} than when the run began "
-                f"({value} instead of {state['data'][name]}); restore the data or start over with --overwrite."
+                f"({value} instead of {state.data[name]}); restore the data or start over with --overwrite."
             )
-    if state["num_threads"] != torch.get_num_threads():
+    if state.num_threads != torch.get_num_threads():
         logger.warning(
             "%s was written with %d CPU threads and is resumed with %d: the results may differ in the last digits.",
             folder,
-            state["num_threads"],
+            state.num_threads,
             torch.get_num_threads(),
         )
     try:
@@ -210,7 +206,7 @@ def read_checkpoint(
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(f"{folder} does not fit the model of this training config ({reason}).") from error
-    return TrainingProgress(**state["progress"])
+    return state.progress
 
 
 def average_checkpoints(model: torch.nn.Module, folders: Sequence[Path]) -> None:

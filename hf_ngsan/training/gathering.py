@@ -1,4 +1,4 @@
-"""What the processes of a run compute together."""
+"""Work that is split among the processes of a run, and tensors gathered from them."""
 
 from collections.abc import Callable
 from typing import Any

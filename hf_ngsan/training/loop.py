@@ -6,8 +6,8 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,31 +16,31 @@ import numpy
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
+from datasets import Dataset
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..ground.files import list_files, replace_folder_contents, write_folder_atomically, write_text_atomically
+from ..ground.files import list_files, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
 from ..loading.models import without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
+from ..store.folders import replace_folder_contents, write_folder_atomically
 from .averaging import WeightAverage
-from .batches import MicroBatch, UpdateBatches, batches_of_rows, update_loader
+from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
-from .optimizer import make_optimizer, set_learning_rate, trained_weights_of_vision
+from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
 from .output_folder import claim_files, training_config_of
-from .precision import full_precision
-from .recipe import Recipe, RecipeError
-from .schedules import learning_rate_at
-from .stages import Stage
+from .recipe import RecipeError
+from .task import Stage, Task
 
 logger = logging.getLogger(__name__)
 
 STAGE_FILE = "end_of_stage.json"
-"""Beside the best model of a stage that is over: with which update it ended."""
+"""Names the update with which a stage ended, beside the best model of that stage."""
 
 
 class TrainingDivergedError(ValueError):
@@ -60,18 +60,12 @@ class TrainingLoop:
 
     Args:
         accelerator: of `accelerate`; its gradient accumulation is not used, the loop has its own.
+        task: gives the stages, the batches and the scores; a later stage begins with the best weights so far and a new
+            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its recipe are used.
         model: moved to the accelerator's device, and wrapped there.
-        stages: what to train with, one after the other. A later stage begins with the best weights so far and a new
-            optimizer.
+        processor: the model's.
         rows: the training rows.
-        collator: makes a batch from a list of rows; `set_epoch`, if it has that, is called before each epoch.
-        recipe: the run's recipe; sections `data` (num_workers), `training` and `evaluation` are used.
-        save_model: writes the bare model into a folder that `from_pretrained` reads.
-        evaluate: called with the bare model in evaluation mode, in every process; returns scores, equal in all.
-        greater_is_better: whether the better of two models has the higher `evaluation.metric`.
-        unit: what a row is called in the log, in the plural.
-        data_identity: JSON values that tell the training data from any other, checked when resuming.
-        sampler: makes the batches of an epoch; see [`~batches.batches_of_rows`], which is the default.
+        validation_rows: those that choose the best model, if any.
 
     Raises:
         RecipeError: an epoch has no batch.
@@ -80,41 +74,33 @@ class TrainingLoop:
     def __init__(
         self,
         accelerator: Accelerator,
+        task: Task,
         model: PreTrainedModel,
-        stages: Sequence[Stage],
-        rows: Sequence,
-        collator: Callable[[list], dict],
-        recipe: Recipe,
-        save_model: Callable[[PreTrainedModel, Path], None],
-        evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
-        greater_is_better: bool = True,
-        unit: str = "rows",
-        data_identity: dict | None = None,
-        sampler: Callable[..., EpochSampler] | None = None,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        validation_rows: Dataset | None = None,
     ) -> None:
         self.accelerator = accelerator
-        self.stages = stages
-        self.rows = rows
-        self.collator = collator
-        self.recipe = recipe
-        self.settings = recipe.training
-        self.save_model = save_model
-        self.evaluate = evaluate
-        self.greater_is_better = greater_is_better
-        self.unit = unit
-        self.data_identity = data_identity or {}
-        self.make_sampler = sampler or batches_of_rows(rows, self.settings)
-        self.output_dir = recipe.output_dir
+        self.task = task
+        self.processor = processor
+        self.rows, self.validation_rows = rows, validation_rows
+        self.recipe, self.settings = task.recipe, task.recipe.training
+        self.greater_is_better, self.unit = task.greater_is_better, task.unit
+        self.stages = task.stages(model, processor, rows)
+        self.collator = task.collator(processor)
+        self.data_identity = task.identity(model, processor, rows)
+        self.make_sampler = task.sampler(rows)
+        self.output_dir = self.recipe.output_dir
         self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
         self.progress = TrainingProgress()
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
             raise RecipeError(
-                f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {unit}, and "
+                f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {self.unit}, and "
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        if may_leave_weights_unused(model) or any(stage.prepare for stage in stages):
+        if may_leave_weights_unused(model) or any(stage.prepare for stage in self.stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
@@ -147,8 +133,12 @@ class TrainingLoop:
 
     def run(self) -> TrainingProgress:
         """Trains until the last epoch or until early stopping; returns where the run ended."""
-        if self.progress.step == 0 and "init_from" in self.recipe.model and self.evaluate is not None:
-            self.evaluate_start(self.evaluate)
+        if self.progress.step == 0 and "init_from" in self.recipe.model and self.validation_rows is not None:
+            self.model.eval()  # the trained model that is trained further is the best one until another is better
+            entry = {"epoch": 0, **self.scores()}
+            self.keep_if_best(entry)
+            metric = self.task.metric
+            logger.info("Before this training: %s %.4f.", metric, entry[metric])
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -157,14 +147,6 @@ class TrainingLoop:
             self.train_epoch()
             self.finish_epoch(time.monotonic() - started_at)
         return self.progress
-
-    def evaluate_start(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> None:
-        """Keeps a trained model that is trained further as the best one until another is better."""
-        self.model.eval()
-        entry = {"epoch": 0, **self.scores(evaluate)}
-        self.keep_if_best(entry)
-        metric = self.recipe.evaluation.metric
-        logger.info("Before this training: %s %.4f.", metric, entry[metric])
 
     @property
     def stage(self) -> Stage:
@@ -240,17 +222,23 @@ class TrainingLoop:
             with_row_index=self.objective.needs_row_index,
         )
         self.model.train(self.objective.training_mode)
-        with self.progress_display() as display:
+        name = self.name_of_epoch(progress.stage_epoch + 1)
+        is_shown = self.accelerator.is_main_process
+        with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=is_shown) as display:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
-                summary = None
-                if progress.step % settings.log_every == 0 or progress.step_in_epoch == self.steps_per_epoch:
-                    self.log_training()
-                    summary = self.objective.describe(self.training_summary())
+                summary, at_end = None, progress.step_in_epoch == self.steps_per_epoch
+                if progress.step % settings.log_every == 0 or at_end:
+                    self.gather_sums()
+                    numbers = self.training_summary()
+                    values = {**numbers, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+                    self.log({f"train/{name}": value for name, value in values.items()})
+                    summary = self.objective.describe(numbers)
                 display.update(self.rows_done(), self.time_left(), summary)
-                if self.time_to_save():
+                every = settings.save_every_steps
+                if every is not None and progress.step % every == 0 and not at_end:
                     self.save_checkpoint()
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
@@ -264,7 +252,8 @@ class TrainingLoop:
         """Makes one step of the optimizer on this process's share of a global batch."""
         progress, accelerator = self.progress, self.accelerator
         seed_everything(self.settings.seed, progress.step, accelerator.process_index)
-        set_learning_rate(self.optimizer, self.learning_rate())
+        step_of_stage = progress.stage_epoch * self.steps_per_epoch + progress.step_in_epoch
+        set_learning_rate(self.optimizer, learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings))
 
         self.last_batches = micro_batches
         batches = [batch.to(accelerator.device) for batch in micro_batches]
@@ -297,10 +286,6 @@ class TrainingLoop:
             self.average.update(progress.step + 1)
         self.count(update_seconds=torch.tensor(time.perf_counter() - prepared_at))
 
-    def learning_rate(self) -> float:
-        step_of_stage = self.progress.stage_epoch * self.steps_per_epoch + self.progress.step_in_epoch
-        return learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings)
-
     def count(self, **statistics: torch.Tensor) -> None:
         for name, value in statistics.items():
             self.new_sums[name] = self.new_sums.get(name, 0.0) + value.detach().float()
@@ -325,11 +310,6 @@ class TrainingLoop:
             summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
         return summary
 
-    def log_training(self) -> None:
-        self.gather_sums()
-        values = {**self.training_summary(), "learning_rate": self.optimizer.param_groups[0]["lr"]}
-        self.log({f"train/{name}": value for name, value in values.items()})
-
     def log(self, values: dict[str, float]) -> None:
         """Passes values to the trackers, and what TensorBoard has of them to its file."""
         self.accelerator.log(values, step=self.progress.step)
@@ -347,8 +327,10 @@ class TrainingLoop:
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
             self.check_outputs()
-            if self.evaluate is not None and self.time_to_evaluate():
-                entry.update(self.scores(self.evaluate))
+            epoch, every = progress.stage_epoch + 1, self.recipe.evaluation.every_epochs
+            is_due = epoch % every == 0 or epoch == self.stage.settings.epochs
+            if self.validation_rows is not None and is_due:
+                entry.update(self.scores())
                 self.keep_if_best(entry)
             self.save_model_as("last")
         entry |= {"seconds": round(seconds, 2), f"{self.unit}_per_second": round(num_rows / seconds, 1)}
@@ -360,17 +342,13 @@ class TrainingLoop:
         self.report(entry)
         self.save_checkpoint()
 
-    def scores(self, evaluate: Callable[[PreTrainedModel], dict[str, float]]) -> dict[str, float]:
+    def scores(self) -> dict[str, float]:
         with full_precision(self.bare_model):
-            return evaluate(self.bare_model)
-
-    def time_to_evaluate(self) -> bool:
-        epoch = self.progress.stage_epoch + 1
-        every = self.recipe.evaluation.every_epochs
-        return epoch % every == 0 or epoch == self.stage.settings.epochs
+            found = self.task.evaluate_all(self.bare_model, self.processor, self.validation_rows, self.accelerator)
+            return dict(found.scores)
 
     def keep_if_best(self, entry: dict) -> None:
-        progress, score = self.progress, entry[self.recipe.evaluation.metric]
+        progress, score = self.progress, entry[self.task.metric]
         progress.evaluations_since_best += 1
         if self.is_better(score, progress.best_score):
             progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, entry["epoch"], 0
@@ -407,7 +385,7 @@ class TrainingLoop:
         Raises:
             TrainingDivergedError: the last score that chooses the best model is infinite or not a number.
         """
-        metric, best = self.recipe.evaluation.metric, self.progress.best_epoch
+        metric, best = self.task.metric, self.progress.best_epoch
         last = next((entry for entry in reversed(self.progress.history) if metric in entry), None)
         if last is not None and not math.isfinite(last[metric]):
             kept = "there is no best model" if best is None else f"the best model is that of epoch {best}"
@@ -417,7 +395,7 @@ class TrainingLoop:
             )
 
     def report(self, entry: dict) -> None:
-        progress, metric = self.progress, self.recipe.evaluation.metric
+        progress, metric = self.progress, self.task.metric
         parts = [self.name_of_epoch(progress.stage_epoch), self.objective.describe(entry)]
         if metric in entry:
             is_best = progress.best_epoch == entry["epoch"]
@@ -439,7 +417,8 @@ class TrainingLoop:
     def save_model_as(self, name: str) -> None:
         self.check_state()
         if self.accelerator.is_main_process:
-            replace_folder_contents(self.output_dir / name, lambda folder: self.save_model(self.bare_model, folder))
+            fill = partial(self.task.save, self.bare_model, self.processor)
+            replace_folder_contents(self.output_dir / name, fill)
             self.claim_folder(name)
         self.accelerator.wait_for_everyone()
 
@@ -469,12 +448,6 @@ class TrainingLoop:
             "last checkpoint before with --resume and a lower training.learning_rate, or with training.max_grad_norm."
         )
 
-    def time_to_save(self) -> bool:
-        """Returns whether a checkpoint is due within the epoch; at its end there is one anyway."""
-        every = self.settings.save_every_steps
-        at_end = self.progress.step_in_epoch == self.steps_per_epoch
-        return every is not None and self.progress.step % every == 0 and not at_end
-
     def save_checkpoint(self) -> None:
         self.check_state()
         self.gather_sums()
@@ -493,12 +466,6 @@ class TrainingLoop:
             "average": self.average,
         }
 
-    def progress_display(self) -> ProgressDisplay:
-        name = self.name_of_epoch(self.progress.stage_epoch + 1)
-        return ProgressDisplay(
-            name, len(self.rows), self.rows_done(), self.unit, shown=self.accelerator.is_main_process
-        )
-
     def rows_done(self) -> int:
         """Returns about how many rows of the epoch under way have been trained on."""
         return round(len(self.rows) * self.progress.step_in_epoch / self.steps_per_epoch)
@@ -512,6 +479,21 @@ class TrainingLoop:
         epochs_left = self.stage.settings.epochs - self.progress.stage_epoch
         steps_left = epochs_left * self.steps_per_epoch - self.progress.step_in_epoch
         return tqdm.format_interval((time.monotonic() - self.started_at) / max(steps_done, 1) * max(steps_left, 0))
+
+
+@contextmanager
+def full_precision(model: torch.nn.Module) -> Iterator[None]:
+    """Inside the `with` block a model that Accelerate prepared for mixed precision computes as it does when loaded.
+
+    Args:
+        model: not wrapped for several processes. Accelerate puts a `forward` that casts into the object itself.
+    """
+    mixed = model.__dict__.pop("forward", None)
+    try:
+        yield
+    finally:
+        if mixed is not None:
+            model.__dict__["forward"] = mixed
 
 
 def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -1,10 +1,15 @@
-"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder."""
+"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder; and their schedules.
+
+A learning rate is a pure function of the position in the run, so that a resumed run needs no scheduler state.
+"""
+
+import math
 
 import torch
 
-from ..models.modeling_vision import vision_encoders
+from ..models.vision_part import vision_encoders
 from .recipe import RecipeError
-from .settings import TrainingSettings
+from .settings import ScheduleSettings, TrainingSettings
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
@@ -16,9 +21,11 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         RecipeError: there is a learning rate for a vision encoder that is not trained.
     """
     of_vision = trained_weights_of_vision(model)
-    text_rate = getattr(settings, "text_learning_rate", None)
-    of_text = set() if text_rate is None else trained_weights_of_text(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
+    of_text = set()
+    if text_rate is not None and isinstance(encoder, torch.nn.Module):
+        of_text = {one for one in encoder.parameters() if one.requires_grad}
     groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
     rate = settings.vision_learning_rate
     if rate is not None and not of_vision:
@@ -57,7 +64,33 @@ def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]
     return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}
 
 
-def trained_weights_of_text(model: torch.nn.Module) -> set[torch.nn.Parameter]:
-    """Returns the parameters of a model's text encoder, its part `text`, that are not frozen."""
-    encoder = getattr(model, "text", None)
-    return {one for one in encoder.parameters() if one.requires_grad} if isinstance(encoder, torch.nn.Module) else set()
+def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:
+    """Returns the learning rate of an update.
+
+    Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
+    halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).
+
+    Args:
+        step: number of the update in the stage, from 0.
+        steps_per_epoch: updates of one epoch.
+        settings: `learning_rate`, `schedule`, `warmup_epochs`, `epochs` and the decay of the step schedule. `cosine`
+            warms up and decays with each update, to 0 at the end of `epochs`; so does `inverse_sqrt`, after
+            `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017, eq. 3); the others change between epochs only.
+    """
+    if settings.schedule == "inverse_sqrt":
+        warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
+        return settings.learning_rate * min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))
+    if settings.schedule == "cosine":
+        warmup = settings.warmup_epochs * steps_per_epoch
+        if step < warmup:
+            return settings.learning_rate * ((step + 1) / warmup)
+        rest = settings.epochs * steps_per_epoch - warmup
+        return settings.learning_rate * (0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(rest, 1), 1.0))))
+    epoch = step // steps_per_epoch + 1
+    factor = min(epoch / settings.warmup_epochs, 1.0) if settings.warmup_epochs else 1.0
+    if settings.schedule == "step":
+        decays = max(0, math.ceil((epoch - settings.decay_start) / settings.decay_every))
+        if settings.max_decays is not None:
+            decays = min(decays, settings.max_decays)
+        factor *= settings.decay_factor**decays
+    return settings.learning_rate * factor

@@ -3,13 +3,13 @@
 import fnmatch
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from ..ground.files import MANIFEST, TEMPORARY_PREFIX, is_empty, remove_leftovers, write_text_atomically
+from ..ground.files import TEMPORARY_PREFIX, write_text_atomically
+from ..store.fields import read_json
+from ..store.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
+from ..store.locks import FolderLock
 from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
@@ -19,8 +19,6 @@ NAME_BEFORE = "recipe.yaml"
 TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
 MARKER = ".training_run.json"
 LOCK = ".lock"
-LOCK_SECONDS = 15
-"""For which a run waits for its folder: processes of a killed one take a moment to notice its end."""
 KNOWN_FILES = (
     TRAINING_CONFIG,
     NAME_BEFORE,
@@ -93,25 +91,14 @@ def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
     save_recipe(recipe, training_config_of(folder))
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Inside the `with` block no other run writes the folder, which is made.
+def locked(folder: Path) -> FolderLock:
+    """Returns a lock: inside its `with` block no other run writes the folder, which is made.
 
     Raises:
         FileExistsError: another run is writing it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=LOCK_SECONDS)
-    except Timeout:
-        raise FileExistsError(
-            f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
+    return FolderLock(folder, FileExistsError(refusal), LOCK)
 
 
 def claim_files(folder: Path, names: Iterable[str]) -> None:
@@ -123,10 +110,9 @@ def claim_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def claimed_files(folder: Path) -> set[str]:
-    try:
-        return set(json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return set()
+    content = read_json(folder / MARKER)
+    names = content.get("files") if isinstance(content, dict) else None
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def refuse_foreign_files(folder: Path) -> None:
@@ -137,7 +123,8 @@ def refuse_foreign_files(folder: Path) -> None:
             "another training.output_dir, or delete the folder yourself."
         )
     claimed = claimed_files(folder)
-    foreign = [name for name in files_in(folder) if name not in claimed and not is_known(name)]
+    places = {name: name.replace(REPLACED_PREFIX, "") for name in files_in(folder)}
+    foreign = [name for name, place in places.items() if place not in claimed and not is_known(place)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise FileExistsError(

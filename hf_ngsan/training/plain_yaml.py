@@ -1,18 +1,24 @@
-"""YAML of plain values, which stays small when its aliases are written out."""
+"""YAML of plain values, which stays small when its aliases are written out.
+
+    parse_yaml("{epochs: 3}")  # {"epochs": 3}
+
+A training config may come from anywhere, and a few lines of aliases of aliases can stand for more values than memory
+holds.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-LARGEST_FILE = 2**18
-"""Characters; training configs have some thousands."""
-MOST_VALUES = 10_000
-DEEPEST_NESTING = 50
+MAX_CHARACTERS = 2**18
+"""Of a file; training configs have some thousands."""
+MAX_VALUES = 10_000
+MAX_NESTING = 50
 
 
 class PlainYAMLError(ValueError):
-    """Text that is no such YAML; the message says why, and `line` where, if that is known."""
+    """Text that is not YAML of this kind; the message says why, and `line` where, if that is known."""
 
     def __init__(self, reason: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(" ".join(reason.split()))
@@ -20,7 +26,7 @@ class PlainYAMLError(ValueError):
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Reads values of which one that Python refuses, such as a number of thousands of digits, is told by its line."""
+    """Reports the line of a value that Python refuses, such as a number of thousands of digits."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -40,7 +46,7 @@ def read_yaml(path: Path) -> object:
     """
     with open(path, encoding="utf-8") as file:
         try:
-            return parse_yaml(file.read(LARGEST_FILE + 1))
+            return parse_yaml(file.read(MAX_CHARACTERS + 1))
         except UnicodeDecodeError as error:
             raise PlainYAMLError(str(error)) from None
 
@@ -51,33 +57,33 @@ def parse_yaml(text: str) -> object:
     Raises:
         PlainYAMLError: it is not YAML, too large, or nested too deeply.
     """
-    if len(text) > LARGEST_FILE:
-        raise PlainYAMLError(f"it has more than {LARGEST_FILE:,} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise PlainYAMLError(f"it has more than {MAX_CHARACTERS:,} characters")
     try:
         loader = PlainLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
-        check_extent(node, {}, DEEPEST_NESTING)
+        count_values(node, {}, MAX_NESTING)
         return loader.construct_document(node)
-    except PlainYAMLError:
-        raise
     except RecursionError:
         raise PlainYAMLError("it has lists or mappings within each other without end") from None
     except yaml.YAMLError as error:
-        raise PlainYAMLError(
-            getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
-        ) from None
+        reason = getattr(error, "problem", None) or str(error)
+        raise PlainYAMLError(reason, getattr(error, "problem_mark", None)) from None
 
 
-def check_extent(node: yaml.Node, values: dict[int, int], nesting: int) -> int:
-    """Returns the number of values in a node with its aliases written out; raises for too many and too deep ones."""
+def count_values(node: yaml.Node, known: dict[int, int], nesting: int) -> int:
+    """Returns the number of values in a node with its aliases written out; raises for too many and too deep ones.
+
+    Nodes counted before are in `known`, by their ids, so that an alias takes no time.
+    """
     if nesting == 0:
         raise PlainYAMLError("it has lists or mappings within each other without end", node.start_mark)
-    if id(node) not in values:
+    if id(node) not in known:
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         inner = [child for pair in children for child in (pair if isinstance(pair, tuple) else (pair,))]
-        values[id(node)] = 1 + sum(check_extent(child, values, nesting - 1) for child in inner)
-    if values[id(node)] > MOST_VALUES:
-        raise PlainYAMLError(f"it has more than {MOST_VALUES:,} values with its aliases written out", node.start_mark)
-    return values[id(node)]
+        known[id(node)] = 1 + sum(count_values(child, known, nesting - 1) for child in inner)
+    if known[id(node)] > MAX_VALUES:
+        raise PlainYAMLError(f"it has more than {MAX_VALUES:,} values with its aliases written out", node.start_mark)
+    return known[id(node)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import operator
 import os
 import types
 import typing
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..ground.bounds import LARGEST_INTEGER
+from ..ground.bounds import MAX_INTEGER
 from ..ground.configs import find_config
 from ..ground.files import is_stream, write_text_atomically
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
@@ -61,10 +62,9 @@ class Recipe:
             RecipeError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
         """
         kinds = cls.sections()
-        for name in sections:
+        for name, values in sections.items():
             if name not in kinds and name != "model":
                 raise RecipeError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
-        for name, values in sections.items():
             if not isinstance(values, Mapping):
                 raise RecipeError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
             for key, value in values.items():
@@ -98,8 +98,8 @@ class Recipe:
         return changed
 
 
-RecipeClassOf = Callable[[Mapping], type[Recipe]]
-"""Chooses the recipe class of a task from a recipe's section `model`."""
+LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
+"""How a value compares with a limit of its setting, in words and as a function."""
 
 
 def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
@@ -134,13 +134,10 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
         raise RecipeError(f"{where} must be a number, not nan.")
     if bounds["choices"] and value not in bounds["choices"]:
         raise RecipeError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
-    if bounds["minimum"] is not None and value < bounds["minimum"]:
-        raise RecipeError(f"{where} must be at least {bounds['minimum']}, not {value!r}.")
-    maximum = LARGEST_INTEGER if bounds["maximum"] is None and annotation is int else bounds["maximum"]
-    if maximum is not None and value > maximum:
-        raise RecipeError(f"{where} must be at most {maximum}, not {value!r}.")
-    if bounds["below"] is not None and value >= bounds["below"]:
-        raise RecipeError(f"{where} must be below {bounds['below']}, not {value!r}.")
+    for name, (words, holds) in LIMITS.items():
+        limit = MAX_INTEGER if name == "maximum" and annotation is int and bounds[name] is None else bounds[name]
+        if limit is not None and not holds(value, limit):
+            raise RecipeError(f"{where} must be {words} {limit}, not {value!r}.")
     return value
 
 
@@ -165,7 +162,9 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
     return f"; valid are {', '.join(prefix + name for name in valid)}."
 
 
-def load_recipe(path: str | os.PathLike, overrides: Iterable[str], recipe_class_of: RecipeClassOf) -> Recipe:
+def load_recipe(
+    path: str | os.PathLike, overrides: Iterable[str], recipe_class_of: Callable[[Mapping], type[Recipe]]
+) -> Recipe:
     """Reads a recipe.
 
     Args:
@@ -174,7 +173,7 @@ def load_recipe(path: str | os.PathLike, overrides: Iterable[str], recipe_class_
             settings hold wherever this file is silent.
         overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one of the sections
             `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
-        recipe_class_of: tells the task's recipe class from the section `model`.
+        recipe_class_of: returns the recipe class of the task that the section `model` belongs to.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
@@ -210,7 +209,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if not isinstance(sections, dict):
         raise RecipeError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
-    sections = {name: {} if values is None else values for name, values in sections.items()}
+    sections = {name: {} if values is None else values for name, values in sections.items()}  # as of "training:" alone
     if base is None:
         return sections
     if not isinstance(base, str):
@@ -264,11 +263,8 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
         lines += ["", f"{section}:"]
         for entry in dataclasses.fields(kind):
             value = getattr(getattr(recipe, section), entry.name)
-            value = flow_yaml(list(value) if isinstance(value, tuple) else value)
-            lines.append(f"  {entry.name}: {value}  # {entry.metadata['help']}")
+            value = list(value) if isinstance(value, tuple) else value
+            text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
+            text = text.removesuffix("\n").removesuffix("...").strip()  # YAML's end of a document behind one value
+            lines.append(f"  {entry.name}: {text}  # {entry.metadata['help']}")
     write_text_atomically(path, "\n".join(lines) + "\n")
-
-
-def flow_yaml(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.removesuffix("\n").removesuffix("...").strip()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
-from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
 from ..data.splits import VALIDATION, set_aside
@@ -21,16 +21,18 @@ from ..ground.launching import make_accelerator
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder
-from .precision import precision_of
 from .recipe import Recipe, RecipeError, suggestion
 from .task import Task
 
 logger = logging.getLogger(__name__)
 
+BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+"""Instruction sets of processors that multiply in bfloat16, by their names in `torch.cpu.get_capabilities`."""
+
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run left behind.
+    """The result of a run.
 
     Attributes:
         output_dir: the run's folder.
@@ -96,27 +98,25 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
-    stages = task.stages(model, processor, train_rows)
-
-    def evaluate(model: PreTrainedModel) -> dict[str, float]:
-        return dict(task.evaluate_all(model, processor, validation_rows, accelerator).scores)
-
-    loop = TrainingLoop(
-        accelerator,
-        model,
-        stages,
-        train_rows,
-        task.collator(processor),
-        recipe,
-        save_model=lambda model, folder: task.save(model, processor, folder),
-        evaluate=evaluate if validation_rows is not None else None,
-        greater_is_better=task.greater_is_better,
-        unit=task.unit,
-        data_identity=task.identity(model, processor, train_rows),
-        sampler=task.sampler(train_rows),
-    )
+    loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
     with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
-        return run_loop(loop, task, resume, overwrite)
+        return run_loop(loop, resume, overwrite)
+
+
+def precision_of(setting: str | None, device: torch.device) -> str:
+    """Returns what Accelerate calls the precision that `training.mixed_precision` asks for: no, fp16 or bf16.
+
+    `auto` is bf16 on a device that computes in it. Elsewhere it is emulated, which takes longer than float32.
+    """
+    if setting != "auto":
+        return setting or "no"
+    computes = False
+    if device.type == "cuda":
+        computes = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # PyTorch 2.11 or later
+        found = torch.cpu.get_capabilities()
+        computes = any(found.get(name, False) for name in BF16_FEATURES)
+    return "bf16" if computes else "no"
 
 
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
@@ -142,9 +142,26 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
     return rest, validation_rows
 
 
-def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> TrainingResult:
+def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset:
+    """Returns the rows of a split; without a split `validation` those that training sets aside in its place.
+
+    Args:
+        load: returns the rows of a split by its name.
+        split: name of the split.
+        spec: of the dataset, for messages.
+    """
+    try:
+        return load(split)
+    except MissingSplitError:
+        if split != VALIDATION:
+            raise
+    logger.info("%s has no split 'validation'; these are the rows that training sets aside.", spec)
+    return set_aside(load("train"), spec)[1]
+
+
+def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResult:
     """Trains in a folder that no other run writes, from the beginning or the newest checkpoint."""
-    accelerator, recipe = loop.accelerator, task.recipe
+    accelerator, recipe = loop.accelerator, loop.recipe
     is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
     accelerator.wait_for_everyone()
     if is_resumed and loop.is_finished():
@@ -159,7 +176,7 @@ def run_loop(loop: TrainingLoop, task: Task, resume: bool, overwrite: bool) -> T
             "Training %s parameters on %d %s, on %s%s.",
             f"{loop.num_trained():,}",
             len(loop.rows),
-            task.unit,
+            loop.unit,
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
             "" if accelerator.mixed_precision == "no" else f", in {accelerator.mixed_precision}",
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..ground.bounds import LARGEST_BATCH, MOST_THREADS, MOST_WORKERS
+from ..ground.bounds import MAX_BATCH_SIZE, MAX_THREADS, MAX_WORKERS
 
 
 def setting(
@@ -46,7 +46,7 @@ class DataSettings:
     )
     limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
     num_workers: int = setting(
-        0, "processes that prepare batches; 0 = the main one", minimum=0, maximum=MOST_WORKERS, free_on_resume=True
+        0, "processes that prepare batches; 0 = the main one", minimum=0, maximum=MAX_WORKERS, free_on_resume=True
     )
 
 
@@ -106,7 +106,7 @@ class TrainingSettings(ScheduleSettings):
         None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
     )
     num_threads: int | None = setting(
-        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=MOST_THREADS
+        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=MAX_THREADS
     )
     save_every_steps: int | None = setting(
         None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
@@ -127,5 +127,5 @@ class EvaluationSettings:
     )
     metric: str = setting("loss", "score of the validation split that chooses the best model")
     batch_size: int = setting(
-        64, "rows evaluated together in one process", minimum=1, maximum=LARGEST_BATCH, free_on_resume=True
+        64, "rows evaluated together in one process", minimum=1, maximum=MAX_BATCH_SIZE, free_on_resume=True
     )

@@ -1,4 +1,12 @@
-"""A task: what models are trained and scored for. The engine and every command ask it, and know no task by name."""
+"""A task, such as counting things: its rows, models, objectives and scores. The engine and every command ask it alone.
+
+    class CountingTask(Task):
+        recipe_class = CountingRecipe
+        unit = "images"
+        ...
+
+docs/adding_a_model.md has the whole of this one; `hf_ngsan.tasks.register_task` makes it known.
+"""
 
 import argparse
 import json
@@ -16,19 +24,20 @@ from ..data import EpochSampler
 from ..ground.files import write_text_atomically
 from ..loading.models import load_model, save_model
 from .batches import batches_of_rows
+from .objectives.objective import Objective
 from .recipe import Recipe, RecipeError, suggestion
-from .stages import Stage
+from .settings import ScheduleSettings
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         scores: numbers by the names of the metrics: those of the training log, of `--record` and of the card.
         signatures: how a library computed some of them, by the same names.
-        results: what the model said of each row, as JSON has it; a task that says more overrides `save`.
-        report: what `hf-ngsan evaluate` prints, as JSON; the scores, unless the task has more to say.
+        results: the output of the model for each row, as JSON has it; a task with other outputs overrides `save`.
+        report: the JSON that `hf-ngsan evaluate` prints; by default the scores.
     """
 
     scores: dict[str, float]
@@ -43,14 +52,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class InputRoles:
-    """Which inputs of a model that writes words are what, for `hf-ngsan audit`.
+    """The meaning of the inputs of a model that writes words, for `hf-ngsan audit`.
 
     Attributes:
         words, word_mask: the words that it continues, and their mask.
-        source, source_mask: what it writes about, a row each, and its mask; none for a language model.
-        source_name: of one token of that.
-        rows_name: of that.
-        source_is_a_set: whether the order of its tokens means nothing.
+        source, source_mask: the input that it writes about, and its mask; none for a language model.
+        source_name: what messages call the tokens of that, in the plural.
+        rows_name: what messages call its rows, in the plural.
+        source_is_a_set: whether the order of its tokens has no meaning.
         draw_source: from a configuration, a shape `(rows, tokens)` and a generator to random inputs of `source`.
     """
 
@@ -62,6 +71,26 @@ class InputRoles:
     rows_name: str = "rows"
     source_is_a_set: bool = False
     draw_source: Callable[..., dict] | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run with one objective and one schedule.
+
+    Attributes:
+        name: of the stage, and of the folder that keeps its best model when another stage follows.
+        objective: turns batches into losses.
+        settings: the learning rate's schedule, `epochs` and `early_stopping_patience` are used.
+        epoch_name: what an epoch of the stage is called in the log.
+        prepare: called with the model when the stage begins or resumes, to freeze weights that it does not train;
+            `None` leaves the model as it is. The optimizer holds all weights that are trainable before the first stage.
+    """
+
+    name: str
+    objective: Objective
+    settings: ScheduleSettings
+    epoch_name: str = "epoch"
+    prepare: Callable[[PreTrainedModel], None] | None = None
 
 
 class Task(ABC):
@@ -143,15 +172,15 @@ class Task(ABC):
 
     @abstractmethod
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns what the model is trained with, one stage after the other."""
+        """Returns the stages of the training, in their order."""
 
     def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
-        """Returns what makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
+        """Returns a function that makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
         return batches_of_rows(rows, self.recipe.training)
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        """Returns what makes a batch of tensors of a list of rows.
+        """Returns a function that makes a batch of tensors of a list of rows.
 
         Its method `set_epoch(epoch)`, if there is one, is called before each epoch.
         """

@@ -13,22 +13,8 @@ if TYPE_CHECKING:
     from .figures import plot_caption, plot_regions, plot_words
     from .geometry import geometric_weights, plot_geometric_weights
     from .heads import Match, explain_match, head_overlap, plot_match
-    from .heatmaps import plot_word_maps
+    from .heatmaps import plot_question, plot_word_maps
     from .plots import MissingPlotsError, check_matplotlib, save_figure
-    from .questions import plot_question
     from .visualness import plot_visual_words, plot_visualness
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "attention": ["WordAttention", "word_attention"],
-        "contact_sheet": ["plot_contact_sheet"],
-        "figures": ["plot_caption", "plot_regions", "plot_words"],
-        "geometry": ["geometric_weights", "plot_geometric_weights"],
-        "heads": ["Match", "explain_match", "head_overlap", "plot_match"],
-        "heatmaps": ["plot_word_maps"],
-        "plots": ["MissingPlotsError", "check_matplotlib", "save_figure"],
-        "questions": ["plot_question"],
-        "visualness": ["plot_visual_words", "plot_visualness"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .plots import INK, QUIET, new_figure
+from .plots import INK, QUIET, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
 COLUMNS = 3
-LONGEST_LABEL, LONGEST_TITLE = 28, 80
+MAX_LABEL, MAX_TITLE = 28, 80
+"""Characters."""
 
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
@@ -44,17 +45,14 @@ def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], ti
     if not images or len(images) != len(labels):
         raise ValueError(f"There are {len(images)} images and {len(labels)} labels; give one label for each image.")
     columns = min(COLUMNS, len(images))
-    rows = math.ceil(len(images) / columns)
-    figure = new_figure(2.6 * columns, 2.3 * rows + 0.4)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for panel in panels:
+    figure = new_figure(2.6 * columns, 2.3 * math.ceil(len(images) / columns) + 0.4)
+    for panel, image, label in zip(panel_rows(figure, len(images), columns), images, labels, strict=True):
         panel.set_axis_off()
-    for panel, image, label in zip(panels, images, labels, strict=False):
-        panel.set_title(shortened(label, LONGEST_LABEL), fontsize=9, color=QUIET, parse_math=False)
+        panel.set_title(shortened(label, MAX_LABEL), fontsize=9, color=QUIET, parse_math=False)
         if image is not None:
             panel.imshow(np.asarray(image.convert("RGB")))
     if title:
-        figure.suptitle(shortened(title, LONGEST_TITLE), fontsize=11, color=INK, parse_math=False)
+        figure.suptitle(shortened(title, MAX_TITLE), fontsize=11, color=INK, parse_math=False)
     return figure
 
 

@@ -1,15 +1,16 @@
-"""Figures of an image with its boxes, its caption and what the words of the caption attended to."""
+"""Figures of an image with its boxes, its caption and the attention of the caption's words to the boxes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .attention import WordAttention
-from .plots import ACCENT, INK, QUIET, new_figure
+from .plots import ACCENT, INK, QUIET, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -62,19 +63,20 @@ def plot_caption(
     """
     position = attention.position(word)
     weights = attention.weights[position]
-    boxes = check_boxes(boxes, attention, names)
-    names = [str(index) for index in range(len(boxes))] if names is None else list(names)
+    names = [str(index) for index in range(len(weights))] if names is None else list(names)
+    boxes = as_boxes(boxes, {"attention weights": len(weights), "names": len(names)})
     figure = new_figure(8.4, 4.7)
     caption_panel, picture, attended = figure.subplot_mosaic(
         [["caption", "caption"], ["picture", "attended"]], height_ratios=[0.14, 1]
     ).values()
     write_caption(caption_panel, attention.words, position)
     show_image(picture, image)
-    for box in to_pixels(boxes, image):
+    pixels = to_pixels(boxes, image)
+    for box in pixels:
         draw_box(picture, box, QUIET)
-    draw_labels(picture, to_pixels(boxes, image), names)
+    draw_labels(picture, pixels, names)
     show_image(attended, image, faded=True)
-    draw_weights(attended, to_pixels(boxes, image), weights, show_values=True)
+    draw_weights(attended, pixels, weights, show_values=True)
     picture.set_title("regions", fontsize=10, color=QUIET)
     attended.set_title(f"attention of “{attention.words[position]}”", fontsize=10, color=QUIET)
     return figure
@@ -85,13 +87,13 @@ def plot_words(image: Image | np.ndarray, boxes: ArrayLike, attention: WordAtten
 
     Args and raises: as [`plot_caption`].
     """
-    pixel_boxes = to_pixels(check_boxes(boxes, attention), image)
-    rows = math.ceil(len(attention.words) / COLUMNS)
-    figure = new_figure(8.4, 2.35 * rows)
-    panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
-    for panel in panels[len(attention.words) :]:
-        panel.set_axis_off()
-    for panel, word, weights in zip(panels, attention.words, attention.weights, strict=False):
+    words = attention.words
+    if not words:
+        raise ValueError("The caption has no words, so there is no attention to show.")
+    pixel_boxes = to_pixels(as_boxes(boxes, {"attention weights": attention.weights.shape[1]}), image)
+    figure = new_figure(8.4, 2.35 * math.ceil(len(words) / COLUMNS))
+    panels = panel_rows(figure, len(words), COLUMNS)
+    for panel, word, weights in zip(panels, words, attention.weights, strict=True):
         show_image(panel, image, faded=True)
         draw_weights(panel, pixel_boxes, weights)
         panel.set_title(word, fontsize=11, color=INK)
@@ -110,33 +112,25 @@ def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence
         ValueError: boxes of another shape.
         MissingPlotsError: matplotlib is not installed.
     """
-    boxes = np.asarray(boxes, dtype=np.float64)
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
     height, width = np.asarray(image).shape[:2]
     figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
     picture = figure.subplots()
     show_image(picture, image)
-    pixels = to_pixels(boxes, image)
+    pixels = to_pixels(as_boxes(boxes), image)
     for box in pixels:
         draw_box(picture, box, ACCENT)
-    draw_labels(picture, pixels, [str(number) for number in range(len(boxes))])
+    draw_labels(picture, pixels, [str(number) for number in range(len(pixels))])
     # the text of a file, in which $ is no formula
     picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
     return figure
 
 
-def check_boxes(boxes: ArrayLike, attention: WordAttention, names: Sequence[str] | None = None) -> np.ndarray:
-    """Returns the boxes as an array; a ValueError says if there are not as many weights and names."""
+def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] = MappingProxyType({})) -> np.ndarray:
+    """Returns boxes as an array `(N, 4)`; a ValueError says if they are none, or if there is another number than N."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
-    if not attention.words:
-        raise ValueError("The caption has no words, so there is no attention to show.")
-    for what, number in (
-        ("attention weights", attention.weights.shape[1]),
-        ("names", len(boxes if names is None else names)),
-    ):
+    for what, number in numbers.items():
         if number != len(boxes):
             raise ValueError(
                 f"There are {len(boxes)} boxes, but {number} {what}; they must be those of the same image."
@@ -159,6 +153,13 @@ def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> N
     panel.set_yticks([])
     for spine in panel.spines.values():
         spine.set_color("#d4d4d4")
+
+
+def show_map(panel: Axes, image: Image | np.ndarray, weights: np.ndarray) -> None:
+    """Draws an image under a map of weights, which are the brighter and the less transparent the larger they are."""
+    show_image(panel, image, faded=True)
+    shares = weights / max(float(weights.max()), 1e-12)
+    panel.imshow(shares, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(shares) * 0.75)
 
 
 def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False) -> None:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 FIXED = (0.5, 1.0, 2.0)
-LARGEST = 3.0
-SMALLEST = 0.02
+MIN_RATIO, MAX_VALUE = 0.02, 3.0
+"""Ends of the axes: offsets begin at 0 or -3, ratios of sides just above 0, which has no logarithm."""
 RESOLUTION = 121
-BRIGHTEST = 99  # percentile of the values that has the brightest colour
+BRIGHTEST = 99
+"""Percentile of the weights that has the brightest colour: log|Δ| has a narrow peak at 0, which would leave the rest
+dark."""
 LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
 
 
@@ -95,8 +97,8 @@ def plot_geometric_weights(
         raise ValueError(f'vary must be "position" (figure 3) or "size" (figure 4), not {vary!r}.')
     horizontal, vertical, fixed_label = LABELS[vary]
     signed = vary == "position" and model.config.geometry_features == "signed"
-    lowest = -LARGEST if signed else (0.0 if vary == "position" else SMALLEST)
-    ticks = np.linspace(lowest, LARGEST, RESOLUTION)
+    lowest = -MAX_VALUE if signed else (0.0 if vary == "position" else MIN_RATIO)
+    ticks = np.linspace(lowest, MAX_VALUE, RESOLUTION)
     across, down = np.meshgrid(ticks, ticks)
     maps = []
     for value in FIXED:
@@ -110,24 +112,22 @@ def plot_geometric_weights(
 
     figure = new_figure(8.4, 3.0)
     panels = figure.subplots(1, len(FIXED), sharex=True, sharey=True)
-    top = float(np.percentile(maps, BRIGHTEST)) or 1.0  # log|Δ| has a narrow peak at 0 that would leave the rest dark
-    images = []
+    top = float(np.percentile(maps, BRIGHTEST)) or 1.0
     for panel, values, value in zip(panels, maps, FIXED, strict=True):
         image = panel.imshow(
             values,
             origin="upper" if signed else "lower",  # y grows downwards in images
-            extent=(lowest, LARGEST, LARGEST, lowest) if signed else (lowest, LARGEST, lowest, LARGEST),
+            extent=(lowest, MAX_VALUE, MAX_VALUE, lowest) if signed else (lowest, MAX_VALUE, lowest, MAX_VALUE),
             vmin=0,
             vmax=top,
             cmap="viridis",
             interpolation="bilinear",
         )
-        images.append(image)
         panel.set_title(f"{fixed_label} = {value:g}", fontsize=10, color=INK)
         panel.set_xlabel(horizontal, fontsize=10)
         panel.tick_params(labelsize=8)
     panels[0].set_ylabel(vertical, fontsize=10)
-    figure.colorbar(images[-1], ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
+    figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
         labelsize=8
     )
     return figure

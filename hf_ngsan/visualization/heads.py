@@ -1,4 +1,4 @@
-"""Attention heads of a dual encoder: what each looked at, and its share in the similarity of an image and a text."""
+"""Attention heads of a dual encoder: the attention of each, and its share in the similarity of image and text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figures import COLUMNS, show_image
-from .plots import INK, new_figure
+from .figures import COLUMNS, show_map
+from .plots import INK, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
     from PIL.Image import Image
-
-HEAD = "head {}"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Match:
         shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, that of the biases last; their sum is
             the similarity. A side without heads has one term, its embedding, and no bias.
         words: the T tokens of the text.
-        image_weights: float32 `(image_heads, N)`, what each head weighs the N cells or regions with; rows sum to 1.
+        image_weights: float32 `(image_heads, N)`, the attention of each head to the N cells or regions; rows sum to 1.
         text_weights: float32 `(text_heads, T)`, the same over the tokens.
         boxes: float32 `(N, 4)` of the cells or regions, if known.
     """
@@ -47,12 +45,12 @@ class Match:
 
 
 def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Match:
-    """Returns what each head of a dual encoder has to do with the similarity of an image and a text.
+    """Returns the share of each head of a dual encoder in the similarity of an image and a text.
 
     Args:
         model: a dual encoder of this package, in evaluation mode.
         tokenizer: the model's.
-        inputs: what its processor made of one image, or its features, and one text.
+        inputs: the processor's output for one image, or its features, and one text.
 
     Raises:
         ValueError: more than one image or text.
@@ -127,31 +125,28 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
     if not len(maps) and not len(match.text_weights):
         raise ValueError("The model has no attention heads on either side, so there is nothing to draw.")
     columns = max(1, min(COLUMNS + 1, len(maps)))
-    rows = math.ceil(len(maps) / columns)
-    heights = [(1.9 * height / width + 0.3) * rows, 0.6 + 0.26 * len(match.text_weights)]
+    heights = [(1.9 * height / width + 0.3) * math.ceil(len(maps) / columns), 0.6 + 0.26 * len(match.text_weights)]
     shown = [number for number, one in enumerate((maps, match.text_weights)) if len(one)]
     figure = new_figure(max(1.9 * columns, 0.5 * len(match.words) + 2), sum(heights[number] for number in shown) + 0.4)
     figure.suptitle(f"similarity {match.similarity:.3f}", fontsize=11, color=INK)
     parts = figure.subfigures(len(shown), 1, height_ratios=[heights[number] for number in shown], squeeze=False)
     of_part = dict(zip(shown, parts[:, 0], strict=True))
     if 0 in of_part:
-        panels = of_part[0].subplots(rows, columns, squeeze=False).ravel()
-        titles = [f"{HEAD.format(number + 1)}: {share:+.3f}" for number, share in enumerate(match.shares.sum(1))]
-        for panel in panels[len(maps) :]:
-            panel.set_axis_off()
-        for panel, title, weights in zip(panels, titles, maps, strict=False):
-            strongest = max(float(weights.max()), 1e-12)
-            show_image(panel, image, faded=True)
-            panel.imshow(weights / strongest, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(weights / strongest) * 0.75)
+        panels = panel_rows(of_part[0], len(maps), columns)
+        for panel, title, weights in zip(panels, titles_of(match.shares.sum(1)), maps, strict=True):
+            show_map(panel, image, weights)
             panel.set_title(title, fontsize=9, color=INK)
     if 1 in of_part:
         panel = of_part[1].subplots()
-        shares = match.shares.sum(0)
         panel.imshow(match.text_weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
         panel.set_xticks(range(len(match.words)), match.words, rotation=40, ha="right", fontsize=8, parse_math=False)
-        names = [f"{HEAD.format(number + 1)}: {shares[number]:+.3f}" for number in range(len(match.text_weights))]
-        panel.set_yticks(range(len(names)), names, fontsize=8)
+        panel.set_yticks(range(len(match.text_weights)), titles_of(match.shares.sum(0)), fontsize=8)
     return figure
+
+
+def titles_of(shares: np.ndarray) -> list[str]:
+    """Returns the name of each head with its share; the last share, that of the biases, has no head."""
+    return [f"head {number}: {share:+.3f}" for number, share in enumerate(shares[:-1], 1)]
 
 
 def head_overlap(weights: Sequence[np.ndarray]) -> float:

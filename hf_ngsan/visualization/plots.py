@@ -1,7 +1,8 @@
-"""Figures and their files, which are whole or absent."""
+"""Figures as all modules make them: their colours, their panels, and their files, written whole or not at all."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..ground.files import write_file_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
 
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
@@ -39,6 +41,14 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+
+
+def panel_rows(figure: FigureBase, number: int, columns: int) -> list[Axes]:
+    """Returns so many panels of a figure, or of a part of one, in rows; the rest of the last row stays empty."""
+    panels = figure.subplots(math.ceil(number / columns), columns, squeeze=False).ravel()
+    for panel in panels[number:]:
+        panel.set_axis_off()
+    return panels[:number].tolist()
 
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> Path:

@@ -24,13 +24,13 @@ def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None 
     figure = new_figure(6.0, 3.2)
     axes = figure.subplots()
     axes.set_xlabel("epoch")
-    draw(axes, history, "loss", "o-", INK)
+    draw_curve(axes, history, "loss", "o-", INK)
     if any(score in entry for entry in history):
-        draw(axes.twinx(), history, str(score), "s--", ACCENT)
+        draw_curve(axes.twinx(), history, str(score), "s--", ACCENT)
     return figure
 
 
-def draw(axes: Any, history: Sequence[Mapping[str, Any]], name: str, style: str, color: str) -> None:
+def draw_curve(axes: Any, history: Sequence[Mapping[str, Any]], name: str, style: str, color: str) -> None:
     points = [(entry["epoch"], entry[name]) for entry in history if name in entry]
     axes.plot([epoch for epoch, _ in points], [value for _, value in points], style, color=color, markersize=3)
     axes.set_ylabel(name, color=color)

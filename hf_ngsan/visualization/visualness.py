@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = "viridis"
-CHARACTERS_OF_A_LINE = 42
-WIDTH_IN_CHARACTERS = 50
+MAX_LINE, WIDTH = 42, 50
+"""Characters of a line at most, and in the width of the panel, which leaves room for the frames of words."""
 
 
 def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
@@ -27,19 +27,21 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     Raises:
         MissingPlotsError: matplotlib is not installed.
     """
-    lines = lines_of(words)
+    lines = words_in_lines(words)
     figure = new_figure(5.0, 4.2 + 0.35 * len(lines))
     picture, text = figure.subplots(2, 1, height_ratios=[4.0, 0.2 + 0.35 * len(lines)])
     picture.imshow(np.asarray(image))
     for axes in (picture, text):
         axes.set_axis_off()
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
 
+    scale: Any = colormaps[COLORS]
     for number, line in enumerate(lines):
         place = 0.0
         for word, value in line:
             text.text(
-                place / WIDTH_IN_CHARACTERS,
+                place / WIDTH,
                 1 - (number + 0.5) / len(lines),
                 word,
                 color="white" if value < 0.6 else INK,
@@ -47,22 +49,19 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
                 fontsize=9,
                 va="center",
                 transform=text.transAxes,
-                bbox={"facecolor": colormaps[COLORS](value), "edgecolor": "none", "pad": 2},
+                bbox={"facecolor": scale(value), "edgecolor": "none", "pad": 2},
             )
             place += len(word) + 1
-    scale: Any = colormaps[COLORS]
-    from matplotlib.cm import ScalarMappable
-
     figure.colorbar(ScalarMappable(cmap=scale), ax=picture, label="visualness", shrink=0.8)
     return figure
 
 
-def lines_of(words: Sequence[tuple[str, float]]) -> list[list[tuple[str, float]]]:
+def words_in_lines(words: Sequence[tuple[str, float]]) -> list[list[tuple[str, float]]]:
     """Breaks words into lines of 42 characters at most; a longer word has a line of its own."""
     lines: list[list[tuple[str, float]]] = [[]]
     length = 0
     for word, value in words:
-        if lines[-1] and length + len(word) > CHARACTERS_OF_A_LINE:
+        if lines[-1] and length + len(word) > MAX_LINE:
             lines.append([])
             length = 0
         lines[-1].append((word, value))

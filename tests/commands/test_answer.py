@@ -8,6 +8,7 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from hf_ngsan.loading.models import save_model
+from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.models.mcan.tiny import ANSWERS, VISION, tiny_model, tiny_processor
@@ -77,6 +78,22 @@ def test_questions_of_a_dataset_and_one_about_its_image(of_features, spec, tmp_p
     [one] = fields(prints(capsys, *asked, "What color is the thing?", "--image-id", 31))
     assert one == ["31", *found[1][1:]]
     assert "no image 99" in fails(capsys, *asked, "a thing", "--image-id", 99)
+
+
+def test_the_split_and_the_batches_are_those_that_are_named(of_features, spec, capsys, monkeypatch):
+    sizes, forward = [], MCANForVisualQuestionAnswering.forward
+
+    def counted(self, *args, **given):
+        sizes.append(len(given["input_ids"] if "input_ids" in given else args[0]))
+        return forward(self, *args, **given)
+
+    monkeypatch.setattr(MCANForVisualQuestionAnswering, "forward", counted)
+    asked = ["answer", "--model", of_features, "--data", spec]
+    number = len(prints(capsys, *asked).splitlines())
+    assert sizes == [number] and number > 1
+    prints(capsys, *asked, "--batch-size", 1)
+    assert sizes[1:] == [1] * number
+    assert "'nothing'" in fails(capsys, *asked, "--split", "nothing")
 
 
 def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):

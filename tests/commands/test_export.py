@@ -56,7 +56,7 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert main(arguments) == 1
     assert "3 captions differ" in capsys.readouterr().out
     arguments[4] = str(tmp_path / "int8")
-    monkeypatch.setattr(checking, "LARGEST_LOSS", -1)
+    monkeypatch.setattr(checking, "MAX_LOSS", -1)
     assert main([*arguments, "--int8"]) == 1
     assert capsys.readouterr().out.count("CIDEr-D") == 2
 

@@ -12,7 +12,7 @@ from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.inspection import inspect_images
-from hf_ngsan.ground.bounds import LONGEST_TEXT
+from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint
@@ -46,6 +46,12 @@ def test_folders_of_features(make, name, tmp_path, capsys):
     assert name in text and "feature dimension: 6" in text and "no problem" in text
 
 
+def test_the_format_can_be_named(tmp_path, capsys):
+    folder = write_vatex(tmp_path / "folder")
+    for name in ("vatex", "grid-npy"):
+        assert name in prints(capsys, "inspect", folder, "--from", name).splitlines()[0]
+
+
 def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     sentences = [{"tokens": ["x"], "raw": "A red bus."}] * 5
     images = [image_of(7, sentences=sentences), image_of(12), image_of(391895, split="dev")]
@@ -75,11 +81,11 @@ def long_captions(folder, length):
 @pytest.mark.parametrize("number", range(6))
 def test_a_caption_of_any_length_is_no_end(number, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    path = long_captions(tmp_path, LONGEST_TEXT + 1)[number]
+    path = long_captions(tmp_path, MAX_TEXT_LENGTH + 1)[number]
     text = prints(capsys, "inspect", path)
-    assert "first problem" in text and f"{LONGEST_TEXT + 1} characters" in text and "0 images" in text
+    assert "first problem" in text and f"{MAX_TEXT_LENGTH + 1} characters" in text and "0 images" in text
     (tmp_path / "shorter").mkdir()
-    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", LONGEST_TEXT)[number])
+    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", MAX_TEXT_LENGTH)[number])
 
 
 def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):

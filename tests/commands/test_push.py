@@ -15,8 +15,9 @@ from hf_ngsan.cli import main
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from hf_ngsan.sharing.cards import CardFacts
 from tests.commands.running import fails, prints
-from tests.hub_stub import REPOSITORY, WRITER, hub
+from tests.hub_stub import REPOSITORY, WRITER, Repository, hub
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -37,7 +38,7 @@ def test_what_is_no_checkpoint_is_refused_before_anything_is_uploaded(model, onl
     (tmp_path / "half" / "config.json").write_text((model / "config.json").read_text())
     for folder in ("missing", "empty", "half"):
         assert folder in fails(capsys, "push", tmp_path / folder, REPOSITORY)
-    assert "Repo id" in fails(capsys, "push", model, "a/b/c")
+    assert "a/b/c" in fails(capsys, "push", model, "a/b/c")
     assert not online.requests
 
 
@@ -69,11 +70,73 @@ def test_the_packaged_captioner_has_its_licence(tmp_path, capsys):
     assert not (tmp_path / "shared").exists()
 
 
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Checkpoints are not loaded in another process before they are uploaded."""
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+
+
+@pytest.mark.parametrize("words", [[], ["--private"]])
+def test_a_new_repository_is_private_if_asked_for(words, model, online, capsys, unchecked):  # noqa: F811
+    prints(capsys, "push", model, REPOSITORY, *words)
+    assert online.repositories[REPOSITORY].private is bool(words)
+
+
+def test_other_files_of_a_repository_are_deleted_if_asked_for(model, online, capsys, unchecked):  # noqa: F811
+    online.repositories[REPOSITORY] = Repository()
+    online.repositories[REPOSITORY].files["weights.bin"] = b"another's"
+    assert "weights.bin" in fails(capsys, "push", model, REPOSITORY)
+    assert {*online.repositories[REPOSITORY].files} == {"weights.bin"}
+    prints(capsys, "push", model, REPOSITORY, "--overwrite")
+    assert "model.safetensors" in online.repositories[REPOSITORY].files
+    assert "weights.bin" not in online.repositories[REPOSITORY].files
+
+
+def test_the_card_has_the_scores_of_other_seeds_and_the_licence_that_are_named(
+    run, config, tmp_path, capsys, unchecked
+):
+    other = tmp_path / "other"
+    prints(capsys, "train", "--config", config, "training.seed=1", f"training.output_dir={other}")
+    for name, words in (("alone", []), ("both", ["--runs", other, "--license", "mit"])):
+        prints(capsys, "push", run, REPOSITORY, "--dry-run", tmp_path / name, *words)
+    alone, both = (ModelCard.load(tmp_path / name / "README.md") for name in ("alone", "both"))
+    assert "seeds 0, 1" in both.text and "±" in both.text and both.data.license == "mit"
+    assert "±" not in alone.text and alone.data.license is None
+
+
+def test_the_card_shows_images_of_the_dataset_that_is_named(tmp_path, capsys, unchecked):
+    pixel_captioner().save_pretrained(tmp_path / "pixels")
+    pixel_processor().save_pretrained(tmp_path / "pixels")
+    for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
+        prints(capsys, "push", tmp_path / "pixels", REPOSITORY, "--dry-run", tmp_path / name, *words)
+    pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
+    assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
+    card = (tmp_path / "some" / "README.md").read_text()
+    assert all(f"](examples/{picture})" in card for picture in pictures)
+
+
 @pytest.mark.slow
 def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys):
     prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
     assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
     assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
+
+
+def test_every_option_is_used(model, online, monkeypatch, capsys):  # noqa: F811
+    asked = {}
+    facts, examples = "hf_ngsan.sharing.known_facts.known_facts", "hf_ngsan.sharing.examples.write_examples"
+    monkeypatch.setattr(facts, lambda name, runs, **given: asked.update(runs=runs, **given) or CardFacts())
+    monkeypatch.setattr(examples, lambda model, processor, spec, folder: asked.update(examples=spec) or {})
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+    push = ["push", model, REPOSITORY]
+    prints(capsys, *push, "--private", "--license", "mit", "--runs", "a", "b", "--examples", "scenes")
+    assert asked == {"license": "mit", "runs": ["a", "b"], "examples": "scenes"}
+    repository = online.repositories[REPOSITORY]
+    assert repository.private
+    repository.files["other.bin"] = b""
+    assert "other.bin" in fails(capsys, *push) and "other.bin" in repository.files
+    prints(capsys, *push, "--overwrite")
+    assert "other.bin" not in repository.files
 
 
 def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):

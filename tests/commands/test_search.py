@@ -6,12 +6,14 @@ import os
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks.retrieval import index as image_index
 from tests.data.images.photos import write_image_folder
+from tests.extraction.tiny import write_coco_file
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 
@@ -75,6 +77,25 @@ def test_captions_of_an_index_are_printed_beside_names(model, tmp_path, capsys):
     assert lines == [[f"photo_{n}.png", f"a ball {n} | red"] for n in range(3)]
 
 
+def test_options_of_reading_are_followed(model, photos, tmp_path, capsys, monkeypatch):
+    names = {1: "photo0.png", 2: "photo1.png", 3: "photo2.png"}
+    listed = ["--images", write_coco_file(tmp_path / "list.json", names), "--image-folder", photos]
+    started, init = [], DataLoader.__init__
+
+    def here(self, *args, num_workers=0, **given):
+        started.append(num_workers)
+        init(self, *args, **given)
+
+    monkeypatch.setattr(DataLoader, "__init__", here)
+    command = ["index", "--model", model, *listed, "--output"]
+    prints(capsys, *command, tmp_path / "one", "--num-workers", 0)
+    prints(capsys, *command, tmp_path / "three", "--num-workers", 3, "--images-per-shard", 1)
+    assert {*started} == {0, 3}
+    indexes = [IndexFolder.open(tmp_path / name) for name in ("one", "three")]
+    assert [index.num_shards for index in indexes] == [1, 3]
+    assert {*indexes[0].items()[0]} == {*names.values()}
+
+
 def test_an_index_of_nothing_is_told(model, tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
@@ -127,7 +148,7 @@ def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
 
 
 def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(image_index, "LARGEST_SHARD", 2)
+    monkeypatch.setattr(image_index, "MAX_IMAGES_PER_SHARD", 2)
     write, written = IndexFolder.write_shard, []
 
     def dying(self, number, *arguments):

@@ -16,7 +16,9 @@ pytest.importorskip("python_multipart", reason="the extra serve is not installed
 
 import httpx
 
+from hf_ngsan.cli import main
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.serving import ServingLimits
 from tests.commands.running import fails
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -33,6 +35,42 @@ def test_what_cannot_be_served(tmp_path, capsys, monkeypatch):
         fails(capsys, "serve", "--model", tmp_path / "pixels", "--port", taken.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "hf-ngsan[serve]" in fails(capsys, "serve", "--model", tmp_path / "pixels")
+
+
+def test_every_option_reaches_the_server(tmp_path, monkeypatch):
+    asked = {}
+
+    class Server:
+        def __init__(self, app, limits):
+            asked["limits"] = limits
+
+        def run(self, sockets):
+            sockets[0].close()
+
+    def listened(host, port):
+        asked["address"] = host, port
+        return socket.create_server(("127.0.0.1", 0))
+
+    pixel_captioner().save_pretrained(tmp_path)
+    pixel_processor().save_pretrained(tmp_path)
+    monkeypatch.setattr("hf_ngsan.serving.BoundedServer", Server)
+    monkeypatch.setattr("hf_ngsan.ground.listening.listen", listened)
+    address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
+    more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls"
+    assert main(["serve", "--model", str(tmp_path), *address.split(), *bounds.split(), *more.split()]) == 0
+    assert asked["address"] == ("localhost", 8001)
+    assert asked["limits"] == ServingLimits(
+        request_bytes=5,
+        images=4,
+        pixels=6,
+        cost=7,
+        seconds=8,
+        head_seconds=8,
+        connections=9,
+        batch_size=2,
+        wait_ms=3,
+        allow_urls=True,
+    )
 
 
 def photo() -> bytes:

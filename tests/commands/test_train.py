@@ -59,7 +59,7 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
         (["model.vocab_size=100"], ["model.vocab_size", "vocabulary"]),
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
         (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "model.visual_feature_size=10", SPEC]),
-        ([VGG, IMAGES, "model.visual_feature_size=7"], ["model.visual_feature_size is 7", "visual_feature_size=8"]),
+        ([VGG, IMAGES, "model.visual_feature_size=7"], ["section model", "visual_feature_size is 7", "8"]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
         (["model.init_from=5"], ["model.init_from", "5"]),
         (["model.model_type=[ngsan]"], ["model.model_type", "ngsan"]),

@@ -1,4 +1,5 @@
 import json
+import re
 import warnings
 
 import numpy as np
@@ -11,7 +12,9 @@ CAT, DOG, BIRD = np.eye(3)
 
 
 def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
-    dataset = load_coco_layout(coco_folder.write(), "train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = load_coco_layout(coco_folder.write(), "train")
     first, second = dataset
     assert (first["image_id"], second["image_id"]) == (3, 7)
     np.testing.assert_array_equal(second["visual_features"], [DOG, CAT])
@@ -25,7 +28,7 @@ def test_rows_are_images_by_id_with_regions_and_captions_in_order(coco_folder):
 def test_boxes_are_clipped_to_the_image_in_silence_for_rounding_and_counted_beyond(coco_folder):
     coco_folder.instances["annotations"][0]["bbox"] = [-0.5, -1, 100, 50]
     coco_folder.instances["annotations"][1]["bbox"] = [-20, 10, 200, 50]
-    with pytest.warns(UserWarning, match=r": 1\."):
+    with pytest.warns(UserWarning, match=": 1"):
         dataset = load_coco_layout(coco_folder.write(), "train")
     np.testing.assert_allclose(dataset[1]["visual_boxes"][0], [0, 0, 0.4975, 0.49], rtol=1e-6)
     np.testing.assert_allclose(dataset[0]["visual_boxes"], [[0, 0.1, 1, 0.6]], rtol=1e-6)
@@ -51,9 +54,10 @@ def test_what_is_left_out_is_counted(coco_folder):
     ]
     with pytest.warns(UserWarning) as caught:
         assert len(load_coco_layout(coco_folder.write(), "train")) == 2
-    messages = " ".join(str(warning.message) for warning in caught)
-    assert "3 of 5 images were left out (2 without a box, 2 without a caption)" in messages
-    assert "1 captions without a word were left out" in messages
+    numbers = [
+        re.findall(r"\b\d+\b", str(warning.message).replace(str(coco_folder.directory), "")) for warning in caught
+    ]
+    assert numbers == [["3", "5", "2", "2"], ["1"]]
 
 
 def test_a_file_that_is_a_device_is_not_read(coco_folder):
@@ -65,12 +69,6 @@ def test_a_file_that_is_a_device_is_not_read(coco_folder):
         load_coco_layout(folder, "train")
 
 
-def test_a_clean_folder_gives_no_warning(coco_folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_coco_layout(coco_folder.write(), "train")
-
-
 def test_a_changed_file_is_read_again(coco_folder):
     assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bird"]
     coco_folder.captions["annotations"][2]["caption"] = "A bard"
@@ -80,9 +78,8 @@ def test_a_changed_file_is_read_again(coco_folder):
 def test_split_names(coco_folder):
     for split in ("val", "test2019"):
         coco_folder.write(split)
-    assert len(load_coco_layout(coco_folder.directory, "validation")) == 2
-    assert len(load_coco_layout(coco_folder.directory, "val")) == 2
-    assert len(load_coco_layout(coco_folder.directory, "test2019")) == 2
+    for split in ("validation", "val", "test2019"):
+        assert len(load_coco_layout(coco_folder.directory, split)) == 2
     with fails_naming("'train'", "test2019, val"):
         load_coco_layout(coco_folder.directory, "train")
 
@@ -125,25 +122,17 @@ CAPTION = ("captions", "annotations", 2)
         (put("captions", "annotations", value={}), ["captions_train.json", "'annotations'"]),
         (put("instances", "categories", value=[]), ["'categories'"]),
         (put("instances", "images", 1, "width", value=0), ["images[1]", "(0, 100)"]),
-        (put("instances", "images", 1, "width", value=2**31), ["images[1]", "(2147483648, 100)"]),
-        (put("instances", "images", 1, "height", value=REMOVED), ["images[1]", "height"]),
-        (put("instances", "images", 1, "id", value=2**63), ["images[1]", "9223372036854775808"]),
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
         (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id 4"]),
-        (put(*BOX, "image_id", value="3"), ["annotations[1]", "image_id", "'3'"]),
         (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id 6"]),
         (put(*BOX, "bbox", value=[1, 2, 3]), ["annotations[1]", "bbox", "[1, 2, 3]"]),
-        (put(*BOX, "bbox", value=REMOVED), ["annotations[1]", "bbox", "None"]),
         (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), ["annotations[1]", "bbox", "nan"]),
         (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), ["annotations[1]", "bbox", "inf"]),
         (put(*BOX, "bbox", value=[1, 2, 10**400, 4]), ["annotations[1]", "bbox", "401 digits"]),
         (put(*BOX, "bbox", value=[True, 2, 3, 4]), ["annotations[1]", "bbox", "[True, 2, 3, 4]"]),
         (put(*BOX, "bbox", value=[50, 50, -10, 10]), ["annotations[1]", "bbox", "[50, 50, -10, 10]"]),
         (put(*BOX, "bbox", value=[150, 50, 10, 10]), ["annotations[1]", "bbox", "[150, 50, 10, 10]", "100 x 100"]),
-        (put(*BOX, value=3), ["annotations[1]", "3"]),
-        (put(*CAPTION, "caption", value=7), ["captions_train.json, annotations[2]", "caption", "7"]),
-        (put(*CAPTION, "caption", value="a \ud83d cat"), ["annotations[2]", r"'a \ud83d cat'"]),
         (put(*CAPTION, "image_id", value=4), ["captions_train.json, annotations[2]", "image_id 4"]),
         (put(*CAPTION, "id", value=REMOVED), ["annotations[2]", "id"]),
         (put("captions", "annotations", value=[]), ["instances_train.json", "captions_train.json"]),
@@ -153,38 +142,6 @@ def test_a_wrong_file_is_one_sentence(coco_folder, change, facts):
     change(coco_folder)
     with fails_naming(*facts):
         load_coco_layout(coco_folder.write(), "train")
-
-
-@pytest.mark.parametrize(
-    ("content", "facts"),
-    [
-        (b'{"images": [', ["JSON", "line 1"]),
-        (b"", ["empty"]),
-        (b"[]", ["list"]),
-        (b"null", ["null"]),
-        (b"[" * 100_000, ["lists within lists"]),
-        (b'{"images": "\xff"}', ["UTF-8"]),
-    ],
-)
-def test_a_file_that_is_no_json_object_is_named(coco_folder, content, facts):
-    path = coco_folder.write() / "instances_train.json"
-    path.write_bytes(content)
-    with fails_naming(path, *facts):
-        load_coco_layout(coco_folder.directory, "train")
-
-
-def test_a_file_may_begin_with_a_byte_order_mark(coco_folder):
-    path = coco_folder.write() / "captions_train.json"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert load_coco_layout(coco_folder.directory, "train")[0]["captions"] == ["A bird"]
-
-
-def test_a_file_that_cannot_be_read_is_named(coco_folder):
-    path = coco_folder.write() / "captions_train.json"
-    path.unlink()
-    path.mkdir()
-    with fails_naming(path):
-        load_coco_layout(coco_folder.directory, "train")
 
 
 def test_a_failed_reading_leaves_nothing_behind(coco_folder, cache):
@@ -202,9 +159,7 @@ def test_coco_val2017(coco_val2017, split, images, captions, boxes):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dataset = load_data(f"coco-layout:{coco_val2017}", split)
-    assert ["1 box without area was widened" in str(warning.message) for warning in caught] == [True] * (
-        split == "train"
-    )
+    assert len(caught) == (split == "train")  # of one box without area
     rows = dataset.__getitems__(list(range(len(dataset))))
     assert len(rows) == images
     assert sum(len(row["captions"]) for row in rows) == captions

@@ -7,17 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hf_ngsan.data import DataError, caption_features, check_dataset, check_row, clamp_boxes
-from hf_ngsan.data.contract import SMALLEST_SIDE, with_arrays
+from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxes
+from hf_ngsan.data.contract import MIN_SIDE, with_arrays
 from tests.data.facts import fails_naming
-
-
-def make_row(regions=3, width=4, **changes):
-    random = np.random.default_rng(regions)
-    low = random.random((regions, 2)) * 0.5
-    boxes = np.concatenate([low, low + 0.1 + random.random((regions, 2)) * 0.4], axis=1).astype(np.float32)
-    features = random.standard_normal((regions, width)).astype(np.float16)
-    return {"image_id": 5, "visual_features": features, "visual_boxes": boxes, "captions": ["a cat"]} | changes
+from tests.data.rows import make_row
 
 
 def changed(field, index, value):
@@ -28,7 +21,7 @@ def changed(field, index, value):
 
 
 def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
-    rows = [make_row(regions) for regions in (2, 5, 1)]
+    rows = [make_row(regions=regions) for regions in (2, 5, 1)]
     Dataset.from_list(rows, features=caption_features(4)).save_to_disk(tmp_path / "saved")
     saved = load_from_disk(tmp_path / "saved")
     assert saved.cache_files  # backed by the file, not by memory
@@ -44,14 +37,9 @@ def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
 
 
 def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
-    rows = [make_row(regions) for regions in (2, 5)]
+    rows = [make_row(regions=regions) for regions in (2, 5)]
     read = with_arrays(Dataset.from_list(rows, features=caption_features(4))).__getitems__([1, 0])
     assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
-
-
-def test_features_of_another_width_cannot_be_written():
-    with pytest.raises((TypeError, ValueError)):
-        Dataset.from_list([make_row(width=5)], features=caption_features(4))
 
 
 def test_optional_columns_are_declared_on_demand():
@@ -60,14 +48,11 @@ def test_optional_columns_are_declared_on_demand():
     assert set(every) - set(caption_features(2)) == {"image", "width", "height", "split", "objects"}
 
 
-def test_a_good_row_passes():
+def test_good_rows_pass_with_and_without_boxes_and_captions():
     row = make_row()
     checked = check_row(row, where="here", feature_size=4)
     np.testing.assert_array_equal(checked["visual_boxes"], row["visual_boxes"])
     assert checked["captions"] == ["a cat"]
-
-
-def test_rows_without_boxes_or_captions_pass():
     assert "visual_boxes" not in check_row({"visual_features": [[1.0, 2.0]], "visual_boxes": None}, where="here")
 
 
@@ -77,22 +62,13 @@ def test_rows_without_boxes_or_captions_pass():
         (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
         (changed("visual_features", (2, 0), np.inf), ["visual_features[2, 0]", "inf"]),
         (make_row(visual_features=np.zeros((0, 4))), ["visual_features"]),
-        (make_row(visual_features=[]), ["visual_features"]),
-        (make_row(visual_features=np.array([], dtype=object)), ["visual_features"]),
         (make_row(visual_features=np.zeros(4)), ["visual_features", "(4,)"]),
         (make_row(visual_features=None), ["visual_features", "missing"]),
         (make_row(visual_features=[[1.0], [1.0, 2.0]]), ["visual_features", "array"]),
-        (make_row(visual_features=[["a"]]), ["visual_features", "array"]),
         (make_row(width=3), ["visual_features", "3", "4"]),
-        (changed("visual_boxes", (0, 0), np.nan), ["visual_boxes[0]", "[nan"]),
         (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
-        (changed("visual_boxes", (2, 1), -0.2), ["visual_boxes[2]", "-0.2", "[0, 1]"]),
-        (changed("visual_boxes", 1, [0.6, 0.1, 0.2, 0.3]), ["visual_boxes[1]", "0.6, 0.1, 0.2, 0.3"]),
-        (make_row(visual_boxes=np.full((2, 4), 0.5)), ["visual_boxes", "2", "3"]),
-        (make_row(visual_boxes=np.full((3, 5), 0.5)), ["visual_boxes", "(3, 5)"]),
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
         (make_row(captions=[]), ["captions"]),
-        (make_row(captions=3), ["captions", "3"]),
         (make_row(captions="a cat"), ["captions", "'a cat'"]),
         (make_row(captions=None), ["captions"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
@@ -102,10 +78,6 @@ def test_rows_without_boxes_or_captions_pass():
 def test_a_bad_row_is_one_sentence_that_names_it(row, facts):
     with fails_naming("mine, row 8: ", *facts):
         check_row(row, where="mine, row 8", feature_size=4)
-
-
-def test_a_data_error_is_a_value_error():
-    assert issubclass(DataError, ValueError)
 
 
 sides = st.floats(0, 1, width=32)
@@ -122,7 +94,7 @@ def test_clamped_boxes_have_area_and_stay_in_the_image(boxes, flat):
     assert clamped.min() >= 0 and clamped.max() <= 1
     np.testing.assert_array_equal(clamped[~without_area], boxes[~without_area])
     widened = (clamped[:, 2:] - clamped[:, :2])[boxes[:, 2:] == boxes[:, :2]]
-    np.testing.assert_allclose(widened, SMALLEST_SIDE, rtol=1e-3)
+    np.testing.assert_allclose(widened, MIN_SIDE, rtol=1e-3)
 
 
 def dataset_of(rows, **features):
@@ -138,7 +110,7 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
     assert len(checked) == 3
     x1, y1, x2, y2 = checked[1]["visual_boxes"][1]
     assert (x1, x2) == (np.float32(0.2), np.float32(0.4))
-    assert y2 - y1 == pytest.approx(SMALLEST_SIDE, rel=1e-3)
+    assert y2 - y1 == pytest.approx(MIN_SIDE, rel=1e-3)
     np.testing.assert_array_equal(checked[0]["visual_boxes"], make_row()["visual_boxes"])
     np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 
@@ -146,7 +118,7 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
 def test_a_good_dataset_passes_without_a_word():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(check_dataset(dataset_of([make_row(2), make_row(5)]), name="mine")) == 2
+        assert len(check_dataset(dataset_of([make_row(regions=2), make_row(regions=5)]), name="mine")) == 2
 
 
 def test_an_error_names_the_row_and_image():

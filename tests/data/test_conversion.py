@@ -45,23 +45,19 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 
-def test_batches_and_shards_change_no_row(regions, tmp_path, monkeypatch):
-    convert(regions, tmp_path / "first")
-    monkeypatch.setattr(module, "ROWS_PER_RECORD_BATCH", 2)
-    convert(regions, tmp_path / "second", images_per_shard=100)
-    assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
-
-
 SLOW = pytest.mark.slow
 MOMENTS = [0.35, 0.95, *(pytest.param(moment, marks=SLOW) for moment in (0.05, 0.2, 0.5, 0.65, 0.8))]
 
 
-def test_few_rows_are_held_where_they_are_large(regions, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "value", "expected"), [("BYTES_PER_RECORD_BATCH", 100, [1] * 10), ("ROWS_PER_RECORD_BATCH", 2, [2] * 5)]
+)
+def test_few_rows_are_held_and_batches_and_shards_change_no_row(regions, tmp_path, monkeypatch, limit, value, expected):
     held, table_of = [], module.table_of
-    monkeypatch.setattr(module, "BYTES_PER_RECORD_BATCH", 100)
+    monkeypatch.setattr(module, limit, value)
     monkeypatch.setattr(module, "table_of", lambda rows, columns: held.append(len(rows)) or table_of(rows, columns))
-    convert(regions, tmp_path / "first")
-    assert held == [1] * 10
+    convert(regions, tmp_path / "first", images_per_shard=100)
+    assert held == expected
     monkeypatch.undo()
     convert(regions, tmp_path / "second")
     assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
@@ -136,7 +132,7 @@ def test_a_shard_that_has_changed_is_not_built_upon(regions, tmp_path):
 def test_no_folder_that_holds_something_is_touched(regions, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
-    with pytest.raises(FileExistsError, match="full"):
+    with pytest.raises(FileExistsError):
         convert(regions, tmp_path / "full")
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine"]
     (tmp_path / "empty").mkdir()

@@ -4,27 +4,19 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
-from hf_ngsan.data import DataError, load_data
-from hf_ngsan.data.contract import caption_features
+from hf_ngsan.data import load_data
 from hf_ngsan.data.feature_copies import FeatureCopies, copy_folder
+from tests.data.facts import fails_naming
+from tests.data.rows import dataset_of, make_row
 
 IMAGES, COPIES = 60, 3
 
 
 def save(folder, value: float, images: range = range(IMAGES)) -> None:
-    rows = [
-        {
-            "image_id": image_id,
-            "visual_features": np.full((2, 4), value + image_id / 100, dtype=np.float32),
-            "visual_boxes": np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]], dtype=np.float32),
-            "captions": ["a dog"],
-            "split": "train",
-        }
-        for image_id in images
-    ]
-    Dataset.from_list(rows, features=caption_features(4, dtype="float32", split=True)).save_to_disk(str(folder))
+    arrays = {one: np.full((2, 4), value + one / 100, dtype=np.float32) for one in images}
+    rows = [make_row(one, 2, visual_features=array, split="train") for one, array in arrays.items()]
+    dataset_of(rows, dtype="float32", split=True).save_to_disk(str(folder))
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def test_the_rest_of_a_row_stays(features):
 
 def test_features_without_copies_are_refused(tmp_path):
     save(tmp_path / "features", 0)
-    with pytest.raises(DataError, match="--copies"):
+    with fails_naming("--copies"):
         FeatureCopies(tmp_path / "features", "train")
 
 
@@ -71,6 +63,6 @@ def test_an_image_that_a_copy_lacks_is_named(tmp_path):
     save(tmp_path / "features", 0)
     save(copy_folder(tmp_path / "features", 1), 1, range(IMAGES - 1))
     copies, row = FeatureCopies(tmp_path / "features", "train"), load_data(f"features:{tmp_path}/features", "train")[59]
-    with pytest.raises(DataError, match="image 59"):
+    with fails_naming("image 59"):
         for epoch in range(50):
             copies(row, epoch)

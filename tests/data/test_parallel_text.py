@@ -5,8 +5,9 @@ import os
 import pytest
 from datasets import Dataset, DatasetDict
 
-from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data import load_data
 from hf_ngsan.data.parallel_text import decoded_lines, name_lines
+from tests.data.facts import fails_naming
 
 SOURCE = ["A dog.", "Two men.", "A girl\u2028runs.", "A\u00a0house."]
 TARGET = ["Ein Hund.", "Zwei Männer.", "Ein Mädchen läuft.", "Ein Haus."]
@@ -41,7 +42,7 @@ def test_splits_are_named_by_files(tmp_path, name):
     assert len(load_data(spec, "validation")) == 4
     write(tmp_path, split="test_2016")
     assert len(load_data(spec, "test_2016")) == 4
-    with pytest.raises(DataError, match=f"'train'.*({name}, test_2016|test_2016, {name})"):
+    with fails_naming("'train'", name, "test_2016"):
         load_data(spec, "train")
 
 
@@ -57,34 +58,30 @@ def test_pairs_with_an_empty_side_are_left_out_counted_and_named(tmp_path):
     assert [line for line, *_ in pairs(rows)] == [1, 4]
     with pytest.warns(UserWarning, match="lines 2 and 3"):
         load_data(spec, "train")
-    with pytest.raises(DataError, match="no pair"):
+    with fails_naming(tmp_path):
         load_data(write(tmp_path, [""], [""]), "train")
 
 
-@pytest.mark.parametrize(("numbers", "told"), [([3], "line 3"), ([2, 5, 9], "lines 2, 5 and 9")])
-def test_few_lines_are_all_named(numbers, told):
-    assert name_lines(numbers) == told
-
-
 def test_of_many_lines_ten_are_named():
+    assert name_lines([3]) == "line 3" and name_lines([2, 5, 9]) == "lines 2, 5 and 9"
     assert name_lines(range(1, 31)) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
 
 
 def test_files_of_different_length_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"train.en has 4 lines.*train.de has 3"):
+    with fails_naming("train.en", 4, "train.de", 3):
         load_data(write(tmp_path, SOURCE, TARGET[:3]), "train")
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     spec = write(tmp_path)
     (tmp_path / "train.de").write_bytes(b"Ein Hund.\nZwei M\xe4nner.\nx\nx\n")
-    with pytest.raises(DataError, match=r"train.de, line 2"):
+    with fails_naming("train.de, line 2"):
         load_data(spec, "train")
     (tmp_path / "train.de").unlink()
-    with pytest.raises(DataError, match=r"train\.en .*train\.de"):
+    with fails_naming("train.en", "train.de"):
         load_data(spec, "train")
     os.mkfifo(tmp_path / "train.de")
-    with pytest.raises(DataError, match=r"train\.de"):
+    with fails_naming("train.de"):
         load_data(spec, "train")
 
 
@@ -100,13 +97,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 )
 def test_specs_that_name_no_languages_are_refused(tmp_path, keys, named):
     write(tmp_path)
-    with pytest.raises(DataError, match=named):
+    with fails_naming(named):
         load_data(f"parallel:{tmp_path}{keys}", "train")
 
 
 def test_lines_of_a_stream_are_told_by_their_number():
     assert list(decoded_lines([b"one\r\n", b"two"], "it")) == ["one", "two"]
-    with pytest.raises(DataError, match="it, line 2"):
+    with fails_naming("it, line 2"):
         list(decoded_lines([b"one\n", b"\xff\n"], "it"))
 
 
@@ -121,13 +118,13 @@ def test_datasets_of_the_library(tmp_path, kind):
     spec = f"parallel:{tmp_path / 'data'},source=en,target=de"
     with pytest.warns(UserWarning, match="1 pair .*line 5"):
         assert pairs(load_data(spec, "train")) == [*zip(range(1, 5), SOURCE, TARGET, strict=True)]
-    with pytest.raises(DataError, match="'fr'"):
+    with fails_naming("'fr'"):
         load_data(f"parallel:{tmp_path / 'data'},source=en,target=fr", "train")
-    with pytest.raises(DataError, match="'test'"):
+    with fails_naming("'test'"):
         load_data(spec, "test")
 
 
 def test_columns_that_hold_no_text_are_refused(tmp_path):
     Dataset.from_dict({"en": [1], "de": ["x"]}).save_to_disk(tmp_path / "data")
-    with pytest.raises(DataError, match="'en'"):
+    with fails_naming("'en'"):
         load_data(f"parallel:{tmp_path / 'data'},source=en,target=de", "train")

@@ -12,23 +12,18 @@ from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.specs import check_captions
 from hf_ngsan.ground.files import temporary_path
 from tests.data.facts import fails_naming
+from tests.data.rows import dataset_of, make_row
 
 
 def make_dataset(rows=3, first=0, **changes):
-    random = np.random.default_rng(first)
-    return Dataset.from_list(
-        [
-            {
-                "image_id": first + index,
-                "visual_features": random.standard_normal((2, 4)).astype(np.float16),
-                "visual_boxes": np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]], dtype=np.float32),
-                "captions": [f"caption {first + index}"],
-            }
-            | changes
-            for index in range(rows)
-        ],
-        features=caption_features(4),
-    )
+    ids = range(first, first + rows)
+    return dataset_of(make_row(one, 2, **{"captions": [f"caption {one}"], **changes}) for one in ids)
+
+
+def save(folder, **splits):
+    """Saves splits; returns the spec."""
+    DatasetDict(**splits).save_to_disk(folder / "mine")
+    return f"features:{folder / 'mine'}"
 
 
 @pytest.mark.parametrize(("split", "number"), [("train", 40), ("validation", 4), ("val", 4), ("test", 8)])
@@ -42,20 +37,16 @@ def test_scenes_have_three_splits_of_sensible_sizes(split, number):
     assert len(row["captions"]) == 5 and len(row["objects"]) == len(row["visual_boxes"])
 
 
-def test_scenes_default_to_two_thousand():
+def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     assert len(load_data("scenes", "validation")) == 200
     assert len(load_data("scenes:validation=7,test=9", "test")) == 9
-
-
-def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
+    with fails_naming("'dev'", "train, validation, test"):
+        load_data("scenes", "dev")
     small, large = load_data("scenes:size=20", "train"), load_data("scenes:size=30", "train")
     assert small["captions"] == large["captions"][:20]
-    ids = [
-        image_id
-        for split in ("train", "validation", "test")
-        for image_id in load_data("scenes:size=30", split)["image_id"]
-    ]
-    assert len(set(ids)) == len(ids)
+    splits = ("train", "validation", "test")
+    ids = [image_id for split in splits for image_id in load_data("scenes:size=30", split)["image_id"]]
+    assert len(set(ids)) == len(ids) and ids[30] == 10**8  # of the first scene of the second split
     assert load_data("scenes:size=20,seed=1", "train")["captions"] != small["captions"]
 
 
@@ -85,77 +76,50 @@ def test_a_wrong_spec_is_one_sentence(spec, facts):
         load_data(spec, "train")
 
 
-def test_an_unknown_split_of_scenes_lists_those_there_are():
-    with fails_naming("'dev'", "train, validation, test"):
-        load_data("scenes", "dev")
-
-
 def test_a_saved_dictionary_of_splits(tmp_path):
-    DatasetDict(train=make_dataset(3), val=make_dataset(2, first=10)).save_to_disk(tmp_path / "mine")
-    dataset = load_data(f"features:{tmp_path / 'mine'}", "validation")
+    spec = save(tmp_path, train=make_dataset(3), val=make_dataset(2, first=10, visual_boxes=None))
+    dataset = load_data(spec, "validation")
     assert dataset["image_id"] == [10, 11]
-    assert dataset[0]["visual_features"].dtype == np.float32
+    assert dataset[0]["visual_features"].dtype == np.float32 and "visual_boxes" not in dataset[0]
     assert all(str(tmp_path / "mine") in file["filename"] for file in dataset.cache_files)
     with fails_naming("'test'", "train, val"):
-        load_data(f"features:{tmp_path / 'mine'}", "test")
+        load_data(spec, "test")
 
 
 def test_a_saved_dataset_with_a_split_column(tmp_path):
     both = concatenate_datasets([make_dataset(3), make_dataset(2, first=10)])
     both.add_column("split", ["train", "test", "train", "validation", "test"]).save_to_disk(tmp_path / "mine")
-    assert load_data(f"features:{tmp_path / 'mine'}", "train")["image_id"] == [0, 2]
-    assert load_data(f"features:{tmp_path / 'mine'}", "val")["image_id"] == [10]
+    spec = f"features:{tmp_path / 'mine'}"
+    assert load_data(spec, "train")["image_id"] == [0, 2]
+    assert load_data(spec, "val")["image_id"] == [10]
     with fails_naming("'dev'", "test, train, validation"):
-        load_data(f"features:{tmp_path / 'mine'}", "dev")
-
-
-def test_a_saved_dataset_without_splits_says_what_to_do(tmp_path):
-    make_dataset().save_to_disk(tmp_path / "mine")
+        load_data(spec, "dev")
+    both.save_to_disk(tmp_path / "other")
     with fails_naming("'split'", "'train'", "DatasetDict"):
-        load_data(f"features:{tmp_path / 'mine'}", "train")
+        load_data(f"features:{tmp_path / 'other'}", "train")
 
 
 def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
-    folder = tmp_path / "mine"
-    DatasetDict(train=make_dataset()).save_to_disk(folder)
-    assert len(load_data(f"features:{folder}", "train")) == 3
-    shutil.rmtree(folder)
+    assert len(load_data(save(tmp_path, train=make_dataset()), "train")) == 3
+    shutil.rmtree(tmp_path / "mine")
     bad = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 1.75]])
-    DatasetDict(train=make_dataset(visual_boxes=bad)).save_to_disk(folder)
+    spec = save(tmp_path, train=make_dataset(visual_boxes=bad))
     for _ in range(2):
         with fails_naming("mine, split train, row 0", "image_id 0", "visual_boxes[1]", "1.75"):
-            load_data(f"features:{folder}", "train")
+            load_data(spec, "train")
 
 
 @pytest.mark.parametrize("cache", ["a file", "/proc/nowhere"])
-def test_saved_data_need_no_cache(tmp_path, monkeypatch, cache):
-    DatasetDict(train=make_dataset(), test=make_dataset(visual_boxes=[[0, 0, 1, 2]] * 2)).save_to_disk(
-        tmp_path / "mine"
-    )
+def test_saved_data_need_no_cache_and_others_name_it(tmp_path, monkeypatch, cache):
+    spec = save(tmp_path, train=make_dataset(), test=make_dataset(visual_boxes=[[0, 0, 1, 2]] * 2))
     (tmp_path / "a file").write_text("")
     monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / cache)
     for _ in range(2):
-        assert len(load_data(f"features:{tmp_path / 'mine'}", "train")) == 3
+        assert len(load_data(spec, "train")) == 3
         with fails_naming("visual_boxes[0]"):
-            load_data(f"features:{tmp_path / 'mine'}", "test")
-
-
-@pytest.mark.parametrize("cache", ["a file", "/proc/nowhere"])
-def test_scenes_name_a_cache_that_cannot_be_written(tmp_path, monkeypatch, cache):
-    (tmp_path / "a file").write_text("")
-    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / cache)
+            load_data(spec, "test")
     with fails_naming("scenes train", tmp_path / cache, "HF_DATASETS_CACHE"):
         load_data("scenes:size=3", "train")
-
-
-def test_saved_boxes_without_area_are_widened_with_a_warning_each_time(tmp_path):
-    flat = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]])
-    DatasetDict(train=make_dataset(visual_boxes=flat)).save_to_disk(tmp_path / "mine")
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="3 boxes"):
-            dataset = load_data(f"features:{tmp_path / 'mine'}", "train")
-        for row in dataset:
-            assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
 
 
 def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them(tmp_path):
@@ -165,28 +129,24 @@ def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them
     assert "captions" in load_data(f"features:{tmp_path / 'mine'}", "train").column_names
 
 
-@pytest.mark.parametrize("boxes", [Array2D((None, 4), "float32"), List(List(Value("float64")))])
-def test_other_types_of_lists_are_read_too(tmp_path, boxes):
-    flat = np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]])
-    features = Features(
-        {**caption_features(4), "visual_features": Array2D((None, 4), "float32"), "visual_boxes": boxes}
-    )
-    rows = [dict(row) for row in make_dataset(visual_boxes=flat)]
-    DatasetDict(train=Dataset.from_list(rows, features=features)).save_to_disk(tmp_path / "mine")
-    with pytest.warns(UserWarning, match="3 boxes"):
-        row = load_data(f"features:{tmp_path / 'mine'}", "train")[2]
-    assert row["visual_boxes"].shape == row["visual_features"].shape == (2, 4)
-
-
-def test_video_has_no_boxes(tmp_path):
-    DatasetDict(train=make_dataset(visual_boxes=None)).save_to_disk(tmp_path / "mine")
-    assert "visual_boxes" not in load_data(f"features:{tmp_path / 'mine'}", "train")[0]
+@pytest.mark.parametrize("boxes", [None, Array2D((None, 4), "float32"), List(List(Value("float64")))])
+def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp_path, boxes):
+    rows = make_dataset(visual_boxes=np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]]))
+    if boxes is not None:
+        types = {**caption_features(4), "visual_features": Array2D((None, 4), "float32"), "visual_boxes": boxes}
+        rows = Dataset.from_list([dict(row) for row in rows], features=Features(types))
+    spec = save(tmp_path, train=rows)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="3 boxes"):
+            rows = load_data(spec, "train")
+        for row in rows:
+            assert row["visual_boxes"].shape == row["visual_features"].shape == (2, 4)
+            assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
 
 
 def test_a_saved_split_without_rows_is_named(tmp_path):
-    DatasetDict(train=make_dataset(), test=make_dataset().select([])).save_to_disk(tmp_path / "mine")
     with fails_naming(tmp_path / "mine", "without rows"):
-        load_data(f"features:{tmp_path / 'mine'}", "train")
+        load_data(save(tmp_path, train=make_dataset(), test=make_dataset().select([])), "train")
 
 
 @pytest.mark.parametrize("content", [None, b"not arrow"])
@@ -250,7 +210,6 @@ def test_rows_without_captions_are_named_with_what_to_do():
 
 
 def test_a_column_caption_is_named_where_captions_are_missing(tmp_path):
-    DatasetDict(train=make_dataset().rename_column("captions", "caption")).save_to_disk(tmp_path / "mine")
-    rows = load_data(f"features:{tmp_path / 'mine'}", "train")
+    spec = save(tmp_path, train=make_dataset().rename_column("captions", "caption"))
     with fails_naming("'caption'", "'captions'"):
-        check_captions(rows, f"features:{tmp_path / 'mine'}", "train")
+        check_captions(load_data(spec, "train"), spec, "train")

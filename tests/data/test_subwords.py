@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import DataError, build_subword_tokenizer
-from hf_ngsan.data.subwords import FEWEST_SUBWORDS
+from hf_ngsan.data.subwords import MIN_SUBWORDS
 
 SENTENCES = ["A dog runs.", "A dog sleeps.", "Ein Hund läuft.", "Ein Hund schläft."] * 3
 TOKENIZER = build_subword_tokenizer(SENTENCES, vocab_size=290, max_length=16)
@@ -29,7 +29,7 @@ def test_frequent_words_become_one_token_and_the_vocabulary_is_no_larger():
     assert len(TOKENIZER) <= 290
     assert TOKENIZER.tokenize("A dog") == ["ĠA", "Ġdog"]
     assert TOKENIZER.model_max_length == 16
-    assert len(build_subword_tokenizer(["x"], vocab_size=10_000)) == FEWEST_SUBWORDS
+    assert len(build_subword_tokenizer(["x"], vocab_size=10_000)) == MIN_SUBWORDS
 
 
 def test_the_same_sentences_give_the_same_vocabulary_and_saving_keeps_it(tmp_path):
@@ -45,5 +45,5 @@ def test_the_same_sentences_give_the_same_vocabulary_and_saving_keeps_it(tmp_pat
 
 
 def test_a_vocabulary_smaller_than_the_bytes_is_refused():
-    with pytest.raises(DataError, match=str(FEWEST_SUBWORDS)):
-        build_subword_tokenizer(SENTENCES, vocab_size=FEWEST_SUBWORDS - 1)
+    with pytest.raises(DataError, match=str(MIN_SUBWORDS)):
+        build_subword_tokenizer(SENTENCES, vocab_size=MIN_SUBWORDS - 1)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.contract import caption_features
 from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
+from tests.data.rows import dataset_of, make_row
 from tests.data.test_annotation_tables import answer, question
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -32,16 +31,8 @@ def write_questions(folder: Path, numbers, name="val2014", answered=True) -> Pat
 @pytest.fixture
 def features(tmp_path):
     """Features of the images 1, 2 and 3, of 1, 2 and 3 regions that hold the id."""
-    rows = [
-        {
-            "image_id": image,
-            "visual_features": np.full((image, 4), image, dtype=np.float16),
-            "visual_boxes": np.tile(np.array([0, 0, 0.5, 1], dtype=np.float32), (image, 1)),
-            "captions": ["a caption"],
-        }
-        for image in (3, 1, 2)
-    ]
-    Dataset.from_list(rows, features=caption_features(4)).save_to_disk(str(tmp_path / "features"))
+    rows = [make_row(image, image, visual_features=np.full((image, 4), image, np.float16)) for image in (3, 1, 2)]
+    dataset_of(rows).save_to_disk(str(tmp_path / "features"))
     return tmp_path / "features"
 
 

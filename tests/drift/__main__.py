@@ -1,7 +1,8 @@
 """Compares the frozen checkpoints with what they computed when they were frozen: `python -m tests.drift`.
 
 With the installed transformers, once through the package and once as code that comes with the checkpoint, in a process
-that has only transformers. `--freeze` writes down the outputs of checkpoints that are not frozen yet.
+that has only transformers. Looks for the private names of other libraries that the package uses, too. `--freeze` writes
+down the outputs of checkpoints that are not frozen yet.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from hf_ngsan import save_for_hub
 from hf_ngsan.auto import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, outputs_of
+from tests.drift.private_names import missing_names
 
 FROZEN = Path(__file__).with_name("frozen.json")
 NUMBER = 24
@@ -118,7 +120,10 @@ def main() -> int:
             "with the package": differences_with_the_package(Path(folder)),
             "as remote code": differences_as_remote_code(Path(folder)),
         }
-    drifted = 0
+    missing = missing_names()
+    for line in missing:
+        print(f"transformers {transformers.__version__}, a private name is missing: {line}")
+    drifted = len(missing)
     for way, found in ways.items():
         print(
             f"transformers {transformers.__version__}, {way}: {len(found)} model types, largest difference "

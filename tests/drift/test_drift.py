@@ -4,10 +4,16 @@ import pytest
 
 from hf_ngsan.auto import MODEL_TYPES
 from tests.drift.__main__ import TOLERANCE, differences_as_remote_code, differences_with_the_package, frozen_outputs
+from tests.drift.private_names import PRIVATE_NAMES, missing_names, used_names
 
 
 def test_there_is_one_of_every_model_type():
     assert frozen_outputs().keys() == MODEL_TYPES.keys()  # python -m tests.drift --freeze adds a new one
+
+
+def test_private_names_of_other_libraries_are_listed_and_there():
+    assert used_names() <= {name.rpartition(".")[2] for name in PRIVATE_NAMES}
+    assert missing_names() == []
 
 
 @pytest.mark.slow

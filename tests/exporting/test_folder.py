@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 from hf_ngsan.exporting import UnexportableError
 from hf_ngsan.exporting.captioner import Words
 from hf_ngsan.exporting.folder import (
-    check_grid,
     decoding_settings,
     image_settings,
     word_settings,
@@ -69,10 +68,11 @@ def test_images_that_exported_files_cannot_prepare(change, named):
 
 def test_models_that_have_no_exported_form(tmp_path):
     detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
-    with pytest.raises(UnexportableError, match="detection model"):
+    with pytest.raises(UnexportableError, match="detection"):
         image_settings(detector, None)
     with pytest.raises(UnexportableError, match="grid_size"):
-        check_grid(tiny_rstnet.tiny_captioner(grid_position_embedding=True))
+        grids = tiny_rstnet.tiny_captioner(grid_position_embedding=True)
+        write_exported_captioner(grids, tiny.tiny_processor(), tmp_path)
     with pytest.raises(UnexportableError, match="NGSANModel"):
         write_exported_captioner(tiny.tiny_captioner().model, tiny.tiny_processor(), tmp_path)
     assert not list(tmp_path.iterdir())

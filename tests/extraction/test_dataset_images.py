@@ -95,5 +95,5 @@ def test_mistakes_name_the_dataset(tmp_path, dataset):
         list_images(dataset, tmp_path, split="train")
     with pytest.raises(DataError, match="'test'"):
         list_images(dataset, split="test")
-    with pytest.raises(ExtractionError, match=r"scenes:size=3.*no images"):
+    with pytest.raises(ExtractionError, match="scenes:size=3"):
         list_images("scenes:size=3", split="train")

@@ -3,9 +3,9 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis import given
 
-from hf_ngsan.data.shard_folder import Record
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
 from hf_ngsan.extraction.plan import default_images_per_shard, plan_chunks
+from hf_ngsan.store.shards import Record
 
 
 def image_list(number: int) -> ImageList:

@@ -168,17 +168,17 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("absent", {}, "There is no model folder"),
-        ("bert", {}, "type 'bert'"),
+        ("absent", {}, "absent"),
+        ("bert", {}, "'bert'"),
         ("blind", {}, "blind"),
-        ("vision", {"grid_size": [3, 3]}, "--grid-size does not apply"),
-        ("captioner", {"image_size": 64}, "--image-size does not apply"),
-        ("captioner", {"num_regions": 3}, "--num-regions does not apply"),
-        ("vgg", {"score_threshold": 0.5}, "--score-threshold does not apply"),
-        ("detector", {"grid_size": [3, 3]}, "--grid-size does not apply"),
-        ("detector", {"out_features": ["stage1"]}, "--out-features does not apply"),
-        ("captioner", {"out_features": ["stage1"]}, "--out-features does not apply"),
-        ("resnet", {"out_features": ["stage9"]}, "out_features .* got .'stage9'."),
+        ("vision", {"grid_size": [3, 3]}, "--grid-size"),
+        ("captioner", {"image_size": 64}, "--image-size"),
+        ("captioner", {"num_regions": 3}, "--num-regions"),
+        ("vgg", {"score_threshold": 0.5}, "--score-threshold"),
+        ("detector", {"grid_size": [3, 3]}, "--grid-size"),
+        ("detector", {"out_features": ["stage1"]}, "--out-features"),
+        ("captioner", {"out_features": ["stage1"]}, "--out-features"),
+        ("resnet", {"out_features": ["stage9"]}, "'stage9'"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, message):
@@ -191,12 +191,12 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, 
     ("file", "damage", "message"),
     [
         ("config.json", lambda content: "{", "config"),
-        ("model.safetensors", lambda content: content[:100], "cannot be loaded"),
-        ("preprocessor_config.json", None, "no preprocessor_config.json"),
+        ("model.safetensors", lambda content: content[:100], "backbone"),
+        ("preprocessor_config.json", None, "preprocessor_config.json"),
         (
             "preprocessor_config.json",
             lambda content: json.dumps({"size": 3.5}),
-            "size in preprocessor_config.json is 3.5",
+            "size .* 3.5",
         ),
     ],
 )

@@ -7,8 +7,11 @@ import pytest
 
 from hf_ngsan.ground.coco_files import (
     CocoFileError,
+    Record,
     id_order,
     images_by_id,
+    number_at_the_end,
+    number_of,
     read_json,
     read_object,
     read_references,
@@ -49,10 +52,65 @@ def test_any_encoding_of_json_is_read(tmp_path, encoding):
     }
 
 
-@pytest.mark.parametrize("content", ['{"a": 1}\n{"a": 2}', "[1] 2", "[1"])
+@pytest.mark.parametrize("content", ['{"a": 1}\n{"a": 2}', "[1] 2", "[1", "", " ", "[" * 100_000, b'{"a": "\xff"}'])
 def test_a_document_is_one_json_value(tmp_path, content):
-    with pytest.raises(CocoFileError, match="is not valid JSON"):
-        read_json(write(tmp_path / "d.json", content))
+    path = tmp_path / "d.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(CocoFileError) as error:
+        read_json(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(IsADirectoryError, match=path.parent.name):
+        read_json(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "fact"),
+    [
+        ("integer", "3", "'3'"),
+        ("integer", True, "True"),
+        ("integer", 2**63, str(2**63)),
+        ("string", 7, "7"),
+        ("identifier", 1.5, "1.5"),
+        ("encodable", "a \ud83d cat", r"\ud83d"),
+        ("text", "\udfff", r"\udfff"),
+        ("strings", "a", "'a'"),
+        ("strings", ["a", 1], "['a', 1]"),
+        ("strings", ["a", "\ud800"], r"\ud800"),
+        ("records", {}, "{}"),
+        ("records", [{}, 1], "field[1]"),
+        ("choice", "c", "a, b"),
+        ("choice", True, "True"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(kind, value, fact):
+    known = [["a", "b", 1]] if kind == "choice" else []
+    for fields, named in (({"field": value}, fact), ({}, "missing" if kind != "records" else "field")):
+        with pytest.raises(CocoFileError) as error:
+            getattr(Record("here", fields), kind)("field", *known)
+        assert "here" in str(error.value) and "field" in str(error.value) and named in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_fields_are_read():
+    fields = {"n": -(2**63) + 1, "s": " a\n b ", "l": ["a"], "r": [{"x": 1}], "width": 1, "height": 2**31 - 1}
+    record = Record("here", fields)
+    assert (record.integer("n"), record.identifier("n"), record.choice("n", [fields["n"]])) == (fields["n"],) * 3
+    assert (record.string("s"), record.encodable("s"), record.text("s")) == (" a\n b ", " a\n b ", "a b")
+    assert record.strings("l") == ["a"] and record.size() == (1, 2**31 - 1)
+    assert record.records("r")[0] == Record("here, r[0]", {"x": 1})
+
+
+@pytest.mark.parametrize("size", [(0, 100), (100, 2**31)])
+def test_a_size_is_a_number_of_pixels(size):
+    with pytest.raises(CocoFileError) as error:
+        Record("here", dict(zip(("width", "height"), size, strict=True))).size()
+    assert str(size) in str(error.value)
+
+
+def test_numbers_in_the_names_of_images():
+    names = ["391895", "COCO_val2014_000000391895.jpg", "val/COCO_val2014_000000391895.jpg", "b-7.png", "cat", "1" * 19]
+    assert [number_of(name) for name in names] == [391895, 391895, None, None, None, None]
+    assert [number_at_the_end(name) for name in names] == [391895, 391895, 391895, 7, None, None]
 
 
 ROWS = {7: ["A dog.", "Ein Mädchen\nläuft"], 3: ["a bird"], "val/1.jpg": ["a cat"]}

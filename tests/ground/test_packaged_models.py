@@ -10,12 +10,14 @@ from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, pipeline
 
+from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import find_model_folder, load_captioner
 from hf_ngsan.metrics.diagnostics import is_bad_ending
-from hf_ngsan.tasks.captioning.ensembles import is_model
-from tests.loading.test_hub import CODE, result_of
+from hf_ngsan.models.configuration_parts import PARTS
+from hf_ngsan.tasks.captioning.generate import is_model
+from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 
 ROOT = Path(__file__).parents[2]
@@ -24,22 +26,6 @@ PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
 PHOTOGRAPHS = DATA.parent / "coco_photos" / "images"
 MEGABYTE = 1_000_000
-
-WITHOUT_THE_PACKAGE = f"""
-import json, sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "hf_ngsan":
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Blocked())
-from transformers import pipeline
-
-captioner = pipeline("image-to-text", model={str(FOLDER)!r}, trust_remote_code=True)
-print(json.dumps(captioner({PHOTOGRAPH!r})))
-"""
-
 
 BY_NAME = f"""
 import json, pathlib, socket
@@ -128,12 +114,12 @@ def test_its_weights_are_few_halved_and_without_the_backbone():
         assert not [name for name in weights.keys() if ".backbone." in name]  # noqa: SIM118
 
 
-def test_its_code_is_that_of_the_package():
-    """Files that the models have begun to import since are linked by hand, as the others are."""
-    code = sorted(FOLDER.glob("*.py"))
-    assert {file.name for file in code} == CODE
-    for file in code:
-        assert file.read_bytes() == (ROOT / "hf_ngsan" / "models" / file.name).read_bytes()
+def test_its_folder_has_no_code_but_what_names_that_of_its_parts(tmp_path):
+    """The wheel adds the code, which the repository has once and without links."""
+    save_for_hub(*load_captioner(FOLDER), tmp_path)
+    [file] = FOLDER.rglob("*.py")
+    assert file.name == PARTS and file.read_bytes() == (tmp_path / PARTS).read_bytes()
+    assert not [path for path in FOLDER.rglob("*") if path.is_symlink()]
 
 
 def test_it_captions_a_photograph(caption):
@@ -171,11 +157,6 @@ def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
     assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 20 * groups
-
-
-@pytest.mark.slow
-def test_it_needs_transformers_only(caption, tmp_path):
-    assert result_of(WITHOUT_THE_PACKAGE, tmp_path) == [{"generated_text": caption}]
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+"""Models in folders: found, loaded as they were trained, and refused in one sentence where something is wrong."""
+
 import json
 import logging
 import math
@@ -7,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
+from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
@@ -23,6 +26,32 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("captioners") / "run"
     train(tiny_recipe(folder, training={"epochs": 1}))
     return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    assert load_captioner(folder)
+    return folder
+
+
+@pytest.fixture
+def broken(saved, tmp_path):
+    """A copy of a saved model, to be broken."""
+    return shutil.copytree(saved, tmp_path / "broken")
+
+
+def change(file, **settings):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+def refusal(folder, **changes) -> str:
+    with pytest.raises(ModelFolderError) as error:
+        load_captioner(folder, **changes)
+    message = str(error.value)
+    assert str(folder) in message and "\n" not in message
+    return message
 
 
 def test_special_tokens_and_sizes_follow_from_the_data(run):
@@ -76,76 +105,92 @@ def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(t
             find_model_folder(wrong)
 
 
-def test_a_model_of_another_kind_is_refused(tmp_path):
+def test_what_is_no_captioner(saved, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelFolderError, match="holds a bert model"):
-        load_captioner(tmp_path)
-
-
-def test_a_file_is_no_model_folder(run):
-    with pytest.raises(ModelFolderError, match=r"config\.json is a file; give the folder of a model, such as .*best\."):
-        load_captioner(run / "best" / "config.json")
-
-
-def test_a_name_that_is_neither_a_folder_nor_on_the_hub_is_called_so(monkeypatch, tmp_path):
+    assert "bert" in refusal(tmp_path)
+    assert "is a file" in refusal(saved / "config.json")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelFolderError, match="There is no model folder runs/scense, and no such model on the Hub"):
-        load_captioner("runs/scense")
+    assert "Hub" in refusal("runs/scense")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "3", "{"])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-def test_a_file_that_holds_something_else_is_one_sentence(run, tmp_path, name, content):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
+def test_a_file_that_holds_something_else(broken, name, content):
     (broken / name).write_text(content)
-    with pytest.raises(ModelFolderError, match="broken") as error:
-        load_captioner(broken)
-    assert "\n" not in str(error.value)
+    refusal(broken)
 
 
-@pytest.mark.parametrize(
-    ("file", "key", "value"),
-    [
-        ("config.json", "is_encoder_decoder", False),
-        ("generation_config.json", "num_beams", "3"),
-        ("generation_config.json", "num_beams", 10**12),
-        ("generation_config.json", "use_cache", 0),
-        ("generation_config.json", "output_hidden_states", math.inf),
-        ("generation_config.json", "length_penalty", math.nan),
-        ("generation_config.json", "early_stopping", "x"),
-        ("generation_config.json", "bos_token_id", "x"),
-        ("generation_config.json", "bos_token_id", []),
-        ("generation_config.json", "eos_token_id", []),
-        ("generation_config.json", "decoder_start_token_id", 10**12),
-        ("generation_config.json", "suppress_tokens", [1, "a"]),
-        ("tokenizer_config.json", "model_max_length", {"a": 1}),
-        ("tokenizer_config.json", "model_max_length", -1),
-    ],
-)
-def test_a_wrong_value_is_told_with_its_file_and_key(run, tmp_path, file, key, value):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
-    settings = json.loads((broken / file).read_text())
-    (broken / file).write_text(json.dumps({**settings, key: value}))
-    with pytest.raises(ModelFolderError) as error:
-        load_captioner(broken)
-    named = [str(broken), key] if file == "config.json" else [str(broken), key, file]
-    assert [name for name in named if name not in str(error.value)] == []
-    assert "\n" not in str(error.value)
+REFUSED = [
+    ("config.json", "is_encoder_decoder", False),
+    ("config.json", "decoder_start_token_id", 10**6),
+    *(("generation_config.json", "num_beams", value) for value in ("3", 10**6, 10**12)),
+    ("generation_config.json", "max_new_tokens", 10**9),
+    ("generation_config.json", "num_return_sequences", -1),
+    *(("generation_config.json", "use_cache", value) for value in (0, 3)),
+    ("generation_config.json", "output_hidden_states", math.inf),
+    *(("generation_config.json", "length_penalty", value) for value in (math.nan, "x")),
+    ("generation_config.json", "early_stopping", "x"),
+    *(("generation_config.json", "bos_token_id", value) for value in ("x", [])),
+    *(("generation_config.json", "eos_token_id", value) for value in ([], [2, 10**6])),
+    *(("generation_config.json", "decoder_start_token_id", value) for value in (10**12, -1, {})),
+    *(("generation_config.json", "suppress_tokens", value) for value in ([1, "a"], [None])),
+    *(("tokenizer_config.json", "model_max_length", value) for value in ({"a": 1}, -1)),
+    ("processor_config.json", "processor_class", "NoSuchProcessor"),
+]
+
+
+@pytest.mark.parametrize(("file", "key", "value"), REFUSED)
+def test_a_wrong_value_is_told_with_its_file_and_key(broken, file, key, value):
+    change(broken / file, **{key: value})
+    message = refusal(broken)
+    assert key in message and (file == "config.json" or file in message)
+
+
+IMAGES = [
+    ("size", {"height": 10**6, "width": 10**6}),
+    ("size", {"height": "a", "width": 3}),
+    ("size", {"height": 4096, "width": 2048}),
+    ("size", {"shortest_edge": 4096}),
+    ("image_mean", [0.5, math.nan, 0.5]),
+    ("image_std", [0.5, math.nan, 0.5]),
+    ("image_std", "x"),
+    ("rescale_factor", None),
+    ("rescale_factor", {}),
+]
+
+
+@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize(("key", "value"), IMAGES)
+def test_settings_of_an_image_processor_that_cannot_be_used(broken, key, value, file):
+    settings = json.loads((broken / "processor_config.json").read_text())
+    settings["image_processor"][key] = value
+    if file == "preprocessor_config.json":
+        (broken / file).write_text(json.dumps(settings.pop("image_processor")))
+    (broken / "processor_config.json").write_text(json.dumps(settings))
+    message = refusal(broken)
+    if key.startswith("image_") and value != "x":
+        assert key in message and file in message
+
+
+@pytest.mark.parametrize(("key", "value"), IMAGES)
+def test_settings_of_a_backbones_image_processor_that_cannot_be_used(tmp_path, key, value):
+    pixel_captioner().base_model.vision.backbone.save_pretrained(tmp_path / "backbone")
+    pixel_processor().image_processor.save_pretrained(tmp_path / "backbone")
+    change(tmp_path / "backbone" / "preprocessor_config.json", **{key: value})
+    with pytest.raises((ExtractionError, ValueError), match="backbone"):
+        load_vision(tmp_path / "backbone")
 
 
 @pytest.mark.parametrize("content", [None, "", '{"num_be', "[]"])
-def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(run, tmp_path, content):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
+def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(broken, content):
     (broken / "generation_config.json").unlink()
     if content is not None:
         (broken / "generation_config.json").write_text(content)
     for changes in ({}, {"dropout": 0.3}):
-        with pytest.raises(ModelFolderError, match=r"generation_config\.json"):
-            load_captioner(broken, **changes)
+        assert "generation_config.json" in refusal(broken, **changes)
 
 
-def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_missing_ones(run, tmp_path, caplog):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
+def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_missing_ones(broken, caplog):
     (broken / "generation_config.json").write_text('{"num_be')
     with pytest.raises(ConfigurationError, match=r"generation_config\.json"):
         AutoModelForImageTextToText.from_pretrained(broken)
@@ -157,84 +202,47 @@ def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_mi
     finally:
         transformers_logger.removeHandler(caplog.handler)
     assert model.generation_config.max_new_tokens == model.longest_output
-    assert any(
-        str(broken) in record.getMessage() and "generation_config.json" in record.getMessage()
-        for record in caplog.records
-    )
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(str(broken) in message and "generation_config.json" in message for message in messages)
 
 
-@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
-@pytest.mark.parametrize("key", ["image_mean", "image_std"])
-def test_image_statistics_that_are_not_finite_are_told_with_file_and_key(tmp_path, key, file):
-    folder = tmp_path / "broken"
-    save_model(pixel_captioner(), pixel_processor(), folder)
-    settings = json.loads((folder / "processor_config.json").read_text())
-    settings["image_processor"][key][1] = math.nan
-    if file == "preprocessor_config.json":
-        (folder / file).write_text(json.dumps(settings.pop("image_processor")))
-    (folder / "processor_config.json").write_text(json.dumps(settings))
-    with pytest.raises(ModelFolderError) as error:
-        load_captioner(folder)
-    assert [name for name in (str(folder), file, key) if name not in str(error.value)] == []
-
-
-def test_a_processor_class_that_is_none_is_told_with_file_and_key(run, tmp_path):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
-    (broken / "processor_config.json").write_text(json.dumps({"processor_class": "NoSuchProcessor"}))
-    with pytest.raises(ModelFolderError) as error:
-        load_captioner(broken)
-    assert [
-        name for name in (str(broken), "processor_config.json", "processor_class") if name not in str(error.value)
-    ] == []
-
-
-def test_weights_of_another_shape_are_named(run, tmp_path):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
-    config = json.loads((broken / "config.json").read_text())
-    (broken / "config.json").write_text(json.dumps({**config, "intermediate_size": 8}))
-    with pytest.raises(ModelFolderError, match=r"broken is not a complete model: \d+ weights have another shape"):
-        load_captioner(broken)
-
-
-@pytest.mark.parametrize(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 2)])
-def test_fine_tuning_cannot_change_the_size_of_a_model(run, field, value):
-    with pytest.raises(ModelFolderError, match=rf"has no weights for the changed configuration \({field}\)"):
-        load_captioner(run, **{field: value})
+@pytest.mark.parametrize(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 3)])
+def test_weights_that_do_not_fit_are_counted(broken, field, value):
+    assert field in refusal(broken, **{field: value})
+    change(broken / "config.json", **{field: value})
+    assert "weights" in refusal(broken)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"dropout": 2.0}, "dropout is 2.0"), ({"dropout": "x"}, "dropout"), ({"query_norm": "group"}, "'group'")],
 )
-def test_changed_fields_are_checked_as_new_ones_are(run, changes, words):
+def test_changed_fields_are_checked_as_new_ones_are(saved, changes, words):
     with pytest.raises(ConfigurationError, match=words):
-        load_captioner(run, **changes)
+        load_captioner(saved, **changes)
 
 
-def test_a_tokenizer_that_is_missing_or_another_models_is_named(run, tmp_path):
-    broken = shutil.copytree(run / "best", tmp_path / "broken")
+def test_a_tokenizer_that_is_missing_or_another_models_is_named(saved, broken):
     tokenizer = json.loads((broken / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["unheard"] = 1000
     (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ModelFolderError, match="a word with id 1000, but the model's vocab_size is"):
-        load_captioner(broken)
+    message = refusal(broken)
+    assert "1000" in message and "vocab_size" in message
     (broken / "tokenizer.json").unlink()
-    with pytest.raises(ModelFolderError, match=r"broken is not a complete model: tokenizer\.json is missing"):
-        load_captioner(broken)
-    shutil.copy(run / "best" / "tokenizer.json", broken)
+    assert "tokenizer.json" in refusal(broken)
+    shutil.copy(saved / "tokenizer.json", broken)
     (broken / "tokenizer_config.json").unlink()
-    with pytest.raises(ModelFolderError, match=r"tokenizer_config\.json names no padding"):
-        load_captioner(broken)
+    assert "tokenizer_config.json" in refusal(broken)
 
 
 def test_a_configuration_is_checked_field_by_field():
     assert build_config({"model_type": "ngsan", **MODEL}, vocab_size=9).hidden_size == 16
     for fields, words in [
-        ({"hidden_sise": 3}, "did you mean model.hidden_size"),
+        ({"hidden_sise": 3}, "model.hidden_size"),
         ({"hidden_size": 2.5}, "hidden_size"),
         ({"geometric_bias": ["queri"]}, "geometric_bias"),
-        ({"use_bfloat16": True}, "unknown key model.use_bfloat16"),
-        ({"bos_token_id": 5}, "follows from the vocabulary"),
+        ({"use_bfloat16": True}, "model.use_bfloat16"),
+        ({"bos_token_id": 5}, "bos_token_id"),
     ]:
         with pytest.raises(RecipeError, match=words) as error:
             build_config({"model_type": "ngsan", **fields}, vocab_size=9)

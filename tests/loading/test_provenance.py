@@ -90,8 +90,7 @@ def test_features_of_another_backbone_are_refused_in_one_sentence(command, train
     capsys.readouterr()
     assert command(trained, features["others"]) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("hf-ngsan: error: The features of features:") and "with other weights than" in line
-    assert "those the model was trained on" in line
+    assert features["others"] in line and "weights" in line
 
 
 def test_a_configuration_of_an_earlier_version_takes_any(trained, features, tmp_path):
@@ -109,13 +108,13 @@ def test_a_damaged_memory_is_none(damaged, trained, features):
 
 
 def test_training_and_validation_rows_do_not_mix(features, tmp_path):
-    with pytest.raises(ProvenanceError, match="other weights than those the model was trained on"):
+    with pytest.raises(ProvenanceError, match="weights"):
         train(recipe_on(features["mixed"], tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_fine_tuning_needs_the_same_features(trained, features, tmp_path):
-    with pytest.raises(ProvenanceError, match="features of different backbones do not mix"):
+    with pytest.raises(ProvenanceError, match="weights"):
         train(tuning(features["others"], trained, tmp_path / "others"))
     assert not (tmp_path / "others").exists()
     for name in ("ours", "unknown"):
@@ -133,14 +132,14 @@ def test_a_run_resumes_on_the_same_features(tmp_path):
     spec = write_features(tmp_path / "features", **dict.fromkeys(SPLITS, "A"))
     train(recipe_on(spec, tmp_path / "run"))
     describe_anew(tmp_path / "features", "B")
-    with pytest.raises(CheckpointError, match="has another backbone or preprocessing of its features than when"):
+    with pytest.raises(CheckpointError, match="features"):
         train(recipe_on(spec, tmp_path / "run", epochs=2), resume=True)
     describe_anew(tmp_path / "features", "A")
     assert len(train(recipe_on(spec, tmp_path / "run", epochs=2), resume=True).history) == 2
 
 
 def test_a_recipe_cannot_claim_an_identity(features, tmp_path):
-    with pytest.raises(RecipeError, match="features_provenance follows from the features"):
+    with pytest.raises(RecipeError, match="features_provenance"):
         train(recipe_on(features["ours"], tmp_path, model={"features_provenance": identity("B")}))
 
 
@@ -155,7 +154,7 @@ def test_other_descriptions_say_nothing(description):
 
 def test_rows_of_two_backbones_put_together_are_refused(features):
     ours, others = (load_data(features[name], "test") for name in ("ours", "others"))
-    with pytest.raises(ProvenanceError, match="holds features of 2 backbones"):
+    with pytest.raises(ProvenanceError, match="2 backbones"):
         features_provenance(concatenate_datasets([ours, others]), "both")
     assert features_provenance(concatenate_datasets([ours, ours]).shuffle(0).select(range(3)), "ours") == identity("A")
 
@@ -181,14 +180,14 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
     named = {**VISION, "pretrained": str(seen / "backbone")}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["noise"])
     assert len(rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")) == 3
-    with pytest.raises(ProvenanceError, match=r"others .* with other weights than the model's"):
+    with pytest.raises(ProvenanceError, match="weights"):
         rows_for(model, processor, load_data(f"features:{seen / 'others'}", "test"), "others")
     processor.image_processor.image_mean = [0.0, 0.0, 0.0]
-    with pytest.raises(ProvenanceError, match="with another preprocessing than"):
+    with pytest.raises(ProvenanceError, match="preprocessing"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
     larger = {**named, "grid_size": [3, 3]}
     model, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": larger}), ["noise"])
-    with pytest.raises(ProvenanceError, match=r"another grid size \(2 x 2, not 3 x 3\) than"):
+    with pytest.raises(ProvenanceError, match="2 x 2, not 3 x 3"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
 
 
@@ -222,7 +221,11 @@ def test_a_setting_that_differs_is_told_with_both_values():
         return {"kind": "regions", "backbone_type": "rt_detr", "checksums": checksums, **settings}
 
     many, few = regions("a", num_regions=36), regions("b", num_regions=10)
-    assert provenance_difference(many, few) == "another number of regions (10, not 36)"
-    assert provenance_difference(many, regions("b", num_regions=36)) == "another configuration"
-    assert provenance_difference(regions("a"), few) == "another configuration", "recorded by an earlier version"
+    difference = str(provenance_difference(many, few))
+    assert "number of regions" in difference and "10" in difference and "36" in difference
+    for recorded, current in (
+        (many, regions("b", num_regions=36)),
+        (regions("a"), few),
+    ):  # the second by an old version
+        assert "configuration" in str(provenance_difference(recorded, current))
     assert provenance_difference(many, regions("a", num_regions=36)) is None

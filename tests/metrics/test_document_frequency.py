@@ -88,12 +88,12 @@ def test_contradictions_are_found(tmp_path, changes):
     path = tmp_path / "df.npz"
     DocumentFrequency.from_captions(CAPTIONS).save(path)
     rewrite(path, **changes)
-    with pytest.raises(ValueError, match=r"df\.npz is not a document-frequency file .* build it again"):
+    with pytest.raises(ValueError, match=r"df\.npz"):
         DocumentFrequency.load(path)
 
 
 def test_files_of_others(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no document-frequency file"):
+    with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
         DocumentFrequency.load(tmp_path / "missing.npz")
     (tmp_path / "text.npz").write_text("hello")
     pickled = tmp_path / "pickled.npz"
@@ -103,25 +103,25 @@ def test_files_of_others(tmp_path):
     truncated.write_bytes(truncated.read_bytes()[:-200])
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "text.npz", pickled, truncated, tmp_path / "pipe"):
-        with pytest.raises(ValueError, match="not a document-frequency file"):
+        with pytest.raises(ValueError, match=path.name):
             DocumentFrequency.load(path)
 
 
 @pytest.mark.parametrize(
-    ("captions", "message"),
+    ("captions", "named"),
     [
-        ([], "at least two images, not 0"),
-        ([["a cat"]], "at least two images, not 1"),
-        ([["a cat"], []], "image 1 has no captions"),
-        (["a cat", "a dog"], "image 0 must have a list of captions"),
-        ([["a cat"], [[1, 2]]], "all captions as strings or all as token ids"),
-        ([[[1.5, 2.5]], [[1.0]]], "not float64"),
-        ([[[[1]]], [[[2]]]], "one sequence of token ids"),
-        ([[None], [None]], "not object"),
+        ([], "0"),
+        ([["a cat"]], "1"),
+        ([["a cat"], []], "image 1"),
+        (["a cat", "a dog"], "image 0"),
+        ([["a cat"], [[1, 2]]], "token ids"),
+        ([[[1.5, 2.5]], [[1.0]]], "float64"),
+        ([[[[1]]], [[[2]]]], r"\(1, 1\)"),
+        ([[None], [None]], "object"),
     ],
 )
-def test_bad_input_is_explained(captions, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_input_is_named(captions, named):
+    with pytest.raises(ValueError, match=named):
         DocumentFrequency.from_captions(captions)
 
 

@@ -9,7 +9,7 @@ from hf_ngsan.metrics import java as module
 @pytest.mark.parametrize("metric", [Meteor, Spice])
 def test_java_is_missing(metric, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"(METEOR|SPICE) runs on Java, and there is no `java` on the PATH"):
+    with pytest.raises(module.JavaMetricUnavailable, match=f"{metric.display_name} .*PATH"):
         metric()
     assert set(CaptionMetrics().compute(predictions=["a", "b"], references=[["a"], ["b"]])) >= {"cider_d"}
     with pytest.raises(module.JavaMetricUnavailable):
@@ -23,15 +23,15 @@ def pretend_java(monkeypatch):
 
 def test_the_package_is_missing(pretend_java, monkeypatch):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"needs the package pycocoevalcap: pip install 'hf-ngsan\[eval\]'"):
+    with pytest.raises(FileNotFoundError, match=r"hf-ngsan\[eval\]"):
         Meteor()
 
 
 @pytest.mark.parametrize(
     ("metric", "present", "missing"),
     [
-        (Meteor, [], r"meteor-1\.5\.jar, which is missing: install pycocoevalcap again"),
-        (Spice, ["spice/spice-1.0.jar"], r"corenlp-3\.6\.0\.jar, which is missing: take it from stanford-corenlp-full"),
+        (Meteor, [], r"meteor-1\.5\.jar.*pycocoevalcap"),
+        (Spice, ["spice/spice-1.0.jar"], r"corenlp-3\.6\.0\.jar.*stanford-corenlp-full"),
     ],
 )
 def test_a_file_is_missing(pretend_java, monkeypatch, tmp_path, metric, present, missing):

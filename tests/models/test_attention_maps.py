@@ -71,7 +71,7 @@ def test_what_is_a_grid():
 
 
 def test_boxes_must_be_those_of_the_weights():
-    with pytest.raises(ValueError, match=r"boxes has shape \(4, 4\); with weights \(2, 3\) it must be \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"\(4, 4\).*\(2, 3\).*\(3, 4\)"):
         attention_maps(np.zeros((2, 3)), np.zeros((4, 4)), 10, 10)
 
 

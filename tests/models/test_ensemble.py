@@ -104,11 +104,11 @@ def test_a_cache_changes_nothing(members, images):
 
 
 def test_members_that_do_not_go_together_are_named(members):
-    with pytest.raises(ValueError, match="needs one captioner"):
+    with pytest.raises(ValueError, match="one captioner"):
         EnsembleForConditionalGeneration([])
-    with pytest.raises(ValueError, match=r"vocab_size of captioner 2 .* 25, .* 24"):
+    with pytest.raises(ValueError, match=r"vocab_size .* 2 .* 25, .* 24"):
         EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(vocab_size=25)])
-    with pytest.raises(ValueError, match="visual_feature_size of captioner 2"):
+    with pytest.raises(ValueError, match=r"visual_feature_size .* 2 "):
         EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(visual_feature_size=5)])
 
 
@@ -118,5 +118,5 @@ def test_what_an_ensemble_cannot_do_is_said(members, images, tmp_path):
         ensemble.generate(**images, return_visualness=True)
     with pytest.raises(ValueError, match="cache_implementation"):
         ensemble.generate(**images, cache_implementation="static")
-    with pytest.raises(NotImplementedError, match="save its members"):
+    with pytest.raises(NotImplementedError, match="members"):
         ensemble.save_pretrained(tmp_path)

@@ -124,7 +124,7 @@ def test_every_kind_of_image_means_the_same(tmp_path):
 
 
 def test_what_is_no_image_is_named():
-    with pytest.raises(ImageError, match=r"Image 2 of the batch \(gone\.jpg\) does not exist"):
+    with pytest.raises(ImageError, match=r"Image 2 .*gone\.jpg"):
         CaptioningImageProcessor()([noise(9, 9), noise(9, 9), "gone.jpg"])
 
 

@@ -56,10 +56,6 @@ def test_a_list_of_one_image_gives_a_list(pipe, rows, captions):
     assert pipe([]) == []
 
 
-def test_a_tuple_is_a_list(pipe, rows, captions):
-    assert pipe(tuple(rows)) == captions
-
-
 def test_features_as_tensors_and_nested_lists(pipe, rows, captions):
     assert pipe({name: torch.from_numpy(array) for name, array in rows[0].items()}) == captions[0]
     assert pipe({name: array.tolist() for name, array in rows[0].items()}) == captions[0]
@@ -107,46 +103,24 @@ def test_generation_arguments_reach_generate(pipe, rows):
     assert [answer["generated_text"] for answer in configured(rows[0])] == expected
 
 
-def test_a_prefix_for_all_and_one_of_its_own(pipe, rows):
-    images = [rows[0], {**rows[1], "text": "two small"}, rows[2]]
-    texts = [answers[0]["generated_text"] for answers in pipe(images, text="the", batch_size=3)]
-    assert [text.startswith(prefix) for text, prefix in zip(texts, ("the", "two small", "the"), strict=True)] == [
-        True
-    ] * 3
-    assert texts == [pipe(image, text="the")[0]["generated_text"] for image in images]
-
-
 def test_a_model_without_geometry_needs_no_boxes(rows):
     pipe = ImageToTextPipeline(model=tiny_captioner(geometric_bias=[]), processor=tiny_processor())
     without = [{"visual_features": row["visual_features"]} for row in rows]
     assert pipe(without, batch_size=2) == pipe(rows)
 
 
-WRONG = {
-    "a path": ("photo.jpg", "takes a mapping with visual_features.*it got str"),
-    "pixels": (np.zeros((8, 8, 3)), "takes a mapping with visual_features"),
-    "other keys": ({"image": 3}, r"it got a mapping with \['image'\]"),
-    "NaN": ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "contain NaN"),
-    "width": ({"visual_features": np.zeros((2, 5)), "visual_boxes": np.zeros((2, 4))}, "visual_feature_size=12"),
-    "no boxes": ({"visual_features": np.zeros((2, 12))}, "visual_boxes are missing"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_inputs_are_named(pipe, case):
-    inputs, message = WRONG[case]
-    with pytest.raises(ValueError, match=message):
-        list(pipe(inputs))
-
-
-def test_a_path_is_refused_at_once(pipe):
-    with pytest.raises(ValueError, match=r"takes a mapping with visual_features .* it got str"):
-        pipe("photo.jpg")
-
-
-def test_images_with_and_without_boxes_do_not_mix(pipe, rows):
-    with pytest.raises(ValueError, match="visual_boxes"):
-        pipe([rows[0], {"visual_features": rows[1]["visual_features"]}], batch_size=2)
+def test_wrong_inputs_are_named(pipe, rows):
+    """Of a captioner without a vision encoder; `test_pipeline_on_images.py` has the others."""
+    features = rows[1]["visual_features"]
+    for wrong, named in (
+        ("photo.jpg", "visual_features.* str"),
+        (np.zeros((8, 8, 3)), "visual_features"),
+        ({"image": 3}, r"visual_features.*\['image'\]"),
+        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "NaN"),
+        ([rows[0], {"visual_features": features}], "visual_boxes"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            list(pipe(wrong, batch_size=2))
 
 
 @pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])

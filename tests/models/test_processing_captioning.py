@@ -106,10 +106,10 @@ def test_boxes_of_cut_images_are_refused():
     cutting.image_processor.crop_size = {"height": 24, "width": 24}
     for changes in ({"do_center_crop": True}, {"images_kwargs": {"do_center_crop": True}}):
         assert cutting(images=IMAGES, **changes)["pixel_values"].shape == (2, 3, 24, 24)
-        with pytest.raises(ValueError, match=r"The image processor cuts images \(do_center_crop\), but boxes"):
+        with pytest.raises(ValueError, match="do_center_crop"):
             cutting(images=IMAGES, regions=[BOX, BOX], **changes)
     cutting.image_processor.do_center_crop = True
-    with pytest.raises(ValueError, match=r"use a CaptioningImageProcessor whose size"):
+    with pytest.raises(ValueError, match="do_center_crop"):
         cutting(images=IMAGES[0], visual_boxes=[[0, 0, 1, 1]])
 
 
@@ -117,28 +117,27 @@ BOX = [[0, 0, 10, 10]]
 WRONG = {
     "box to the right": (
         {"regions": [BOX, [[0, 0, 9, 9], [1, 1, 22, 40]]]},
-        r"Box 1 of image 1, \[1.0, 1.0, 22.0, 40.0\], reaches out of the image, which has 20 x 50 pixels",
+        r"Box 1 of image 1, \[1.0, 1.0, 22.0, 40.0\].* 20 x 50 ",
     ),
-    "box above": ({"regions": [[[0, -3, 10, 10]], BOX]}, "Box 0 of image 0, .* reaches out of .* 40 x 30 pixels"),
-    "turned box": ({"regions": [BOX, [[9, 0, 3, 10]]]}, "Box 0 of image 1, .* is turned around"),
-    "NaN box": ({"regions": [BOX, [[0, 0, np.nan, 1]]]}, "regions of image 1 contain NaN"),
-    "no boxes of one": ({"regions": [None, BOX]}, "regions of image 0 is None; give an array for every image .* none"),
-    "no box": ({"regions": [BOX, np.zeros((0, 4))]}, r"regions of image 1 has shape \(0, 4\); .* at least one"),
-    "three numbers": ({"regions": [[[0, 0, 1]], BOX]}, r"regions of image 0 has shape \(1, 3\)"),
-    "words": ({"regions": [BOX, "left"]}, "regions of image 1 is not an array of numbers"),
-    "boxes of one image": ({"regions": BOX}, "There are 2 images but regions of 1"),
-    "boxes in pixels": ({"visual_boxes": [BOX, BOX]}, "visual_boxes of image 0 range from 0 to 10"),
-    "both boxes": ({"visual_boxes": [BOX, BOX], "regions": [BOX, BOX]}, "not both"),
-    "features too": ({"visual_features": np.zeros((2, 3, 12))}, "not both"),
-    "captions of one": ({"captions": ["a ball"]}, "There are 2 images but captions of 1"),
-    "text of three": ({"text": ["a", "b", "c"]}, "There are 2 images but text for 3"),
-    "text of no kind": ({"text": 3}, "text is int; it must be a string or a list of strings"),
-    "text with half of a character": ({"text": ["a", "b \udcff"]}, r"Text 1 of the batch .*'\\udcff'.* position 2"),
-    "caption with half of a character": (
-        {"captions": ["\udcff", "a"]},
-        r"Caption 0 of the batch .*'\\udcff'.* position 0",
-    ),
-    "text with a number": ({"text": ["a", 3]}, "Text 1 of the batch is int, not a string"),
+    "box above": ({"regions": [[[0, -3, 10, 10]], BOX]}, "Box 0 of image 0, .* 40 x 30 "),
+    "turned box": ({"regions": [BOX, [[9, 0, 3, 10]]]}, "Box 0 of image 1, .* x1 <= x2"),
+    "NaN box": ({"regions": [BOX, [[0, 0, np.nan, 1]]]}, "regions of image 1 .*NaN"),
+    "no boxes of one": ({"regions": [None, BOX]}, "regions of image 0 .*None"),
+    "no box": ({"regions": [BOX, np.zeros((0, 4))]}, r"regions of image 1 .*\(0, 4\)"),
+    "three numbers": ({"regions": [[[0, 0, 1]], BOX]}, r"regions of image 0 .*\(1, 3\)"),
+    "words": ({"regions": [BOX, "left"]}, "regions of image 1"),
+    "boxes of one image": ({"regions": BOX}, "2 images .*regions of 1"),
+    "boxes in pixels": ({"visual_boxes": [BOX, BOX]}, "visual_boxes of image 0 .* 10"),
+    "both boxes": ({"visual_boxes": [BOX, BOX], "regions": [BOX, BOX]}, "visual_boxes .*regions"),
+    "features too": ({"visual_features": np.zeros((2, 3, 12))}, "images .*visual_features"),
+    "captions of one": ({"captions": ["a ball"]}, "2 images .*captions of 1"),
+    "captions in unequal numbers": ({"captions": [["a", "red"], ["blue"]]}, "captions.*None"),
+    "text of three": ({"text": ["a", "b", "c"]}, "2 images .*text for 3"),
+    "text of no kind": ({"text": 3}, "text .*int"),
+    "text with half of a character": ({"text": ["a", "b \udcff"]}, r"Text 1 .*'\\udcff'.* 2"),
+    "caption with half of a character": ({"captions": ["\udcff", "a"]}, r"Caption 0 .*'\\udcff'.* 0"),
+    "text with a number": ({"text": ["a", 3]}, "Text 1 .*int"),
+    "caption with a number": ({"captions": ["a", 3]}, "Caption 1 .*int"),
 }
 
 
@@ -152,16 +151,17 @@ def test_what_does_not_fit_is_named(case):
 
 def test_what_does_not_fit_without_images():
     for inputs, message in (
-        ({"regions": [BOX]}, "no images were given"),
-        ({"regions": [BOX], "visual_features": np.zeros((1, 1, 12))}, "give visual_boxes"),
-        ({"visual_boxes": [BOX]}, "visual_boxes were given without visual_features or images"),
-        ({"text": 3}, "text is int"),
-        ({"images": []}, "images is empty"),
-        ({}, "Nothing to process"),
+        ({"regions": [BOX]}, "regions"),
+        ({"regions": [BOX], "visual_features": np.zeros((1, 1, 12))}, "visual_boxes"),
+        ({"visual_features": np.zeros((2, 1, 12)), "captions": ["a", "red", "ball"]}, "2 images .*captions of 3"),
+        ({"visual_features": np.zeros((2, 1, 12)), "text": "a red"}, "2 images .*text for 1"),
+        ({"visual_boxes": [BOX]}, "visual_boxes"),
+        ({"images": []}, "images"),
+        ({}, "visual_features"),
     ):
         with pytest.raises(ValueError, match=message):
             processor()(**inputs)
-    with pytest.raises(ImageError, match=r"Image 1 of the batch \(gone\.jpg\) does not exist"):
+    with pytest.raises(ImageError, match=r"Image 1 .*gone\.jpg"):
         processor()(images=[IMAGES[0], "gone.jpg"])
 
 
@@ -172,7 +172,7 @@ def test_a_processor_without_an_image_processor():
         assert "pixel_values" not in made.model_input_names
         assert "image_processor" not in made.to_dict()
         assert "tokenizer" in repr(made)
-        with pytest.raises(ValueError, match="has no image processor and takes visual_features"):
+        with pytest.raises(ValueError, match="image_processor="):
             made(images=IMAGES)
     with pytest.raises(TypeError):
         NGSANProcessor(CaptioningImageProcessor())

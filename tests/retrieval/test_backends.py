@@ -102,17 +102,19 @@ def test_what_another_index_holds_is_not_searched(spec, tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
+    """A changed number of the graph's copy of the embeddings is found when all of it is read."""
     pytest.importorskip("usearch")
     index = written(tmp_path / "index")
     open_backend(index, "usearch").add()
     file = tmp_path / "index" / "usearch" / "graph.usearch"
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
+    content[100] ^= 255
     file.unlink() if damage == "gone" else file.write_bytes(content[:100] if damage == "cut" else content)
     with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
-        search(index, QUERIES, 1, "usearch")
+        open_backend(index, "usearch").open(verify=damage == "changed")
     open_backend(index, "usearch").add()
     assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
+    open_backend(index, "usearch").open(verify=True)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +159,16 @@ def test_specs_of_no_backend(tmp_path, spec):
         pytest.importorskip("pymilvus")
     if spec == "usearch:i4":
         pytest.importorskip("usearch")
-    with pytest.raises(IndexFolderError):
+    with pytest.raises(IndexFolderError) as error:
         open_backend(written(tmp_path / "index"), spec)
+    known = (
+        ("f16", "i8")
+        if spec == "usearch:i4"
+        else (".db",)
+        if spec == "milvus:x.txt"
+        else ("exact", "usearch", "milvus")
+    )
+    assert spec in str(error.value) and all(name in str(error.value) for name in known)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.commands.inspect import lines_of_index
-from hf_ngsan.ground.files import MANIFEST, FileStamp, sha256
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
+from hf_ngsan.ground.files import FileStamp, sha256
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
+from hf_ngsan.store import folders
+from hf_ngsan.store.folders import MANIFEST
 
 DESCRIPTION = IndexDescription(
     model="some/model",
@@ -47,7 +49,7 @@ def test_an_index_finds_what_was_put_into_it(tmp_path):
 
 def test_what_was_begun_is_continued(tmp_path):
     written(tmp_path / "index", leave_out=[1])
-    with pytest.raises(IndexFolderError, match="1 of its 3 parts"):
+    with pytest.raises(IndexFolderError, match="1 of its 3"):
         IndexFolder.open(tmp_path / "index")
     (tmp_path / "index" / ".incomplete-shard-000001").mkdir()
     assert IndexFolder.begin(tmp_path / "index", DESCRIPTION).missing_shards() == [1]
@@ -66,9 +68,9 @@ def test_items_without_an_embedding_are_remembered(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fingerprint": "other"}, "another model, some/model"),
-        ({"source_checksum": "other"}, "other images"),
-        ({"num_items": 6}, "other images"),
+        ({"fingerprint": "other"}, "some/model"),
+        ({"source_checksum": "other"}, "photos"),
+        ({"num_items": 6}, "5 of photos"),
     ],
 )
 def test_an_index_of_something_else_is_not_continued(tmp_path, change, message):
@@ -82,9 +84,9 @@ def test_other_folders_are_left_alone(tmp_path):
     (tmp_path / "full" / "thesis.txt").touch()
     (tmp_path / "file").touch()
     for name in ("full", "file"):
-        with pytest.raises(IndexFolderError, match="something else"):
+        with pytest.raises(IndexFolderError, match=name):
             IndexFolder.begin(tmp_path / name, DESCRIPTION)
-    with pytest.raises(IndexFolderError, match=r"index\.json is missing"):
+    with pytest.raises(IndexFolderError, match=r"index\.json"):
         IndexFolder.open(tmp_path / "full")
     with pytest.raises(FileNotFoundError, match="none"):
         IndexFolder.open(tmp_path / "none")
@@ -100,12 +102,12 @@ def test_a_damaged_description(tmp_path, content):
         IndexFolder.open(tmp_path / "index")
 
 
-@pytest.mark.parametrize("change", [{"version": 99}, {"dimension": 0}])
-def test_a_description_that_cannot_be_used(tmp_path, change):
+@pytest.mark.parametrize(("change", "fact"), [({"version": 99}, "99"), ({"dimension": 0}, "0")])
+def test_a_description_that_cannot_be_used(tmp_path, change, fact):
     written(tmp_path / "index")
     changed = dataclasses.asdict(dataclasses.replace(DESCRIPTION, **change))
     (tmp_path / "index" / "index.json").write_text(json.dumps(changed))
-    with pytest.raises(IndexFolderError, match="index the images again"):
+    with pytest.raises(IndexFolderError, match=fact):
         IndexFolder.open(tmp_path / "index")
 
 
@@ -288,6 +290,37 @@ def test_a_shard_is_read_as_a_strangers_whatever_its_manifest_says(tmp_path, dam
         use(tmp_path / "index")
     assert "\n" not in str(error.value) and "index" in str(error.value)
     assert "first problem" in "\n".join(lines_of_index(tmp_path / "index"))
+
+
+def test_a_search_reads_the_embeddings_and_the_names_of_its_hits_alone(tmp_path, monkeypatch):
+    with_everything(tmp_path)
+    for archive in tmp_path.glob("*/thumbnails.zip"):
+        archive.write_bytes(bytes(archive.stat().st_size))
+    read = []
+    monkeypatch.setattr(folders, "sha256", lambda file: read.append(str(file.relative_to(tmp_path))) or sha256(file))
+    index = IndexFolder.open(tmp_path)
+    assert read == []
+    for _ in range(2):
+        assert search(index, VECTORS[3:4], 1)[0][0].name == "3.jpg"
+    assert read == [f"shard-{number:06d}/embeddings.npy" for number in range(3)] + ["shard-000001/items.json"]
+    with pytest.raises(IndexFolderError, match=r"thumbnails\.zip"):
+        index.shard(1).verify()
+    with pytest.raises(IndexFolderError, match=r"thumbnails\.zip"):
+        IndexFolder.begin(tmp_path, DESCRIPTION)
+
+
+def test_a_graph_reads_the_embeddings_of_its_candidates_alone(tmp_path, monkeypatch):
+    pytest.importorskip("usearch")
+    index = with_everything(tmp_path)
+    open_backend(index, "usearch").add()
+    read = []
+    monkeypatch.setattr(folders, "sha256", lambda file: read.append(file.name) or sha256(file))
+    assert search(IndexFolder.open(tmp_path), VECTORS[3:4], 1, "usearch")[0][0].name == "3.jpg"
+    assert read == ["content.json", "items.json"]
+    file = tmp_path / "shard-000001" / "embeddings.npy"
+    file.write_bytes(file.read_bytes()[:-2] + np.float16("nan").tobytes())
+    with pytest.raises(IndexFolderError, match="shard-000001"):
+        search(IndexFolder.open(tmp_path), VECTORS[3:4], 1, "usearch")
 
 
 def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import socket
@@ -51,6 +52,15 @@ def client(pipeline):
     limits = ServingLimits(request_bytes=200_000, images=8, pixels=1_000_000, seconds=60, wait_ms=1)
     with TestClient(create_app(pipeline, limits, name="tiny")) as client:
         yield client
+
+
+@contextlib.asynccontextmanager
+async def batching(work, **limits):
+    """Yields a batcher that runs."""
+    batcher = Batcher(work, ServingLimits(**limits))
+    await batcher.start()
+    yield batcher
+    await batcher.stop()
 
 
 def in_base64(content: bytes) -> str:
@@ -236,19 +246,17 @@ def test_requests_that_come_together_are_one_batch():
         return [f"{image} {options}" for image in images]
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(batch_size=4, wait_ms=1000, waiting=20))
-        await batcher.start()
-        requests = [asyncio.create_task(batcher.submit([place, place + 100], "a")) for place in range(4)]
-        other = asyncio.create_task(batcher.submit([9], "b"))
-        gone = asyncio.create_task(batcher.submit([7], "a"))
-        while batcher.waiting < 10:
-            await asyncio.sleep(0)
-        with pytest.raises(BusyError):
-            await batcher.submit(range(11), "a")
-        gone.cancel()
-        free.set()
-        answers = await asyncio.gather(*requests, other)
-        await batcher.stop()
+        async with batching(work, batch_size=4, wait_ms=1000, waiting=20) as batcher:
+            requests = [asyncio.create_task(batcher.submit([place, place + 100], "a")) for place in range(4)]
+            other = asyncio.create_task(batcher.submit([9], "b"))
+            gone = asyncio.create_task(batcher.submit([7], "a"))
+            while batcher.waiting < 10:
+                await asyncio.sleep(0)
+            with pytest.raises(BusyError):
+                await batcher.submit(range(11), "a")
+            gone.cancel()
+            free.set()
+            answers = await asyncio.gather(*requests, other)
         assert batcher.waiting == 0
         return answers
 
@@ -272,15 +280,13 @@ def test_each_image_makes_a_batch_wait_anew(monkeypatch):
         return images
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(wait_ms=7))
-        await batcher.start()
-        tasks = []
-        for place in range(3):
-            tasks.append(asyncio.create_task(batcher.submit([place], "a")))
-            while len(waits) < place + 1:
-                await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        await batcher.stop()
+        async with batching(work, wait_ms=7) as batcher:
+            tasks = []
+            for place in range(3):
+                tasks.append(asyncio.create_task(batcher.submit([place], "a")))
+                while len(waits) < place + 1:
+                    await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
 
     monkeypatch.setattr(asyncio, "wait_for", counted)
     asyncio.run(scenario())
@@ -295,13 +301,11 @@ def test_an_error_of_the_model_is_that_of_its_batch_alone():
         return [ValueError("one") if image == 1 else image for image in images]
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(wait_ms=0))
-        await batcher.start()
-        tasks = [batcher.submit([0], "bad"), batcher.submit([0, 2], "good"), batcher.submit([1], "good")]
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert await batcher.submit([3], "good") == [3]
-        await batcher.stop()
-        return answers
+        async with batching(work, wait_ms=0) as batcher:
+            tasks = [batcher.submit([0], "bad"), batcher.submit([0, 2], "good"), batcher.submit([1], "good")]
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            assert await batcher.submit([3], "good") == [3]
+            return answers
 
     first, second, third = asyncio.run(scenario())
     assert str(first) == "bad" and second == [0, 2] and str(third) == "one"
@@ -340,14 +344,12 @@ def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(pipeline):
 
     async def scenario(options):
         nonlocal batcher
-        batcher = Batcher(work, ServingLimits(wait_ms=0))
-        await batcher.start()
-        task = asyncio.create_task(batcher.submit([PHOTOS[0]], options))
-        await asyncio.to_thread(begun.wait, 30)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        abandoned.set()
-        await batcher.stop()
+        async with batching(work, wait_ms=0) as batcher:
+            task = asyncio.create_task(batcher.submit([PHOTOS[0]], options))
+            await asyncio.to_thread(begun.wait, 30)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            abandoned.set()
 
     batcher = None
     for beams in (1, 3):
@@ -366,20 +368,18 @@ def test_later_images_of_a_costly_request_let_others_go_first():
         return images
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(batch_size=4, wait_ms=0, cost=100, seconds=40_000))
-        await batcher.start()
-        tasks = [asyncio.create_task(batcher.submit(["first"], "a", 1))]
-        while not batches:
+        async with batching(work, batch_size=4, wait_ms=0, cost=100, seconds=40_000) as batcher:
+            tasks = [asyncio.create_task(batcher.submit(["first"], "a", 1))]
+            while not batches:
+                await asyncio.sleep(0)
+            tasks += [asyncio.create_task(batcher.submit(list("cdefgh"), "a", 10))]
             await asyncio.sleep(0)
-        tasks += [asyncio.create_task(batcher.submit(list("cdefgh"), "a", 10))]
-        await asyncio.sleep(0)
-        tasks += [asyncio.create_task(batcher.submit([name], "a", 1)) for name in "xyz"]
-        tasks += [asyncio.create_task(batcher.submit(["dear"], "b", 60))]
-        while batcher.waiting < 11:
-            await asyncio.sleep(0)
-        free.set()
-        await asyncio.gather(*tasks)
-        await batcher.stop()
+            tasks += [asyncio.create_task(batcher.submit([name], "a", 1)) for name in "xyz"]
+            tasks += [asyncio.create_task(batcher.submit(["dear"], "b", 60))]
+            while batcher.waiting < 11:
+                await asyncio.sleep(0)
+            free.set()
+            await asyncio.gather(*tasks)
 
     asyncio.run(scenario())
     assert batches == [
@@ -403,14 +403,12 @@ def test_memory_is_given_back_once_no_image_waits(monkeypatch):
         return images
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(batch_size=1, wait_ms=0))
-        await batcher.start()
-        tasks = [asyncio.create_task(batcher.submit([number], "a")) for number in range(2)]
-        await tasks[0]
-        free.set()
-        await tasks[1]
-        assert await asyncio.to_thread(given_back.wait, 30)
-        await batcher.stop()
+        async with batching(work, batch_size=1, wait_ms=0) as batcher:
+            tasks = [asyncio.create_task(batcher.submit([number], "a")) for number in range(2)]
+            await tasks[0]
+            free.set()
+            await tasks[1]
+            assert await asyncio.to_thread(given_back.wait, 30)
 
     asyncio.run(scenario())
 
@@ -423,10 +421,10 @@ def test_a_batch_costs_no_more_than_a_request():
         return images
 
     async def scenario():
-        batcher = Batcher(work, ServingLimits(batch_size=8, wait_ms=1000, cost=100))
-        await batcher.start()
-        await asyncio.gather(*(batcher.submit([0], "a", 50) for _ in range(4)))
-        await batcher.stop()
+        async with batching(work, batch_size=8, wait_ms=1000, cost=100) as batcher:
+            tasks = [asyncio.create_task(batcher.submit([0], "a", 50)) for _ in range(4)]
+            await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.gather(*tasks), 30)  # a batcher that stops answers what waits
 
     asyncio.run(scenario())
     assert sizes == [2, 2]

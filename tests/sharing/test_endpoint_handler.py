@@ -6,7 +6,7 @@ import io
 import pytest
 
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.sharing.endpoint_handler import MOST_IMAGES, EndpointHandler
+from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -37,18 +37,18 @@ def test_it_captions_what_the_pipeline_captions(handler):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "fact"),
     [
         ({}, "missing"),
         ({"inputs": []}, "0"),
-        ({"inputs": ["x"] * (MOST_IMAGES + 1)}, str(MOST_IMAGES)),
+        ({"inputs": ["x"] * (MAX_IMAGES + 1)}, str(MAX_IMAGES)),
         ({"inputs": "/etc/passwd"}, "base64"),
         ({"inputs": {"image": "http://127.0.0.1/x"}}, "base64"),
         ({"inputs": PHOTOS[0], "parameters": {"on_error": "skip"}}, "on_error"),
     ],
 )
-def test_what_it_refuses(handler, data, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_it_refuses(handler, data, fact):
+    with pytest.raises(ValueError, match=fact):
         handler(data)
 
 

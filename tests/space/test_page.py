@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 import gradio
 
+from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.space import load_parts, make_page
 from tests.commands.running import fails, prints
@@ -42,8 +44,6 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(folders):
-    from hf_ngsan.cli import main
-
     target = folders / "photos.index"
     arguments = ["--model", folders / "dual", "--images", folders / "photos", "--output", target, "--num-workers", 0]
     assert main(["index", *map(str, arguments)]) == 0
@@ -76,6 +76,22 @@ def test_there_is_a_tab_for_each_part(folders, index):
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):
     monkeypatch.chdir(folders)
     assert fact in fails(capsys, "app", *arguments)
+
+
+def test_every_option_reaches_the_page(monkeypatch, capsys):
+    asked = []
+
+    def launched(*arguments):
+        asked.append(arguments)
+        raise ValueError("ended")
+
+    page = SimpleNamespace(close=lambda verbose: asked.append("closed"))
+    monkeypatch.setattr("hf_ngsan.space.parts.load_parts", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
+    monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
+    words = "--model m --data d --split s --index i --host localhost --port 8080 --open"
+    assert "ended" in fails(capsys, "app", *words.split())
+    assert asked == [("m", "d", "s", "i"), (page, "localhost", 8080, True), "closed"]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 from hf_ngsan.space import captions
-from hf_ngsan.space.theme import STYLE, make_theme
+from hf_ngsan.space.page import STYLE, make_theme
 
 LEAST = 4.5
 CSS = make_theme()._get_theme_css()

@@ -1,5 +1,6 @@
 """Every recipe in examples/configs is complete, explained, and builds the model it is named after."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.captioning.build import build_config
-from hf_ngsan.tasks.retrieval.build import losses
-from hf_ngsan.training.schedules import learning_rate_at
+from hf_ngsan.training.optimizer import learning_rate_at
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"
@@ -44,7 +44,7 @@ def build_dual_encoder(recipe):
     if recipe.model.get("text_pretrained") in PACKAGES:
         pytest.importorskip(PACKAGES[recipe.model["text_pretrained"]].replace("-", "_"))
     with torch.device("meta"):
-        return MHSANModel(MHSANConfig(**recipe.model, **losses(recipe)))
+        return MHSANModel(MHSANConfig(**recipe.model, **dataclasses.asdict(recipe.contrastive)))
 
 
 def name_of(file):
@@ -189,7 +189,7 @@ def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
 )
 def test_a_recipe_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_weight):
     recipe = load_recipe(CONFIGS / "mhsan" / f"{name}.yaml")
-    config = MHSANConfig(**recipe.model, **losses(recipe))
+    config = MHSANConfig(**recipe.model, **dataclasses.asdict(recipe.contrastive))
     assert (config.num_image_heads, config.num_text_heads, config.diversity_weight) == (*heads, diversity_weight)
     assert (config.projection_dim, config.text_config.bidirectional) == (2400, name == "flickr30k")
     stages = recipe.projection_stage, recipe.text_stage, recipe.image_stage

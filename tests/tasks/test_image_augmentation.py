@@ -126,26 +126,24 @@ def test_a_collator_augments_what_it_collates():
     assert given[0][0].tobytes() == mirrored(row())["image"].tobytes()
 
 
-def test_a_run_with_augmentation_resumes_bit_exactly(tmp_path):
-    augmentation = {"smallest_crop": 0.5, "flip": 0.5, "color_jitter": 0.1}
-
-    def recipe(name, **training):
-        made = pixel_recipe(tmp_path / name, training={"schedule": "constant", **training})
-        return dataclasses.replace(made, augmentation=AugmentationSettings(**augmentation))
-
+def check_runs(folder, recipe, other):
+    """A run that was resumed ends as one that was not, and otherwise than one of another training config."""
     train(recipe("whole", epochs=2))
     train(recipe("parts", epochs=1))
     train(recipe("parts", epochs=2), resume=True)
-    train(pixel_recipe(tmp_path / "plain", training={"schedule": "constant", "epochs": 2}))
-    whole, parts, plain = (weights(tmp_path / name / "last") for name in ("whole", "parts", "plain"))
+    train(other)
+    whole, parts, plain = (weights(folder / name / "last") for name in ("whole", "parts", "plain"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert any(not torch.equal(whole[name], plain[name]) for name in whole)
 
 
-def test_features_cannot_be_augmented(tmp_path):
-    made = tiny_recipe(tmp_path / "run", data=PIXELS)
-    with pytest.raises(RecipeError, match="augmentation"):
-        train(dataclasses.replace(made, augmentation=AugmentationSettings(flip=0.5)))
+def test_a_run_with_augmentation_resumes_bit_exactly(tmp_path):
+    def recipe(name, **training):
+        made = pixel_recipe(tmp_path / name, training={"schedule": "constant", **training})
+        augmentation = AugmentationSettings(smallest_crop=0.5, flip=0.5, color_jitter=0.1)
+        return dataclasses.replace(made, augmentation=augmentation)
+
+    check_runs(tmp_path, recipe, pixel_recipe(tmp_path / "plain", training={"schedule": "constant", "epochs": 2}))
 
 
 def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
@@ -161,23 +159,23 @@ def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
         made = tiny_recipe(tmp_path / name, data=data, training={"schedule": "constant", **training})
         return dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=copies))
 
-    train(recipe("whole", epochs=2))
-    train(recipe("parts", epochs=1))
-    train(recipe("parts", epochs=2), resume=True)
-    train(recipe("without", copies=False, epochs=2))
-    whole, parts, without = (weights(tmp_path / name / "last") for name in ("whole", "parts", "without"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert any(not torch.equal(whole[name], without[name]) for name in whole)
+    check_runs(tmp_path, recipe, recipe("plain", copies=False, epochs=2))
 
 
-def test_copies_are_of_features(tmp_path):
-    made = tiny_recipe(tmp_path / "run")
-    with pytest.raises(RecipeError, match=r"augmentation\.feature_copies"):
-        train(dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=True)))
-
-
-def test_swapped_words_do_not_go_with_rewards(tmp_path):
-    made = pixel_recipe(tmp_path / "run", training={"stage": "auto"})
-    settings = AugmentationSettings(flip=0.5, captions_with_sides="swap")
-    with pytest.raises(RecipeError, match="captions_with_sides"):
-        train(dataclasses.replace(made, augmentation=settings))
+@pytest.mark.parametrize(
+    ("make", "sections", "settings", "named"),
+    [
+        (tiny_recipe, {"data": PIXELS}, {"flip": 0.5}, "augmentation"),
+        (tiny_recipe, {}, {"feature_copies": True}, r"augmentation\.feature_copies"),
+        (
+            pixel_recipe,
+            {"training": {"stage": "auto"}},
+            {"flip": 0.5, "captions_with_sides": "swap"},
+            r"augmentation\.captions_with_sides",
+        ),
+    ],
+)
+def test_augmentation_that_data_or_stages_do_not_allow(tmp_path, make, sections, settings, named):
+    made = make(tmp_path / "run", **sections)
+    with pytest.raises(RecipeError, match=named):
+        train(dataclasses.replace(made, augmentation=AugmentationSettings(**settings)))

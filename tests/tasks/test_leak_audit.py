@@ -38,37 +38,38 @@ CAPTIONERS = {
 }
 
 
+OF_TEXT = {"later words", "padded words", "step by step"}
+
+
+def audited(model) -> dict:
+    return {finding.name: finding for finding in audit_model(model)}
+
+
+def leaks(found: dict) -> set[str]:
+    return {name for name, finding in found.items() if not finding.holds}
+
+
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_no_captioner_leaks(name):
     make, fields = CAPTIONERS[name]
-    found = {finding.name: finding for finding in audit_model(make(**fields))}
-    assert found.keys() == CONTRACTS
-    for finding in found.values():
-        assert finding.holds, str(finding)
+    found = audited(make(**fields))
+    assert found.keys() == CONTRACTS and not leaks(found)
     a_grid = name in ("spatial_captioner", "rstnet on a grid", "rstnet as released, but causal")
     assert (found["order of regions"].change is None) == a_grid
 
 
 @pytest.mark.parametrize("name", nsa_transformer.VARIANTS)
 def test_no_translator_leaks(name):
-    found = {
-        finding.name: finding
-        for finding in audit_model(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
-    }
-    shared = {"later words", "padded words", "step by step"}
-    assert found.keys() == {*shared, "padded source tokens", "other sources of the batch"}
-    for finding in found.values():
-        assert finding.holds, str(finding)
+    found = audited(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
+    assert found.keys() == {*OF_TEXT, "padded source tokens", "other sources of the batch"} and not leaks(found)
 
 
-@pytest.mark.parametrize("leaks", [False, True])
-def test_the_language_model_leaks_as_released_only(leaks):
-    fields = {"language_attention": "bidirectional", "language_tokenization": "caption_ids"} if leaks else {}
-    found = {finding.name: finding for finding in audit_model(rstnet.tiny_language_model(**fields))}
-    assert found.keys() == {"later words", "padded words", "other captions of the batch", "step by step"}
-    assert {name for name, finding in found.items() if not finding.holds} == (
-        {"later words", "padded words", "step by step"} if leaks else set()
-    )
+@pytest.mark.parametrize("is_released", [False, True])
+def test_the_language_model_leaks_as_released_only(is_released):
+    released = {"language_attention": "bidirectional", "language_tokenization": "caption_ids"}
+    found = audited(rstnet.tiny_language_model(**released if is_released else {}))
+    assert found.keys() == {*OF_TEXT, "other captions of the batch"}
+    assert leaks(found) == (OF_TEXT if is_released else set())
 
 
 def test_a_model_that_writes_no_words_is_refused():
@@ -77,10 +78,9 @@ def test_a_model_that_writes_no_words_is_refused():
 
 
 def test_the_release_leaks_in_words_and_numbers():
-    found = {finding.name: finding for finding in audit_model(rstnet.tiny_captioner(release=True))}
-    leaks = {name for name, finding in found.items() if not finding.holds}
-    assert leaks == {"later words", "padded words", "step by step"}
-    for name in leaks:
+    found = audited(rstnet.tiny_captioner(release=True))
+    assert leaks(found) == OF_TEXT
+    for name in OF_TEXT:
         assert found[name].change > 1e-3
         assert "bidirectional" in str(found[name]) and f"{found[name].change:.1e}" in str(found[name])
 
@@ -112,27 +112,24 @@ def add(output, more):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "contract"),
-    [(spoil_words, "later words"), (spoil_batch, "other images of the batch"), (spoil_order, "order of regions")],
+    ("make", "spoil", "contract"),
+    [
+        (tiny.tiny_captioner, spoil_words, "later words"),
+        (tiny.tiny_captioner, spoil_batch, "other images of the batch"),
+        (tiny.tiny_captioner, spoil_order, "order of regions"),
+        (nsa_transformer.tiny_translator, spoil_words, "later words"),
+        (nsa_transformer.tiny_translator, spoil_source, "padded source tokens"),
+    ],
 )
-def test_leaks_are_found(spoil, contract):
-    model = tiny.tiny_captioner()
+def test_leaks_are_found(make, spoil, contract):
+    model = make()
     spoil(model)
-    found = {finding.name: finding for finding in audit_model(model)}
-    assert not found[contract].holds
-
-
-@pytest.mark.parametrize(("spoil", "contract"), [(spoil_words, "later words"), (spoil_source, "padded source tokens")])
-def test_leaks_of_a_translator_are_found(spoil, contract):
-    model = nsa_transformer.tiny_translator()
-    spoil(model)
-    found = {finding.name: finding for finding in audit_model(model)}
-    assert not found[contract].holds
+    assert contract in leaks(audited(model))
 
 
 def test_a_model_in_training_is_audited_as_it_decodes_and_trains_on():
     model = rstnet.tiny_captioner().train()
-    assert all(finding.holds for finding in audit_model(model))
+    assert not leaks(audited(model))
     assert model.training
 
 
@@ -145,3 +142,14 @@ def test_the_command(release, code, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(CONTRACTS)
     assert sum(line.startswith("LEAKS") for line in lines) == 3 * code
+
+
+def test_the_seed_chooses_the_inputs(tmp_path, capsys):
+    rstnet.tiny_captioner(release=True).save_pretrained(tmp_path)
+    RSTNetProcessor(tokenizer=tiny.tiny_tokenizer()).save_pretrained(tmp_path)
+    printed = []
+    for words in ([], ["--seed", "0"], ["--seed", "1"]):
+        capsys.readouterr()
+        assert main(["audit", "--model", str(tmp_path), *words]) == 1
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != printed[2]

@@ -9,6 +9,8 @@ from hf_ngsan.data.contract import lists_of_vectors
 from hf_ngsan.tasks import VisualQuestionAnsweringRecipe
 from hf_ngsan.tasks.question_answering.task import VisualQuestionAnsweringTask
 
+from .tiny import TRAINING
+
 SIZE = 6
 MODEL = {
     "model_type": "mcan",
@@ -21,7 +23,6 @@ MODEL = {
     "pooled_size": 16,
     "geometry_hidden_size": 4,
 }
-TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs": 0, "tracker": None, "num_threads": 1}
 COLUMNS = Features(
     {
         **{name: Value("int64") for name in ("question_id", "image_id")},

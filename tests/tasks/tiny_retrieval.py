@@ -4,6 +4,8 @@ from pathlib import Path
 
 from hf_ngsan.tasks import RetrievalRecipe
 
+from .tiny import TRAINING
+
 MODEL = {
     "model_type": "mhsan",
     "vision_config": None,
@@ -15,7 +17,6 @@ MODEL = {
     "num_text_heads": 3,
 }
 DATA = {"spec": "scenes:size=24,validation=6,test=6,seed=3", "min_word_count": 1, "captions_per_image": 2}
-TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs": 0, "tracker": None, "num_threads": 1}
 STAGES = {f"{name}_stage": {"epochs": 1, "learning_rate": 0.01} for name in ("projection", "text", "image")}
 
 

@@ -6,16 +6,13 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from hf_ngsan.data import CaptionCollator, EpochSampler
+from hf_ngsan.data import EpochSampler
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
-from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.tasks.captioning.task import CaptioningTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything
 from hf_ngsan.training.objectives import TeacherForcing
-from hf_ngsan.training.stages import Stage
 
 from ..tasks.tiny import tiny_recipe
 
@@ -23,14 +20,11 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def make_loop(recipe):
-    rows = load_rows(recipe.data.spec, "train")
-    captions = [caption for row in rows["captions"] for caption in row]
     torch.manual_seed(0)
-    model, processor = new_captioner(recipe, captions, visual_feature_size(rows))
-    collator = CaptionCollator(processor, captions_per_image=2, max_caption_length=18)
-    stages = [Stage("xe", TeacherForcing(), recipe.training)]
-    loop = TrainingLoop(Accelerator(cpu=True), model, stages, rows, collator, recipe, save_model=None)
-    return loop
+    task = CaptioningTask(recipe)
+    rows = task.load_rows("train")
+    model, processor = task.build(rows)
+    return TrainingLoop(Accelerator(cpu=True), task, model, processor, task.training_rows(model, processor, rows))
 
 
 def micro_batches(loop, update, parts):

@@ -8,12 +8,12 @@ from hf_ngsan.visualization import plot_contact_sheet, save_figure
 SQUARE = Image.new("RGB", (20, 20), "red")
 
 
-@pytest.mark.parametrize("number", [1, 3, 4])
-def test_every_image_has_a_panel(number):
+@pytest.mark.parametrize(("number", "panels"), [(1, 1), (3, 3), (4, 6)])
+def test_every_image_has_a_panel(number, panels):
     labels = [f"{place}.jpg" for place in range(number)]
     figure = plot_contact_sheet([SQUARE] * number, labels, "red squares")
     titles = [panel.get_title() for panel in figure.axes]
-    assert titles[:number] == labels and not any(titles[number:])
+    assert titles[:number] == labels and not any(titles[number:]) and len(titles) == panels
     assert [len(panel.images) for panel in figure.axes[:number]] == [1] * number
     assert figure.get_suptitle() == "red squares"
 
@@ -29,5 +29,5 @@ def test_an_image_without_a_thumbnail_and_names_that_are_no_formulas(tmp_path):
 
 @pytest.mark.parametrize(("images", "labels"), [([], []), ([SQUARE], [])])
 def test_images_and_labels_go_together(images, labels):
-    with pytest.raises(ValueError, match=f"{len(images)} images and {len(labels)} labels"):
+    with pytest.raises(ValueError, match="labels"):
         plot_contact_sheet(images, labels)

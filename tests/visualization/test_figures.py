@@ -95,13 +95,12 @@ def test_a_failed_save_leaves_the_old_file(attention, tmp_path, monkeypatch):
 
 
 def test_what_does_not_belong_together_is_named(attention):
-    with pytest.raises(ValueError, match="2 boxes, but 3 attention weights"):
-        plot_caption(IMAGE, BOXES[:2], attention, "left")
-    with pytest.raises(ValueError, match="3 boxes, but 1 names"):
-        plot_caption(IMAGE, BOXES, attention, "left", ["star"])
-    with pytest.raises(ValueError, match=r"shape \(4, 3\)"):
+    for named, boxes, names in (("weights", BOXES[:2], None), ("names", BOXES, ["star"])):
+        with pytest.raises(ValueError, match=named):
+            plot_caption(IMAGE, boxes, attention, "left", names)
+    with pytest.raises(ValueError, match="4, 3"):
         plot_words(IMAGE, BOXES.T, attention)
-    with pytest.raises(ValueError, match="no words"):
+    with pytest.raises(ValueError, match="words"):
         plot_words(IMAGE, BOXES, WordAttention([], numpy.zeros((0, 3), numpy.float32)))
 
 
@@ -111,8 +110,9 @@ def test_importing_is_light_and_a_missing_matplotlib_is_one_sentence():
         "heavy = {'torch', 'matplotlib', 'numpy', 'transformers'} & set(sys.modules)\nassert not heavy, heavy\n"
         "assert not [name for name in dir(visualization) if name.startswith('plot_')] == []\n"
         "sys.modules['matplotlib'] = None\n"
-        "try:\n    visualization.check_matplotlib()\nexcept ImportError as error:\n    print(error)\n"
+        "try:\n    visualization.check_matplotlib()\n"
+        "except visualization.MissingPlotsError as error:\n    print(error)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert result.stdout.strip() == 'Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.'
+    assert "hf-ngsan[plots]" in result.stdout
     assert not result.stderr

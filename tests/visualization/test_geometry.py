@@ -75,19 +75,16 @@ def test_figures_show_the_weights(vary, features):
 
 
 def test_only_a_content_independent_bias_can_be_shown():
-    with pytest.raises(ValueError, match=r"eq\. 11.*must contain \"content\", but it is \['query'\]"):
+    with pytest.raises(ValueError, match="'query'"):
         plot_geometric_weights(tiny_captioner())
-    with pytest.raises(ValueError, match=r"but it is \[\]"):
+    with pytest.raises(ValueError, match=r"\[\]"):
         geometric_weights(tiny_captioner(geometric_bias=[]), 1, 1, 1, 1)
 
 
 def test_wrong_choices_are_named():
     model = tiny_captioner(geometric_bias=["content"])
-    with pytest.raises(ValueError, match=r'"position" .* or "size"'):
-        plot_geometric_weights(model, "colour")
-    with pytest.raises(ValueError, match="heads 0 to 3; there is no head 4"):
-        plot_geometric_weights(model, head=4)
-    with pytest.raises(ValueError, match="layers 0 to 1; there is no layer 5"):
-        plot_geometric_weights(model, layer=5)
-    with pytest.raises(ValueError, match="above 0"):
+    for wrong, named in (({"vary": "colour"}, "'colour'"), ({"head": 4}, "head 4"), ({"layer": 5}, "layer 5")):
+        with pytest.raises(ValueError, match=named):
+            plot_geometric_weights(model, **wrong)
+    with pytest.raises(ValueError, match="dw"):
         geometric_weights(model, 1, 1, 0, 1)

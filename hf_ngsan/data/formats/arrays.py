@@ -1,4 +1,4 @@
-"""Arrays of strangers' files: NumPy's formats without pickles, and no array that is larger than its file can hold."""
+"""Arrays of third-party files: no pickles are loaded, and no array is larger than its file can hold."""
 
 import math
 import zipfile
@@ -12,9 +12,9 @@ from numpy.lib import format as npy
 
 from ..errors import DataError, reason_of
 
-LARGEST_ARRAY = 2**28
-"""Bytes of what belongs to one image."""
-UNSUSPICIOUS_ARRAY, MOST_COMPRESSION = 2**24, 100
+MAX_ARRAY_BYTES = 2**28
+"""Of one image, 256 MiB: features of 100 regions of 2048 numbers take less than one."""
+FREE_ARRAY_BYTES, MAX_COMPRESSION = 2**24, 100
 """Arrays of more bytes are read where a file stores a hundredth of them; features compress by 2 to 20."""
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -37,24 +37,27 @@ def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = 
     """Returns the bytes of an array that a file claims to hold, before any of it is read.
 
     Raises:
-        DataError: it holds no numbers of the kinds, or takes more than `LARGEST_ARRAY`.
+        DataError: it holds no numbers of the kinds, or takes more than `MAX_ARRAY_BYTES`.
     """
     if dtype.hasobject:
         raise DataError(f"{where} holds pickled objects, which are never loaded; save it as an array of numbers.")
     if dtype.kind not in kinds or dtype.itemsize > 8:
         raise DataError(f"{where} is of type {dtype}; it must be {'floating point' if kinds == 'f' else ''} numbers.")
     num_bytes = math.prod(shape) * dtype.itemsize
-    if num_bytes > LARGEST_ARRAY:
-        raise DataError(
-            f"{where} claims the shape {tuple(shape)!s:.60}, which takes {num_bytes / 2**20:.0f} MiB; an image has"
-            f" {LARGEST_ARRAY >> 20} MiB at most."
-        )
+    refuse_large(num_bytes, where)
     return num_bytes
 
 
+def refuse_large(num_bytes: int, where: str, limit: int = MAX_ARRAY_BYTES) -> None:
+    """Raises a DataError for what would take more bytes than anything of one image does."""
+    if num_bytes > limit:
+        raise DataError(f"{where} takes {num_bytes / 2**20:.0f} MiB; it may take {limit >> 20} MiB at most.")
+
+
 def refuse_inflation(num_bytes: int, stored: int, where: str) -> None:
-    """Raises a DataError for an array that is much larger than the bytes that it is stored in."""
-    if num_bytes > max(UNSUSPICIOUS_ARRAY, stored * MOST_COMPRESSION):
+    """Raises a DataError for an array that is large, or much larger than the bytes that it is stored in."""
+    refuse_large(num_bytes, where)
+    if num_bytes > max(FREE_ARRAY_BYTES, stored * MAX_COMPRESSION):
         raise DataError(
             f"{where} unpacks from {stored} bytes to {num_bytes / 2**20:.0f} MiB, as no features do; get it again or"
             " leave it out."
@@ -91,22 +94,16 @@ def read_npy(file: IO[bytes], size: int, where: str, kinds: str = "f") -> np.nda
         return np.frombuffer(file.read(num_bytes), dtype).reshape(shape, order="F" if columns_first else "C")
 
 
-def read_npy_file(path: Path, kinds: str = "f") -> np.ndarray:
+def read_npy_file(path: Path) -> np.ndarray:
     """Reads an .npy file; a DataError says what is wrong with it."""
     with naming_damage(str(path)), open(path, "rb") as file:
-        return read_npy(file, path.stat().st_size, str(path), kinds)
+        return read_npy(file, path.stat().st_size, str(path))
 
 
 def shape_of_npy_file(path: Path) -> tuple[int, ...]:
     """Returns the shape that an .npy file claims; a DataError says if it is none."""
     with naming_damage(str(path)), open(path, "rb") as file:
         return read_header(file, str(path), "fiub")[0]
-
-
-def keys_of_npz_file(path: Path) -> set[str]:
-    """Returns the names of the arrays in an .npz file; a DataError says if it is none."""
-    with naming_damage(str(path)), zipfile.ZipFile(path) as archive:
-        return {name.removesuffix(".npy") for name in archive.namelist()}
 
 
 class NpzFile:
@@ -126,15 +123,10 @@ class NpzFile:
         where = f"{self.path}, {key}"
         if key not in self.keys:
             raise DataError(
-                f"{self.path} has no array {key!r}, only {', '.join(sorted(self.keys)) or 'nothing'!s:.200}."
+                f"{self.path} has no array {key!r}; it has {', '.join(sorted(self.keys)) or 'none'!s:.200}."
             )
         with naming_damage(where):
             info = self.archive.getinfo(self.keys[key])
-            if info.file_size > LARGEST_ARRAY:
-                raise DataError(
-                    f"{where} unpacks to {info.file_size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at"
-                    " most."
-                )
             stored = min(info.compress_size, self.path.stat().st_size)  # the former is but a claim
             refuse_inflation(info.file_size, stored, where)
             with self.archive.open(info) as file:
@@ -153,3 +145,9 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
     """Opens an .npz file; a DataError says if it cannot be read."""
     with naming_damage(str(path)), zipfile.ZipFile(path) as archive:
         yield NpzFile(path, archive)
+
+
+def keys_of_npz_file(path: Path) -> set[str]:
+    """Returns the names of the arrays in an .npz file; a DataError says if it is none."""
+    with opened_npz(path) as arrays:
+        return set(arrays.keys)

@@ -9,15 +9,15 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...ground.bounds import MOST_REGIONS
+from ...ground.bounds import MAX_REGIONS
 from ..errors import DataError
-from .arrays import LARGEST_ARRAY
+from .arrays import MAX_ARRAY_BYTES
 from .record import Entry, FeatureRecord, Source
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-LONGEST_LINE = LARGEST_ARRAY // 4
-LARGEST_VALUE = 1e10
-"""Of a feature; what is beyond was not written as float32."""
+MAX_LINE_BYTES = MAX_ARRAY_BYTES // 4
+MAX_VALUE = 1e10
+"""Of a feature; larger numbers are float64 read as float32."""
 BLOCK = 2**24
 
 
@@ -42,12 +42,12 @@ class TsvSource(Source):
     def entries(self, start: int = 0) -> Iterator[Entry]:
         with open(self.path, "rb") as file:
             number = count_lines(file, start)
-            while line := file.readline(LONGEST_LINE):
+            while line := file.readline(MAX_LINE_BYTES):
                 number += 1
                 where = f"{self.path}, line {number}"
-                is_too_long = len(line) == LONGEST_LINE and not line.endswith(b"\n")
-                if is_too_long:
-                    skip_line(file)
+                if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
+                        pass
                     yield Entry(None, where, file.tell(), partial(refuse_line, where))
                 elif not line.isspace():
                     yield Entry(None, where, file.tell(), partial(parse_line, line, where))
@@ -61,13 +61,8 @@ def count_lines(file: BinaryIO, end: int) -> int:
     return number
 
 
-def skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
-        pass
-
-
 def refuse_line(where: str) -> tuple[str, FeatureRecord]:
-    raise DataError(f"{where} is longer than {LONGEST_LINE >> 20} MiB; it is no line of bottom-up features.")
+    raise DataError(f"{where} is longer than {MAX_LINE_BYTES >> 20} MiB; it is no line of bottom-up features.")
 
 
 def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
@@ -81,8 +76,8 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
     where = f"{where} (image {image_id})"
     if min(width, height) < 1:
         raise DataError(f"{where}: the image is {width} x {height} pixels; image_w and image_h must be above 0.")
-    if not 1 <= num_boxes <= MOST_REGIONS:
-        raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MOST_REGIONS}.")
+    if not 1 <= num_boxes <= MAX_REGIONS:
+        raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MAX_REGIONS}.")
     boxes, features = (decode(text, name, where) for name, text in zip(FIELDS[4:], fields[4:], strict=True))
     if boxes.size != num_boxes * 4:
         raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}, which needs 4 each.")
@@ -113,7 +108,7 @@ def decode(text: bytes, name: str, where: str) -> np.ndarray:
 def refuse_float64(features: np.ndarray, where: str) -> None:
     """Raises a DataError for features stored as float64, which read as float32 are wild."""
     with np.errstate(invalid="ignore"):
-        is_wild = not np.abs(features).max() < LARGEST_VALUE
+        is_wild = not np.abs(features).max() < MAX_VALUE
         doubles = features.view("<f8") if is_wild and features.size % 2 == 0 else None
-        if doubles is not None and np.abs(doubles).max() < LARGEST_VALUE:
+        if doubles is not None and np.abs(doubles).max() < MAX_VALUE:
             raise DataError(f"{where}: features are float64, but the format has float32; store them as float32.")

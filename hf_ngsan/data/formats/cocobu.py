@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from .arrays import keys_of_npz_file, opened_npz, read_npy_file
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .record import FeatureRecord, ListedSource, files_in
 
 KEY = "feat"
 PARTS = ("_att", "_box", "_fc")
@@ -19,10 +19,7 @@ class CocobuSource(ListedSource):
 
     def __init__(self, path: Path) -> None:
         self.features, self.boxes = folders_of(path)
-        if path.is_file():
-            names = [path.stem]
-        else:
-            names = [stem_of(self.features, key) for key in files_in(self.features, ".npz")]
+        names = [path.stem] if path.is_file() else [Path(key).stem for key in files_in(self.features, ".npz")]
         super().__init__(path, [(name, name) for name in names])
 
     def where(self, key: str) -> str:

@@ -1,14 +1,13 @@
-"""Boxes in any known convention, brought to the one of the contract."""
+"""Conversion of boxes from any known convention to that of the contract."""
 
 import numpy as np
 
+from ...ground.boxes import BOX_TOLERANCE
 from ..errors import DataError
 from .registry import ORDERS
 
 ROUNDING = 1.0
-"""Pixels by which a box may reach beyond its image."""
-TOLERANCE = 1e-3
-"""The same where boxes are normalized."""
+"""Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` where they are normalized."""
 
 
 def contract_boxes(
@@ -33,13 +32,13 @@ def contract_boxes(
         raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
     refuse(boxes, ~np.isfinite(boxes), "is not finite", where)
     if convention is None:
-        convention = "xyxy-normalized" if boxes.size and abs(boxes).max() <= 1 + TOLERANCE else "xyxy"
+        convention = "xyxy-normalized" if boxes.size and abs(boxes).max() <= 1 + BOX_TOLERANCE else "xyxy"
     order, _, unit = convention.partition("-")
     corners = corners_of(boxes.astype(np.float64), order)
     hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
     refuse(boxes, corners[:, 2:] <= corners[:, :2], f"has no area{hint}", where)
     if unit:
-        sides, tolerance = np.ones(2), TOLERANCE
+        sides, tolerance = np.ones(2), BOX_TOLERANCE
     else:
         sides = np.floor(corners[:, 2:].max(axis=0)) + 1 if size is None else np.asarray(size, dtype=np.float64)
         tolerance = ROUNDING

@@ -10,19 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .arrays import LARGEST_ARRAY, naming_damage, read_npy_file, shape_of_npy_file
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .arrays import naming_damage, read_npy_file, refuse_large, shape_of_npy_file
+from .record import FeatureRecord, FileSource
 
 
-class TensorSource(ListedSource):
-    """A folder of .pth files, or one of them, in either of torch's formats.
+class TensorSource(FileSource):
+    """Tensors in either of torch's file formats."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".pth")])
+    suffix = ".pth"
 
     def read_record(self, key: str) -> FeatureRecord:
         where = self.where(key)
@@ -32,15 +27,10 @@ class TensorSource(ListedSource):
         return record_of_map(features[0], where)
 
 
-class ArraySource(ListedSource):
-    """A folder of .npy files with arrays `(D, h, w)`, or one of them.
+class ArraySource(FileSource):
+    """Arrays `(D, h, w)` of NumPy."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npy")])
+    suffix = ".npy"
 
     def read_record(self, key: str) -> FeatureRecord:
         features = read_npy_file(self.path / key)
@@ -68,12 +58,12 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
 
     with naming_damage(where), warnings.catch_warnings():
         size = path.stat().st_size
-        if size > LARGEST_ARRAY:
-            raise DataError(f"{where} has {size / 2**20:.0f} MiB; an image has {LARGEST_ARRAY >> 20} MiB at most.")
+        refuse_large(size, where)
         content = path.read_bytes()
         if zipfile.is_zipfile(io.BytesIO(content)):
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                refuse_compression(archive, size, where)
+                if sum(info.file_size for info in archive.infolist()) > size:  # torch compresses nothing
+                    raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
         try:
             warnings.simplefilter("ignore")  # of formats that the unpickler may not know
             tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -89,12 +79,6 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
             raise DataError(f"{where} claims the shape {tuple(tensor.shape)}, for which it is too short.")
         tensor = tensor.detach()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def refuse_compression(archive: zipfile.ZipFile, size: int, where: str) -> None:
-    """Raises a DataError for an archive that unpacks to more than its file; torch compresses nothing."""
-    if sum(info.file_size for info in archive.infolist()) > size:
-        raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
 
 
 def is_feature_map(path: Path) -> bool:

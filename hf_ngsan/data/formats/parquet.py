@@ -6,7 +6,7 @@ import datasets
 
 from ..errors import DataError
 from ..images.loading import load_images
-from ..images.sources import open_source, split_column
+from ..images.sources import column_of_splits, open_source
 from .arrays import naming_damage
 from .record import ImageRecord, ListedSource, image_size
 
@@ -23,14 +23,14 @@ class ParquetSource(ListedSource):
 
     def __init__(self, path: Path) -> None:
         self.parts = []
-        [(name, whole)] = open_source(str(path), None).items()
-        column = split_column(whole) if "split" in whole.column_names else None
-        for split in [name] if column is None else dict.fromkeys(column):
+        parts = open_source(str(path), None)
+        column = column_of_splits(parts)
+        for split in dict.fromkeys(column or parts):
             rows = load_images(str(path), split)
             images = rows.select_columns("image").with_format(None)
             images = images.cast_column("image", datasets.Image(decode=False))
             others = rows.select_columns([one for one in rows.column_names if one != "image"]).with_format(None)
-            self.parts.append((None if column is None and name == "train" else split, images, others))
+            self.parts.append((None if column is None and split == "train" else split, images, others))
         keys = [f"{part}/{row}" for part, (_, images, _) in enumerate(self.parts) for row in range(len(images))]
         ids = (str(image_id) for _, _, others in self.parts for image_id in others["image_id"])
         super().__init__(path, list(zip(ids, keys, strict=True)))

@@ -1,17 +1,19 @@
-"""What a reader of feature files makes of them: records, one an image or video, in the terms of the file."""
+"""Records of feature files, one an image or video, and the sources that yield them.
 
-import re
+A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]), and read a
+record at a time.
+"""
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from ...ground.coco_files import number_of
 from ..errors import DataError, reason_of
-
-NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Entry(NamedTuple):
     """A record that has not been read yet.
 
     Attributes:
-        name: of the image as the file writes it; None where only reading tells.
+        name: of the image as the file writes it; None where it is known only after reading.
         where: what to call the record in messages.
         end: where the next record begins, for [`Source.entries`].
         read: reads it; returns its name too. A [`~hf_ngsan.data.DataError`] says what is wrong with it.
@@ -136,20 +138,22 @@ class ListedSource(Source):
         raise NotImplementedError
 
 
-def number_of(name: str) -> int | None:
-    """Returns 391895 for `391895` and for `COCO_val2014_000000391895.jpg`; None for other names."""
-    match = NUMBERED_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+class FileSource(ListedSource):
+    """A folder, and those within, with a file for each image, which is called by its stem; or one such file.
+
+    Args:
+        path: of the folder or file.
+    """
+
+    suffix: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [((path / key).stem, key) for key in files_in(path, self.suffix)])
 
 
-def files_in(path: Path, suffix: str) -> list[str]:
-    """Returns the files with a suffix in a folder and those within, relative to it, by name; or the one file alone."""
+def files_in(path: Path, *suffixes: str) -> list[str]:
+    """Returns files of some suffixes in a folder and those within, relative to it, by name; or the one file alone."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob("*") if file.suffix.lower() == suffix and not file.name.startswith("."))
+    found = (file for file in path.rglob("*") if file.suffix.lower() in suffixes and not file.name.startswith("."))
     return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())
-
-
-def stem_of(path: Path, key: str) -> str:
-    """Returns the name of a file without its last suffix."""
-    return (path / key).stem

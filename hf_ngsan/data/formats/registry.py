@@ -1,4 +1,4 @@
-"""The registry of formats of features and images, and conventions of boxes, and which format a file or folder is of."""
+"""The registry of feature formats and conventions of boxes; recognises the format of a file or folder."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -26,11 +26,11 @@ class FeatureFormat:
         name: as `--from` takes it.
         summary: what it is, in one line.
         suffixes: of its files.
-        source: `"module:class"` of its [`Source`], made of the path.
+        source: `"module:class"` of its [`Source`], which takes the path.
         recognises: `"module:function"` that says of a file with such a suffix whether it is of this format; empty where
             the suffix says it. It may raise a DataError for a file that is damaged.
         is_file: whether a path is one file; otherwise it may be a folder of them.
-        is_told_by_folders: whether names of folders tell the format of files that may look like those of others.
+        named_by_folders: whether the names of folders decide the format of files that look like those of another.
     """
 
     name: str
@@ -39,7 +39,7 @@ class FeatureFormat:
     source: str
     recognises: str = ""
     is_file: bool = False
-    is_told_by_folders: bool = False
+    named_by_folders: bool = False
 
     def open(self, path: Path) -> "Source":
         """Opens a file or folder; a DataError says if it cannot be read."""
@@ -80,7 +80,7 @@ FORMATS = {
             (".npz", ".npy"),
             "cocobu:CocobuSource",
             "cocobu:is_cocobu",
-            is_told_by_folders=True,
+            named_by_folders=True,
         ),
         FeatureFormat(
             "vqa-npz",
@@ -130,12 +130,14 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
     Raises:
         DataError: there is no such path, it is of no format or of several, or it cannot be read.
     """
+    from .record import files_in
+
     if not path.exists():
         raise DataError(f"{path} does not exist; give a file or folder of features or images.")
     if name is not None and name not in FORMATS:
         raise DataError(f"There is no format {name!r}; there are {', '.join(FORMATS)}.")
     found = recognise(path) if name is None else FORMATS[name]
-    files = list(feature_files(path, found.suffixes)) if found.is_file else [path]
+    files = sorted(path / key for key in files_in(path, *found.suffixes)) if found.is_file else [path]
     sources = [found.open(file) for file in files]
     if not sources or not all(source.total for source in sources):
         raise DataError(f"{path} holds no files of the format {found.name} ({', '.join(found.suffixes)}).")
@@ -170,12 +172,12 @@ def recognise(path: Path) -> FeatureFormat:
 
 
 def formats_of(file: Path) -> list[FeatureFormat]:
-    """Returns the formats that a file fits, or the one that is told by its folder's name."""
+    """Returns the formats that a file fits, or the one that its folder's name decides."""
     found = []
     for one in FORMATS.values():
         if one.fits(file):
             found.append(one)
-            if one.is_told_by_folders:
+            if one.named_by_folders:
                 break
     return found
 
@@ -189,11 +191,3 @@ def some_files(path: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
         yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)
-
-
-def feature_files(path: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """Yields the files with a suffix in a folder and those within, by name, or the one file."""
-    if path.is_file():
-        yield path
-    else:
-        yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file())

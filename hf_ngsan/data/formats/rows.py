@@ -1,4 +1,4 @@
-"""Rows of the contract from records of feature files, and their tables, without a Python object for each number."""
+"""Rows of the contract from records of feature files, and Arrow tables of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class LeftOutError(DataError):
 
 @dataclass
 class Plan:
-    """What the rows of a folder are made of, and what they look like.
+    """The inputs of a folder of features, and the columns of its rows.
 
     Attributes:
         key: of the inputs and options: a run with others does not resume this one.
@@ -79,10 +79,11 @@ class Plan:
         ]
 
 
+@dataclass
 class RowMaker:
     """Makes rows of records.
 
-    Args:
+    Attributes:
         plan: what rows look like.
         annotations: of the images, or of none.
         convention: of the boxes, see [`contract_boxes`].
@@ -90,16 +91,11 @@ class RowMaker:
         split: of images of which the annotations name none.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        annotations: Annotations,
-        convention: str | None,
-        grid_size: tuple[int, int] | None,
-        split: str | None,
-    ) -> None:
-        self.plan, self.annotations, self.split = plan, annotations, split
-        self.convention, self.grid_size = convention, grid_size
+    plan: Plan
+    annotations: Annotations
+    convention: str | None = None
+    grid_size: tuple[int, int] | None = None
+    split: str | None = None
 
     def make_row(
         self, image_id: int, name: str, is_numbered: bool, record: FeatureRecord | ImageRecord, where: str
@@ -176,8 +172,6 @@ class RowMaker:
             return features, cell_boxes(*grid)
         if record.boxes is None:
             return features, None
-        if len(record.boxes) != len(features):
-            raise DataError(f"{where} has {len(record.boxes)} boxes for features of {len(features)} regions.")
         return features, contract_boxes(record.boxes, size, self.convention, where)
 
     def stored(self, features: np.ndarray, where: str) -> np.ndarray:

@@ -4,20 +4,14 @@ from pathlib import Path
 
 from ..errors import DataError
 from .arrays import read_npy_file, shape_of_npy_file
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .record import FeatureRecord, FileSource
 
 
-class VatexSource(ListedSource):
-    """A folder of such files, or one of them. Their names are no numbers, so places become ids.
+class VatexSource(FileSource):
+    """Such files, whose names are no numbers, so that places become ids."""
 
-    Args:
-        path: of the folder or file.
-    """
-
+    suffix = ".npy"
     is_numbered = False
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npy")])
 
     def read_record(self, key: str) -> FeatureRecord:
         features = read_npy_file(self.path / key)

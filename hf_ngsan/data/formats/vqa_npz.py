@@ -5,20 +5,15 @@ from pathlib import Path
 
 from ..errors import DataError
 from .arrays import keys_of_npz_file, opened_npz
-from .record import FeatureRecord, ListedSource, files_in, stem_of
+from .record import FeatureRecord, FileSource
 
 FILES_LOOKED_AT = 100
 
 
-class VqaSource(ListedSource):
-    """A folder of such files, or one of them. Which way `x` lies, the number of boxes says.
+class VqaSource(FileSource):
+    """Such files. The number of boxes says which way `x` lies."""
 
-    Args:
-        path: of the folder or file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [(stem_of(path, key), key) for key in files_in(path, ".npz")])
+    suffix = ".npz"
 
     def read_record(self, key: str) -> FeatureRecord:
         where = self.where(key)
@@ -28,21 +23,21 @@ class VqaSource(ListedSource):
             number = arrays.integer("num_bbox") if "num_bbox" in arrays.keys else len(boxes)
         if min(size) < 1 or max(size) >= 2**31:
             raise DataError(f"{where}: the image is {size[0]} x {size[1]} pixels; image_w and image_h are wrong.")
-        if boxes.ndim != 2 or boxes.shape[1] != 4 or len(boxes) != number:
-            raise DataError(
-                f"{where}: bbox has shape {boxes.shape}, but num_bbox is {number}; it must be ({number}, 4)."
-            )
+        if boxes.shape != (number, 4):
+            raise DataError(f"{where}: bbox has shape {boxes.shape}, but num_bbox is {number}.")
         if features.ndim != 2 or number not in features.shape:
             raise DataError(f"{where}: x has shape {features.shape}, which does not fit {number} boxes.")
         is_square = features.shape[0] == features.shape[1]
         columns_are_boxes = self.columns_are_boxes if is_square else features.shape[1] == number
         if columns_are_boxes is None:
-            raise DataError(f"{where}: x has shape {features.shape}, and no other file tells which way it lies.")
+            raise DataError(
+                f"{where}: x has shape {features.shape}, and no other file says whether boxes are its rows or columns."
+            )
         return FeatureRecord(features.T if columns_are_boxes else features, boxes, size)
 
     @cached_property
     def columns_are_boxes(self) -> bool | None:
-        """Whether `x` is (D, n), by the first file that tells; None if none does."""
+        """Whether `x` is (D, n), by the first file that is not square; None without one."""
         for _, key in self.names[:FILES_LOOKED_AT]:
             try:
                 with opened_npz(self.path / key) as arrays:

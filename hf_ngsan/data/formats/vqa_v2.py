@@ -1,11 +1,12 @@
 """VQA v2: files of questions, and of the ten answers that people gave to each."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from ...ground.coco_files import CocoFileError, Record, check_encodable, checked_record, records_of
+from ...ground.coco_files import Record, records_of
 from ..errors import DataError
-from .annotations import read_document
+from .annotation_files import AnnotationEntry, has_any, read_all, read_document, refuse_record
 
 NUM_ANSWERS = 10
 
@@ -15,8 +16,7 @@ def is_questions(document: object) -> bool:
 
 
 def is_answers(document: object) -> bool:
-    annotations = document.get("annotations") if isinstance(document, dict) else None
-    return isinstance(annotations, list) and any("question_id" in one for one in annotations if isinstance(one, dict))
+    return isinstance(document, dict) and has_any(document.get("annotations"), "question_id")
 
 
 class Questions:
@@ -38,85 +38,67 @@ class Questions:
 
     def __init__(self, paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> None:
         self.skipped = skipped
-        documents = [(path, read_document(path)) for path in paths]
-        for path, document in documents:
+        documents = {path: read_document(path) for path in paths}
+        for path, document in documents.items():
             if not (is_questions(document) or is_answers(document)):
                 raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
-        of_answers = [(path, document) for path, document in documents if not is_questions(document)]
-        questions = dict(self.read_all(documents, "questions", read_question))
-        answers = dict(self.read_all(of_answers, "annotations", read_answers))
+        of_answers = {path: document for path, document in documents.items() if not is_questions(document)}
+        of_questions = {path: document for path, document in documents.items() if path not in of_answers}
+        questions = self.read(of_questions, "questions", read_question)
+        answers = self.read(of_answers, "annotations", read_answers)
         if alone and not questions:
-            questions = {number: dict(one) for number, one in answers.items()}
+            questions = dict(answers)
         if not questions:
             raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
-        self.has_answers = bool(of_answers)
-        self.check_pairs(questions, answers)
-        self.rows = [
-            {**question, **answers.get(number, {})}
-            for number, question in questions.items()
-            if number in answers or not self.has_answers
-        ]
-
-    def read_all(self, documents: Sequence, key: str, read: Callable[[Record], dict]) -> Iterator[tuple[int, dict]]:
-        for path, document in documents:
-            if key not in document or (key == "annotations") == is_questions(document):
-                continue
-            places: dict[int, str] = {}
-            for record in records_of(document, key, path):
-                try:
-                    row = read(record)
-                    if row["question_id"] in places:
-                        before = places[row["question_id"]]
-                        raise DataError(f"{record.where}: question_id {row['question_id']} is in {before} already.")
-                except (DataError, CocoFileError) as error:
-                    self.refuse(record.fields.get("image_id"), record.where, error)
-                    continue
-                places[row["question_id"]] = record.where
-                yield row["question_id"], {**row, "where": record.where}
-
-    def check_pairs(self, questions: dict[int, dict], answers: dict[int, dict]) -> None:
-        """Refuses answers of no question, of another image's, and questions without answers."""
-        for number, answer in list(answers.items()):
-            question, where, image_id = questions.get(number), answer.pop("where"), answer["image_id"]
-            if question is None or question["image_id"] != image_id:
-                reason = "matches no question" if question is None else f"is of image {question['image_id']}"
-                self.refuse(image_id, where, DataError(f"{where}: question_id {number} {reason}."))
+        for number, (where, answer) in list(answers.items()):
+            _, question = questions.get(number, (where, {}))
+            if question.get("image_id") != answer["image_id"]:
+                reason = f"is of image {question['image_id']}" if question else "matches no question"
+                self.refuse(where, answer, reason)
                 del answers[number]
-        for number, question in questions.items():
-            where = question.pop("where")
-            if self.has_answers and number not in answers:
-                self.refuse(question["image_id"], where, DataError(f"{where}: question_id {number} has no answers."))
+        self.rows = []
+        for number, (where, question) in questions.items():
+            if number in answers:
+                self.rows.append({**question, **answers[number][1]})
+            elif of_answers:
+                self.refuse(where, question, "has no answers")
+            else:
+                self.rows.append(question)
 
-    def refuse(self, image_id: object, where: str, error: ValueError) -> None:
-        if self.skipped is None:
-            raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
-        self.skipped.append({"image_id": image_id, "file_name": where, "reason": str(error)})
+    def read(self, documents: dict, key: str, read_one: Callable[[Record], dict]) -> dict[int, tuple[str, dict]]:
+        """Returns the records of a list in some files, with their places, by `question_id`."""
+        found = {}
+        for path, document in documents.items():
+            entries = [
+                AnnotationEntry(record.where, record.fields.get("image_id"), partial(read_one, record))
+                for record in records_of(document, key, path)
+            ]
+            for where, row in read_all(entries, lambda row: f"question_id {row['question_id']}", self.skipped):
+                found[row["question_id"]] = where, row
+        return found
+
+    def refuse(self, where: str, row: dict, reason: str) -> None:
+        error = DataError(f"{where}: question_id {row['question_id']} {reason}.")
+        refuse_record(row["image_id"], where, error, self.skipped)
 
 
 def read_question(record: Record) -> dict:
-    text = record.string("question")
-    check_encodable(text, record.where, "question")
-    if not text.strip():
-        raise DataError(f"{record.where}: question is empty.")
-    return {"question_id": record.integer("question_id"), "image_id": record.integer("image_id"), "question": text}
+    if not record.string("question").strip():
+        raise record.error("question", "must have a word")
+    return {**ids_of(record), "question": record.encodable("question")}
 
 
 def read_answers(record: Record) -> dict:
-    answers = record.fields.get("answers")
-    if not isinstance(answers, list) or len(answers) != NUM_ANSWERS:
-        number = len(answers) if isinstance(answers, list) else "no"
-        raise DataError(f"{record.where}: there are {number} answers; each question has {NUM_ANSWERS}.")
-    texts = [
-        checked_record(f"{record.where}, answers[{place}]", one).string("answer") for place, one in enumerate(answers)
-    ]
-    best = record.string("multiple_choice_answer")
-    kind = record.string("answer_type") if record.fields.get("answer_type") is not None else None
-    for text in (*texts, best, kind or ""):
-        check_encodable(text, record.where, "answers")
+    answers = record.records("answers")
+    if len(answers) != NUM_ANSWERS:
+        raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
     return {
-        "question_id": record.integer("question_id"),
-        "image_id": record.integer("image_id"),
-        "answers": texts,
-        "multiple_choice_answer": best,
-        "answer_type": kind,
+        "answers": [answer.encodable("answer") for answer in answers],
+        "multiple_choice_answer": record.encodable("multiple_choice_answer"),
+        "answer_type": None if record.fields.get("answer_type") is None else record.encodable("answer_type"),
+        **ids_of(record),
     }
+
+
+def ids_of(record: Record) -> dict[str, int]:
+    return {name: record.integer(name) for name in ("question_id", "image_id")}

@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import DataError
-from .arrays import LARGEST_ARRAY, naming_damage
+from .arrays import MAX_ARRAY_BYTES, naming_damage, refuse_large
 from .record import ImageRecord, ListedSource, image_size
 
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
 JSON_KEYS = ("captions", "caption", "sentences", "text")
-LARGEST_TEXT = 2**20
+MAX_TEXT_BYTES = 2**20
 """Bytes of a text member."""
 BLOCK = tarfile.BLOCKSIZE
 CHUNK = 2**20
@@ -27,7 +27,7 @@ class TarSource(ListedSource):
         path: of the file.
 
     Raises:
-        DataError: the file is cut or damaged, or is none.
+        DataError: the file is cut, damaged or no tar file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +54,7 @@ class TarSource(ListedSource):
         images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
         if len(images) != 1:
             raise DataError(f"{where} has {len(images)} images; it must have one, of {', '.join(IMAGE_SUFFIXES)}.")
-        content = self.read(members[images[0]], LARGEST_ARRAY)
+        content = self.read(members[images[0]])
         return ImageRecord(
             content,
             f"{PurePosixPath(key).name}.{images[0]}",
@@ -69,7 +69,7 @@ class TarSource(ListedSource):
         if suffix is None:
             return None
         with naming_damage(f"{where}.{suffix}"):
-            text = self.read(members[suffix], LARGEST_TEXT).decode("utf-8-sig")
+            text = self.read(members[suffix], MAX_TEXT_BYTES).decode("utf-8-sig")
             if "\0" in text:
                 raise DataError(f"{where}.{suffix} has zero bytes, so it is damaged; get {self.path} again.")
             if suffix != "json":
@@ -83,10 +83,9 @@ class TarSource(ListedSource):
             raise DataError(f"{where}.{suffix}: captions are {found!r:.60}; they must be a text or a list of texts.")
         return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
 
-    def read(self, member: tarfile.TarInfo, largest: int) -> bytes:
+    def read(self, member: tarfile.TarInfo, limit: int = MAX_ARRAY_BYTES) -> bytes:
         where = f"{self.path}, {member.name}"
-        if member.size > largest:
-            raise DataError(f"{where} has {member.size} bytes; it may have {largest} at most.")
+        refuse_large(member.size, where, limit)
         with naming_damage(where), open(self.path, "rb") as file:
             file.seek(member.offset_data)
             content = file.read(member.size)
@@ -116,7 +115,7 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 
     Raises:
         DataError: the file goes on behind what is its end by the format, as one with a hole and several that were put
-            one behind another do, or it stops where another member may follow; tarfile tells neither.
+            one behind another do, or it stops where another member may follow; tarfile reports neither.
     """
     for member in archive:
         if member.size < 0:  # which would lead back to where it began, for ever
@@ -141,7 +140,7 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 def refuse_lost_members(path: Path) -> None:
     """Raises a DataError for a tar file, compressed or not, of which the datasets library would read a part alone."""
     with naming_damage(str(path)), open(path, "rb") as file:
-        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end tells its members
+        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end lists its members
             return
         file.seek(0)
         with tarfile.open(fileobj=file, mode="r:*") as archive:

@@ -57,8 +57,8 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     Raises:
         DataError: no image column, several of them, or a given column that is not there or of another type.
     """
-    image = find_image_column(dataset, source) if image is None else given_image_column(dataset, source, image)
-    chosen = find_caption_columns(dataset) if captions is None else given_caption_columns(dataset, source, captions)
+    [image] = [find_image_column(dataset, source)] if image is None else given_columns(dataset, source, "image", image)
+    chosen = find_caption_columns(dataset) if captions is None else given_columns(dataset, source, "captions", captions)
     sides = [find_name(dataset, (name,)) for name in ("width", "height")]
     size = tuple(name for name in sides if name is not None and is_integer(dataset.features[name]))
     file_name = find_name(dataset, FILE_NAMES)
@@ -69,38 +69,24 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
 
 
 def find_image_column(dataset: Dataset, source: str) -> str:
-    decoded = [name for name, feature in dataset.features.items() if isinstance(feature, datasets.Image)]
-    names = decoded or [name for name, feature in dataset.features.items() if is_encoded_image(feature)]
-    names = names or [
-        name
-        for name, feature in dataset.features.items()
-        if name.lower() in IMAGE_NAMES and is_value(feature, "binary", "large_binary")
-    ]
-    if len(names) > 1:
-        best = find_name(dataset.select_columns(names), IMAGE_NAMES)
-        if best is None:
-            raise DataError(
-                f"{source} has several columns of images, {', '.join(names)}; name one of them with image=COLUMN."
-            )
+    """Finds a column of images, else one of images as they are stored, else one of bytes with a name of images."""
+    columns = dataset.features.items()
+    names = (
+        [name for name, feature in columns if isinstance(feature, datasets.Image)]
+        or [name for name, feature in columns if is_encoded_image(feature)]
+        or [name for name, feature in columns if name.lower() in IMAGE_NAMES and is_bytes(feature)]
+    )
+    best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
+    if best is not None:
         return best
-    if not names:
+    if names:
         raise DataError(
-            f"{source} has no column of images among {list_columns(dataset)}; name one that holds images, their bytes"
-            " or the paths of their files with image=COLUMN."
+            f"{source} has several columns of images, {', '.join(names)}; name one of them with image=COLUMN."
         )
-    return names[0]
-
-
-def given_image_column(dataset: Dataset, source: str, name: str) -> str:
-    check_name(dataset, source, "image", name)
-    feature = dataset.features[name]
-    fits = isinstance(feature, datasets.Image) or is_encoded_image(feature) or is_text(feature)
-    if not fits and not is_value(feature, "binary", "large_binary"):
-        raise DataError(
-            f"{source}: column {name!r} is of type {describe(feature)}; image= takes one of images, their bytes or the"
-            " paths of their files."
-        )
-    return name
+    raise DataError(
+        f"{source} has no column of images among {list_columns(dataset)}; name one that holds images, their bytes"
+        " or the paths of their files with image=COLUMN."
+    )
 
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
@@ -110,34 +96,39 @@ def find_caption_columns(dataset: Dataset) -> list[str]:
     if best is not None:
         return [best]
     matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in texts}
-    numbered = {name: (match[1], int(match[2])) for name, match in matches.items() if match}
-    if not numbered:
-        return []
-    stem = min(stem for stem, _ in numbered.values())
-    return sorted((name for name in numbered if numbered[name][0] == stem), key=lambda name: numbered[name][1])
+    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
+    return [name for stem, _, name in numbered if stem == numbered[0][0]]
 
 
-def given_caption_columns(dataset: Dataset, source: str, text: str) -> list[str]:
-    names = [text] if text in dataset.column_names else [name.strip() for name in text.split("+")]
+def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[str]:
+    """Returns the columns that a user names, several with `+` between.
+
+    Args:
+        dataset: that has them.
+        source: what to call it in errors.
+        key: `image` or `captions`.
+        text: the names.
+    """
+    names = [text] if text in dataset.column_names or key == "image" else [name.strip() for name in text.split("+")]
     for name in names:
-        check_name(dataset, source, "captions", name)
+        if name not in dataset.column_names:
+            raise DataError(f"{source} has no column {name!r} for {key}=; there are {list_columns(dataset)}.")
         feature = dataset.features[name]
-        if not is_text(feature) and not is_text_list(feature):
-            raise DataError(
-                f"{source}: column {name!r} is of type {describe(feature)}; captions= takes strings or lists of them."
-            )
+        if key == "image":
+            fits = isinstance(feature, datasets.Image) or is_encoded_image(feature) or is_bytes(feature)
+            kinds = "one of images, their bytes or the paths of their files"
+        else:
+            fits, kinds = is_text_list(feature), "strings or lists of them"
+        if not (fits or is_text(feature)):
+            kind = feature.dtype if isinstance(feature, Value) else type(feature).__name__
+            raise DataError(f"{source}: column {name!r} is of type {kind}; {key}= takes {kinds}.")
     return names
 
 
-def check_name(dataset: Dataset, source: str, key: str, name: str) -> None:
-    if name not in dataset.column_names:
-        raise DataError(f"{source} has no column {name!r} for {key}=; there are {list_columns(dataset)}.")
-
-
-def find_name(dataset: Dataset, wanted: tuple[str, ...]) -> str | None:
+def find_name(dataset: Dataset, names: tuple[str, ...]) -> str | None:
     """Returns the column that comes first in a list of names, capital letters aside."""
     found = {name.lower(): name for name in dataset.column_names}
-    return next((found[name] for name in wanted if name in found), None)
+    return next((found[name] for name in names if name in found), None)
 
 
 def list_columns(dataset: Dataset) -> str:
@@ -146,6 +137,10 @@ def list_columns(dataset: Dataset) -> str:
 
 def is_value(feature: object, *types: str) -> bool:
     return isinstance(feature, Value) and feature.dtype in types
+
+
+def is_bytes(feature: object) -> bool:
+    return is_value(feature, "binary", "large_binary")
 
 
 def is_text(feature: object) -> bool:
@@ -165,9 +160,5 @@ def is_encoded_image(feature: object) -> bool:
     return (
         isinstance(feature, dict)
         and set(feature) == {"bytes", "path"}
-        and is_value(feature["bytes"], "binary", "large_binary", "null")
+        and (is_bytes(feature["bytes"]) or is_value(feature["bytes"], "null"))
     )
-
-
-def describe(feature: object) -> str:
-    return feature.dtype if isinstance(feature, Value) else type(feature).__name__

@@ -1,9 +1,8 @@
-"""Which rows show the same image, and the number by which an image is known."""
+"""Which rows show the same image: by a key of theirs, or by the bytes of the image."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,27 +13,21 @@ from datasets import Dataset
 from ...ground.files import sha256
 
 
-def first_rows(keys: Sequence | np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def first_rows(keys: Sequence | np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Finds the first row of each image.
 
     Args:
         keys: n values, equal for rows of the same image.
-        wanted: `(n,)`, whether a row counts.
+        counts: `(n,)`, whether a row counts.
 
     Returns:
-        `(n,)`, the first wanted row with the key of each row; -1 at rows that do not count.
+        `(n,)`, the first row that counts with the key of each row; -1 at rows that do not count.
     """
     first: dict[Any, int] = {}
-    places = np.full(len(wanted), -1)
-    for row in np.flatnonzero(wanted).tolist():
+    places = np.full(len(counts), -1)
+    for row in np.flatnonzero(counts).tolist():
         places[row] = first.setdefault(keys[row], row)
     return places
-
-
-def number_at_the_end(name: str) -> int | None:
-    """Returns 391895 of `val2014/COCO_val2014_000000391895.jpg`."""
-    digits = re.search(r"[0-9]+$", PurePath(name).stem)
-    return int(digits[0]) if digits and len(digits[0]) < 19 else None
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
@@ -57,11 +50,6 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
             chunk.validate(full=True)
             valid = chunk.is_valid()
             yield tuple(pc.if_else(valid, chunk.field(name), None) for name in ("bytes", "path"))
-
-
-def image_paths(images: Dataset) -> list[str | None]:
-    """Returns the path that is stored of every image, or None."""
-    return [path for _, paths in image_parts(images) for path in paths.to_pylist()]
 
 
 def content_keys(images: Dataset) -> list[tuple]:
@@ -100,12 +88,12 @@ def other_images(images: Dataset, owners: np.ndarray) -> Iterator[tuple[int, int
 
 
 def image_digests(images: Dataset) -> Iterator[bytes]:
-    """Yields what tells the bytes of each image, or of its file, from any others."""
+    """Yields a checksum of the bytes of each image, or of its file."""
     for data, paths in image_parts(images, batch_size=64):
         for content, path in zip(data, paths, strict=True):
             if content.is_valid:
                 yield hashlib.sha256(content.as_buffer()).digest()
             elif Path(path.as_py()).is_file():
                 yield bytes.fromhex(sha256(Path(path.as_py())))
-            else:  # within an archive, or missing, which is told when it is read
+            else:  # within an archive; or missing, which is an error when it is read
                 yield path.as_py().encode()

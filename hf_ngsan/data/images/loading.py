@@ -1,8 +1,12 @@
 """Datasets of images with captions, memory-mapped or streamed."""
 
+import pyarrow as pa
 from datasets import Dataset
 
-from .rows import memory_mapped_images
+from ..errors import DataError, reason_of
+from .columns import find_columns
+from .rows import make_rows
+from .sources import open_split
 from .streaming import stream_images
 
 SHUFFLE_BUFFER = 1000
@@ -48,4 +52,11 @@ def load_images(
     """
     if streaming:
         return stream_images(source, split, image, captions, config, shuffle_buffer)
-    return memory_mapped_images(source, split, image, captions, config)
+    name = f"{source}, split {split}"
+    try:
+        dataset, numbers = open_split(source, split, config)
+        if not len(dataset):
+            raise DataError(f"{name}: the dataset has no rows.")
+        return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source)
+    except (pa.ArrowException, UnicodeError, OSError) as error:
+        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error

@@ -2,68 +2,66 @@
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
-from ..errors import DataError, reason_of
-from .captions import gather_captions
-from .columns import Columns, find_columns, is_text
-from .identity import content_keys, first_rows, image_parts, image_paths, number_at_the_end, other_images, whole_numbers
-from .reading import naming_rows
-from .sources import open_split
-
-
-def memory_mapped_images(
-    source: str, split: str, image: str | None, captions: str | None, config: str | None
-) -> Dataset:
-    """Loads one split of a dataset of images into the cache, if it is not there, and memory-maps it.
-
-    Args, Returns, Raises: see [`~loading.load_images`].
-    """
-    name = f"{source}, split {split}"
-    try:
-        dataset, numbers = open_split(source, split, config)
-        if not len(dataset):
-            raise DataError(f"{name}: the dataset has no rows.")
-        columns = find_columns(dataset, source, image, captions)
-        return make_rows(dataset, columns, numbers, name, source)
-    except (pa.ArrowException, UnicodeError, OSError) as error:
-        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error
+from ...ground.coco_files import number_at_the_end
+from ..errors import DataError
+from ..row_formats import with_named_images
+from .columns import Columns, is_text
+from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
 
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
+    """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source)
     table = read_columns(dataset, columns)
-    wanted = np.full(len(dataset), numbers is None)
-    wanted[numbers or []] = True
-    check_images(images, wanted, name)
-    owners = np.where(wanted, np.arange(len(dataset)), -1)
+    in_split = np.full(len(dataset), numbers is None)
+    in_split[numbers or []] = True
+    check_images(images, in_split, name)
+    owners = np.where(in_split, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
-        owners = first_rows(image_keys(table, columns, images, wanted, name), wanted)
+        owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         refuse_other_images(images, owners, table, columns, name)
-    chosen = np.flatnonzero(owners == np.arange(len(dataset)))
-    is_image_a_row = len(chosen) == np.count_nonzero(wanted)
-    found = {}
-    if columns.captions:
-        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
-        chosen = with_captions(found, chosen, name)
-    file_names = names_of_files(table, columns, images, source)
-    if file_names is not None:
-        found["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        found[side] = table[column].cast(pa.int32())
-    id_column = columns.id or (columns.row_id if is_image_a_row else None)
-    found = {"image_id": image_ids(table, id_column, file_names, chosen, name, len(dataset)), **found}
+    found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
     metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # where features say what they were made with
     if len(chosen) < len(rows):
         rows = rows.select(chosen)
-    return naming_rows(rows, name)
+    return with_named_images(rows, name)
+
+
+def all_but_images(
+    table: pa.Table, columns: Columns, owners: np.ndarray, file_names: list[str | None] | None, name: str
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Returns the columns beside the images, as `TYPES` has them, and the rows that stay.
+
+    Args:
+        table: the columns of a dataset of n rows that are needed.
+        columns: their names.
+        owners: `(n,)`, for each row the first of its image; -1 leaves it out.
+        file_names: of the images, where they are known.
+        name: of the dataset, for messages.
+    """
+    chosen = np.flatnonzero(owners == np.arange(len(owners)))
+    is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
+    found: dict[str, Any] = {}
+    if columns.captions:
+        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
+        chosen = with_captions(found, chosen, name)
+    if file_names is not None:
+        found["file_name"] = pa.array(file_names, pa.string())
+    for side, column in zip(("width", "height"), columns.size, strict=False):
+        found[side] = table[column].cast(pa.int32())
+    id_column = columns.id or (columns.row_id if is_image_a_row else None)
+    return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
 
 
 TYPES = {
@@ -98,14 +96,14 @@ def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
     return table
 
 
-def check_images(images: Dataset, wanted: np.ndarray, name: str) -> None:
+def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
     """Raises a DataError for the first row without an image, for images on the web, and if the first file is not there.
 
     The other files are looked for when they are read, as there may be millions.
     """
     first, is_checked = 0, False
     for data, paths in image_parts(images):
-        for place in np.flatnonzero(np.asarray(data.is_null()) & wanted[first : first + len(data)]).tolist():
+        for place in np.flatnonzero(np.asarray(data.is_null()) & in_split[first : first + len(data)]).tolist():
             path, where = paths[place].as_py(), f"{name}, row {first + place}"
             if path is None:
                 raise DataError(f"{where} has no image; leave the row out.")
@@ -121,15 +119,15 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("zip://")
 
 
-def image_keys(table: pa.Table, columns: Columns, images: Dataset, wanted: np.ndarray, name: str) -> list[Any]:
+def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
     """Returns values that are equal for rows of the same image."""
     column = columns.id or columns.file_name
     if column is None:
         return content_keys(images)
     keys = table[column].to_pylist()
-    missing = [row for row in np.flatnonzero(wanted) if keys[row] is None]
+    missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
-        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it tells which captions are of one image.")
+        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it says which captions are of one image.")
     return keys
 
 
@@ -161,7 +159,8 @@ def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: s
     """Returns the column of file names or, where every image has a path, that path within the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
-    paths = [Path(path) for path in image_paths(images) if path is not None]
+    stored = (path for _, paths in image_parts(images) for path in paths.to_pylist())
+    paths = [Path(path) for path in stored if path is not None]
     if len(paths) < len(images):
         return None
     folder = Path(os.path.abspath(source))
@@ -192,3 +191,37 @@ def image_ids(
         if None not in of_chosen and len(of_chosen) == len(chosen):
             return np.array([-1 if number is None else number for number in found])
     return np.arange(num_rows)
+
+
+def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:
+    """Gathers the captions of each image at one row.
+
+    Args:
+        columns: n strings or lists of strings each; null for no caption.
+        owners: `(n,)`, the row at which the captions of each row are gathered; -1 leaves them out.
+
+    Returns:
+        n lists, empty at rows that own none; captions in the order of rows and, within a row, of columns. Captions
+        without a word are left out.
+    """
+    parts = [part for column in columns for part in texts_of(column)]
+    rows = np.concatenate([part_rows for part_rows, _ in parts])
+    texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
+    counts = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
+    owner, places = owners[rows[counts]], np.flatnonzero(counts)
+    places = places[np.lexsort((rows[counts], owner))]  # a stable sort: the columns of a row stay in order
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
+
+
+def texts_of(column: pa.ChunkedArray) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    """Yields row numbers and the strings in these rows, chunk by chunk."""
+    first = 0
+    for chunk in column.chunks:
+        rows, texts = np.arange(len(chunk)), chunk
+        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+            rows, texts = np.asarray(pc.list_parent_indices(chunk)), pc.list_flatten(chunk)
+        elif pa.types.is_fixed_size_list(chunk.type):
+            rows, texts = np.asarray(pc.list_parent_indices(chunk)), chunk.flatten()
+        yield first + rows.astype(np.int64), texts.cast(pa.string())
+        first += len(chunk)

@@ -1,18 +1,20 @@
-"""From a folder, a Parquet file or a Hub name to one split of a dataset as it lies there."""
+"""One split of a dataset, as it is stored in a folder, in a file or on the Hub."""
 
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
+from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
@@ -20,6 +22,7 @@ from ..splits import find_split
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
+"""Until the Hub counts as not reached; the datasets library itself tries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
 SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
 SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
@@ -41,69 +44,61 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
         DataError: there is no such dataset or split, or it cannot be read.
     """
     parts = open_source(source, config)
-    if len(parts) == 1:
-        [dataset] = parts.values()
-        if "split" in dataset.column_names:
-            column = split_column(dataset)
-            value_of_split = find_split(split, column)
-            if value_of_split is None:
-                raise no_such_split(source, split, dict.fromkeys(column))
-            return dataset, [number for number, value in enumerate(column) if value == value_of_split]
-    name = find_split(split, parts)
+    column = column_of_splits(parts)
+    available = list(dict.fromkeys(parts if column is None else column))
+    name = find_split(split, available)
     if name is None:
-        raise no_such_split(source, split, parts)
-    return parts[name], None
+        only = (
+            "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
+            " validation-*.parquet"
+        )
+        raise MissingSplitError(
+            f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
+        )
+    if column is None:
+        return parts[name], None
+    return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
 def split_names(source: str, config: str | None = None) -> list[str]:
     """Returns the names of the splits that [`open_split`] finds."""
     parts = open_source(source, config)
-    if len(parts) == 1:
-        [dataset] = parts.values()
-        if "split" in dataset.column_names:
-            return list(dict.fromkeys(split_column(dataset)))
-    return list(parts)
+    return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
-def split_column(dataset: Dataset) -> list[str]:
+def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
+    """Returns what a column `split` says of each row of a dataset in one part; None without one."""
+    [dataset, *others] = parts.values()
+    if others or "split" not in dataset.column_names:
+        return None
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
 
 
-def no_such_split(source: str, split: str, available: dict) -> MissingSplitError:
-    only = (
-        "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
-        " validation-*.parquet"
-    )
-    return MissingSplitError(
-        f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
-    )
-
-
-def open_source(source: str, config: str | None) -> dict[str, Dataset]:
-    """Opens all splits of a dataset, by name."""
+def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
+    """Opens all splits of a dataset, by name: of a `Dataset` each, or an `IterableDataset` where they are streamed."""
     path = Path(source)
+    place, files = str(path.absolute()), None
+    if path.is_dir() and not streaming and any((path / name).is_file() for name in SAVED_DATASET_FILES):
+        found = read(source, lambda: datasets.load_from_disk(source))
+        return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
     if path.is_dir():
-        if any((path / name).is_file() for name in SAVED_DATASET_FILES):
-            return splits_of(read(source, lambda: datasets.load_from_disk(source)))
         check_folder_of_data(path)
-        folder = str(path.absolute())
-        return splits_of(read(source, lambda: datasets.load_dataset(folder, name=config)))  # nosec B615  # a local folder
-    if path.is_file():
-        if path.suffix.lower() != ".parquet":
-            raise DataError(f"{source} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
-        refuse_patterns(source)
-        found = SPLIT_IN_FILE_NAME.findall(path.stem)
-        files = {found[-1].lower() if found else "train": str(path.absolute())}
-        return splits_of(read(source, lambda: datasets.load_dataset("parquet", data_files=files)))  # nosec B615  # a local file
-    if not HUB_NAME.fullmatch(source):
-        raise DataError(f"{source} does not exist; give a folder, a Parquet file or the name of a dataset on the Hub.")
-    check_hub(source)
-    return splits_of(read(source, lambda: datasets.load_dataset(source, name=config)))  # nosec B615  # the user's choice
-
-
-def splits_of(found: Dataset | DatasetDict) -> dict[str, Dataset]:
-    return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
+    elif path.exists():
+        check_file_of_data(path, streaming)
+        named = SPLIT_IN_FILE_NAME.findall(path.stem)
+        files = {named[-1].lower() if named else "train": place}
+        place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
+    elif HUB_NAME.fullmatch(source):
+        check_hub(source)
+        place = source
+    else:
+        raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
+    found = read(
+        source,
+        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=streaming),  # nosec B615  # the user's choice
+    )
+    return {str(name): part for name, part in found.items()}
 
 
 def refuse_patterns(source: str) -> None:
@@ -126,6 +121,17 @@ def check_folder_of_data(path: Path) -> None:
             refuse_lost_members(file)
 
 
+def check_file_of_data(path: Path, streaming: bool) -> None:
+    """Raises a DataError for a file that is of another kind, or of which the datasets library would read a part."""
+    refuse_patterns(str(path))
+    if is_stream(path):
+        raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
+    if path.suffix.lower() != ".parquet":
+        if not streaming:
+            raise DataError(f"{path} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
+        refuse_lost_members(path)
+
+
 def check_hub(name: str) -> None:
     """Raises a DataError at once where the Hub cannot be reached, which the datasets library tries for a long time."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
@@ -144,7 +150,7 @@ def check_hub(name: str) -> None:
         ) from None
 
 
-def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | DatasetDict:
+def read(source: str, load: Callable[[], Any]) -> Any:
     """Calls a loading function of the datasets library, whose errors become one sentence."""
     try:
         with quiet_datasets(), naming_the_cache(source):
@@ -152,22 +158,17 @@ def read(source: str, load: Callable[[], Dataset | DatasetDict]) -> Dataset | Da
     except DataError:
         raise
     except Exception as error:
-        reason = reason_of(root_of(error))
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
         if os.path.exists(source):
-            raise DataError(
-                f"{source} cannot be read as a dataset ({reason}); check its files, or get them again."
-            ) from error
-        raise DataError(
-            f"{source} is neither a folder or file here, nor can it be read from the Hub or its cache ({reason}); check"
-            " the path or the connection."
-        ) from error
-
-
-def root_of(error: BaseException) -> BaseException:
-    """Returns what an error was first raised from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+            fault = f"cannot be read as a dataset ({reason_of(root)}); check its files, or get them again"
+        else:
+            fault = (
+                f"is neither a folder or file here, nor can it be read from the Hub or its cache ({reason_of(root)});"
+                " check the path or the connection"
+            )
+        raise DataError(f"{source} {fault}.") from error
 
 
 @contextmanager

@@ -1,31 +1,24 @@
-"""Datasets of images that are read from beginning to end: their captions, and a window of images, are in memory."""
+"""Streamed datasets of images, read from beginning to end: captions and a window of images are in memory."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
-from datasets.formatting import PythonFormatter, _register_formatter
 
-from ...ground.files import is_stream
 from ..errors import DataError, MissingSplitError, reason_of
-from ..formats.webdataset import refuse_lost_members
+from ..row_formats import NAMED_IMAGES, with_named_images
 from ..splits import find_split
-from .captions import gather_captions
 from .columns import Columns, find_columns
-from .decoding import decode_image
-from .reading import NamingFormatter, Origin
-from .rows import TYPES, image_ids, with_captions
-from .sources import HUB_NAME, SPLIT_IN_FILE_NAME, check_folder_of_data, check_hub, read, refuse_patterns
+from .rows import TYPES, all_but_images
+from .sources import open_source
 
-FORMAT = "hf_ngsan_stream"
 PLACE = "stream:"
-"""Begins the path of an image that is somewhere in a stream; its number follows."""
+"""Start of the path of an image in a stream; its number follows."""
 BATCH = 16
 
 
@@ -45,13 +38,12 @@ def stream_images(
     """
     if shuffle_buffer < 1:
         raise DataError(f"In images:{source}, shuffle_buffer is {shuffle_buffer}; it must be at least 1.")
-    check_local(Path(source))
     name = f"{source}, split {split}"
     parts = open_stream(source, config)
     part = find_split(split, parts)
     if part is None:
         raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
-    columns = find_columns(parts[part], source, image, captions)
+    columns = replace(find_columns(parts[part], source, image, captions), row_id=None)
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:
         table = read_all_but_images(parts[part], columns)
@@ -59,43 +51,18 @@ def stream_images(
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
     if not len(table):
         raise DataError(f"{name}: the dataset has no rows.")
-    return rows_of_stream(table, columns, stream, name)
-
-
-def check_local(path: Path) -> None:
-    """Raises a DataError for what is on this machine and the datasets library would lose rows of, or search for long.
-
-    What is on the Hub is not looked at: it would be downloaded once more for that.
-    """
-    if path.is_dir():
-        check_folder_of_data(path)
-    elif path.exists():
-        refuse_patterns(str(path))
-        if is_stream(path):
-            raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
-        if path.suffix.lower() != ".parquet":
-            refuse_lost_members(path)
+    file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
+    found, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
+    types = {key: TYPES[key] for key in found} | {"image": Image()}
+    found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
+    rows = Dataset.from_dict(found, features=Features(types))
+    return with_named_images(rows.select(chosen), name, stream)
 
 
 def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
     """Opens all splits of a dataset as streams, by name."""
-    path = Path(source)
-    place, files = source, None
-    if path.exists():
-        place = str(path.absolute())
-        if path.is_file():
-            found = SPLIT_IN_FILE_NAME.findall(path.stem)
-            files = {found[-1].lower() if found else "train": place}
-            place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
-    elif HUB_NAME.fullmatch(source):
-        check_hub(source)
-    else:
-        raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
-    found = read(
-        source,
-        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=True),  # nosec B615  # the user's choice
-    )
-    return {str(name): part._resolve_features() for name, part in found.items()}
+    # Streams may not know their columns before they are read; datasets (tested with 5.2) has no public way to ask.
+    return {name: part._resolve_features() for name, part in open_source(source, config, streaming=True).items()}
 
 
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
@@ -110,25 +77,6 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     schema = Features({name: stream.features[name] for name in names}).arrow_schema
     arrays = {name: pa.array(values, schema.field(name).type) for name, values in found.items()}
     return pa.table({**arrays, "__row__": np.arange(number)})
-
-
-def rows_of_stream(table: pa.Table, columns: Columns, stream: "ImageStream", name: str) -> Dataset:
-    chosen, found = np.arange(len(table)), {}
-    if columns.captions:
-        found["captions"] = gather_captions([table[column] for column in columns.captions], chosen)
-        chosen = with_captions(found, chosen, name)
-    file_names = None
-    if columns.file_name is not None:
-        file_names = table[columns.file_name].to_pylist()
-        found["file_name"] = pa.array(file_names, pa.string())
-    for side, column in zip(("width", "height"), columns.size, strict=False):
-        found[side] = table[column].cast(pa.int32())
-    found = {"image_id": image_ids(table, columns.id, file_names, chosen, name, len(table)), **found}
-    found["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
-    rows = Dataset.from_dict(
-        found, features=Features({**{key: TYPES[key] for key in found if key in TYPES}, "image": Image()})
-    )
-    return rows.select(chosen).with_format(FORMAT, origin=Origin(name), stream=stream)
 
 
 class ImageStream:
@@ -160,12 +108,13 @@ class ImageStream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def images(self, numbers: Sequence[int]) -> list[Any]:
-        """Returns the images of rows as they are stored.
+    def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
+        """Returns the images, as they are stored, of rows whose column `image` has their numbers in the stream.
 
         Raises:
             DataError: the stream ends before one of them.
         """
+        numbers = [int(place["path"].removeprefix(PLACE)) for place in places]
         lowest, highest = min(numbers), max(numbers)
         is_far = lowest > self.next + self.buffer
         if self.items is None or self.process != os.getpid() or lowest < self.first or is_far:
@@ -178,12 +127,12 @@ class ImageStream:
                     f"{self.source} has {self.next} images now; it had more when it was opened. Start again."
                 ) from None
             self.next += 1
-        found = [self.held[number] for number in numbers]
+        stored = [self.held[number] for number in numbers]
         self.largest = max(self.largest, highest)
         while self.first <= self.largest - self.buffer:
             self.held.pop(self.first, None)
             self.first += 1
-        return found
+        return [value if isinstance(value, Mapping) else {"bytes": value, "path": None} for value in stored]
 
     def begin(self, number: int) -> None:
         """Reads the stream again, from a row on."""
@@ -202,43 +151,9 @@ def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
         yield from batch[column]
 
 
-class StreamFormatter(NamingFormatter):
-    """The format of rows whose images are in a stream; they are decoded, and errors name the row.
-
-    Args:
-        features: of the dataset.
-        origin: of its rows.
-        stream: has the images.
-    """
-
-    def __init__(self, features: Features | None = None, *, stream: ImageStream, **options: Any):
-        super().__init__(features, **options)
-        self.stream = stream
-
-    def format_row(self, pa_table: pa.Table) -> Mapping:
-        batch = self.format_batch(pa_table)
-        return {name: values[0] for name, values in batch.items()}
-
-    def format_batch(self, pa_table: pa.Table) -> Mapping:
-        batch = PythonFormatter.format_batch(self, pa_table)
-        if "image" not in batch:
-            return batch
-        numbers = [int(image["path"].removeprefix(PLACE)) for image in batch["image"]]
-        images = []
-        for row, stored in enumerate(self.stream.images(numbers)):
-            try:
-                value = stored if isinstance(stored, Mapping) else {"bytes": stored, "path": None}
-                images.append(decode_image(value, self.images.get("image", Image())))
-            except Exception as error:  # Pillow says in many ways that a file is damaged
-                raise self.unreadable(pa_table.slice(row, 1), error) from error
-        return {**batch, "image": images}
-
-
-_register_formatter(StreamFormatter, FORMAT)
-
-
 def shuffle_buffer_of(rows: Any) -> int | None:
     """Returns the size of the windows that rows are shuffled in, where their images are streamed; None otherwise."""
-    if not isinstance(rows, Dataset) or rows.format["type"] != FORMAT:
+    if not isinstance(rows, Dataset) or rows.format["type"] != NAMED_IMAGES:
         return None
-    return rows.format["format_kwargs"]["stream"].buffer
+    stream = rows.format["format_kwargs"]["stream"]
+    return None if stream is None else stream.buffer

@@ -1,4 +1,4 @@
-"""Synthetic scenes: coloured shapes, features of appearance only, captions that only geometry can tell, a scorer."""
+"""Synthetic scenes: coloured shapes, features of appearance only, captions that geometry alone decides, a scorer."""
 
 from .drawing import draw_scene
 from .generator import FEATURE_SIZE, Scene, make_scene

@@ -1,4 +1,4 @@
-"""Pixels of a scene."""
+"""Drawing of scenes: from objects and boxes to pixels."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ Point = tuple[float, float]
 
 BACKGROUND = "#f4f1ea"
 PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
-RIM = 0.008  # of the canvas
+RIM = 0.008  # as a share of the canvas
 OVERSAMPLING = 4
-SMALLEST_CANVAS = 512  # so that a small picture looks like a large one that was made small
+MIN_CANVAS = 512  # so that a small picture looks like a large one that was made small
 
 
 def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
@@ -35,11 +35,13 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     from PIL import Image, ImageDraw
 
     objects, boxes = objects_and_boxes(scene)
-    canvas = Image.new("RGB", (max(size * OVERSAMPLING, SMALLEST_CANVAS),) * 2, BACKGROUND)
+    canvas = Image.new("RGB", (max(size * OVERSAMPLING, MIN_CANVAS),) * 2, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
     for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -area_of(item[1])):
         colour, shape = name.split()
-        for corners, paint in ((grow(box, RIM), BACKGROUND), (box, PAINT[colour])):
+        left, top, right, bottom = box
+        rim = left - RIM, top - RIM, right + RIM, bottom + RIM  # which sets overlapping objects apart
+        for corners, paint in ((rim, BACKGROUND), (box, PAINT[colour])):
             pen.polygon([(x * canvas.width, y * canvas.height) for x, y in outline(shape, corners)], fill=paint)
     return canvas.resize((size, size), Image.Resampling.BILINEAR)
 
@@ -55,12 +57,6 @@ def objects_and_boxes(scene: Scene | Mapping[str, Any]) -> tuple[Sequence[str], 
 
 def area_of(box: Box) -> float:
     return float((box[2] - box[0]) * (box[3] - box[1]))
-
-
-def grow(box: Box, rim: float) -> Box:
-    """Returns the box with a rim in the colour of the background, which sets overlapping objects apart."""
-    left, top, right, bottom = box
-    return left - rim, top - rim, right + rim, bottom + rim
 
 
 def outline(shape: str, box: Box) -> list[Point]:

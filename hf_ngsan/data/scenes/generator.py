@@ -1,6 +1,6 @@
-"""Scenes whose captions can be told only from geometry.
+"""Scenes whose captions only geometry decides.
 
-Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry tells the
+Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry decides the
 relation: of each family that a scene's captions speak about, the answer is a fair coin thrown before anything else; the
 layout is then drawn until it fits the coins; and appearances are given to the places independently of both. So given
 what the objects look like, their number, and a caption up to its relation, both answers are equally likely, and a model
@@ -17,11 +17,11 @@ from .relations import COLOURS, DIRECTIONAL, FAMILIES, FIRST, LANDMARK, SHAPES, 
 CAPTIONS_PER_SCENE = 5
 FEATURE_SIZE = len(COLOURS) + len(SHAPES)
 
-FEWEST_OBJECTS, MOST_OBJECTS = 3, 6  # objects
+MIN_OBJECTS, MAX_OBJECTS = 3, 6
 SIZES = (0.06, 0.24)  # shares of the canvas, as all lengths below that are not in mean sizes of two objects
 LANDMARK_SIZES = (0.08, 0.2)
-GAP = 1.15  # smallest |dx| / w or |dy| / h of objects that do not touch
-FARTHEST = 5.0
+GAP = 1.15  # the smallest |dx| / w or |dy| / h of objects that do not touch
+MAX_DISTANCE = 5.0
 FEATURE_NOISE = 0.05
 LAYOUTS_AT_ONCE = 48
 
@@ -45,7 +45,7 @@ class Scene:
 def make_scene(*key: int) -> Scene:
     """Makes the scene of a key of non-negative integers, e.g. `(seed, split, index)`; equal keys give equal scenes."""
     random = np.random.default_rng(key)
-    number = int(random.integers(FEWEST_OBJECTS, MOST_OBJECTS + 1))
+    number = int(random.integers(MIN_OBJECTS, MAX_OBJECTS + 1))
     coins = throw_coins(number, random)
     boxes = lay_out(number, coins, random)
     objects, features = give_appearances(number, random)
@@ -64,7 +64,7 @@ def throw_coins(number: int, random: np.random.Generator) -> dict[str, int]:
     """Returns an answer, by the family's name, for both directional families and three of the four symmetric ones."""
     directional = [family.name for family in FAMILIES if family.group == DIRECTIONAL]
     symmetric = [family.name for family in FAMILIES if family.group != DIRECTIONAL]
-    if number == FEWEST_OBJECTS:
+    if number == MIN_OBJECTS:
         symmetric.remove("contact")  # it would leave one object for all the others
     chosen = random.choice(symmetric, size=CAPTIONS_PER_SCENE - len(directional), replace=False)
     return {name: int(random.integers(2)) for name in [*directional, *chosen]}
@@ -112,7 +112,7 @@ def propose_layouts(number: int, coins: dict[str, int], random: np.random.Genera
 
     sizes = np.exp(uniform(*np.log(SIZES), number))
     sizes[:, 0] = uniform(*LANDMARK_SIZES)
-    distances, angles = uniform(GAP, FARTHEST, number), uniform(0, 2 * np.pi, number)
+    distances, angles = uniform(GAP, MAX_DISTANCE, number), uniform(0, 2 * np.pi, number)
     if "size" in coins:
         ratio = uniform(1.6, 2.4)
         sizes[:, -1] = sizes[:, 0] * (ratio if coins["size"] == FIRST else 1 / ratio)
@@ -120,7 +120,7 @@ def propose_layouts(number: int, coins: dict[str, int], random: np.random.Genera
         distances[:, -1] = uniform(GAP, 2.2)
         angles[:, -1] = angles_along(coins["axis"], random, layouts)
     if "distance" in coins:
-        distances[:, -2] = uniform(GAP, 1.7) if coins["distance"] == FIRST else uniform(3, FARTHEST)
+        distances[:, -2] = uniform(GAP, 1.7) if coins["distance"] == FIRST else uniform(3, MAX_DISTANCE)
     if "contact" in coins and coins["contact"] == FIRST:
         sizes[:, 1] = sizes[:, 0] * uniform(1 / 1.3, 1.3)
         distances[:, 1] = uniform(0.4, 0.55)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "validation", "test")
 IMAGE_SIZE = 256
-MOST_SCENES = 10**8
+MAX_SCENES = 10**8
 
 
 def load_scenes(
@@ -55,8 +55,8 @@ def load_scenes(
     if split not in sizes:
         raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
     for name, number in {"size": size, "validation": sizes["validation"], "test": sizes["test"]}.items():
-        if not 1 <= number <= MOST_SCENES:
-            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {MOST_SCENES}.")
+        if not 1 <= number <= MAX_SCENES:
+            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {MAX_SCENES}.")
     if not 8 <= image_size <= 4096:
         raise DataError(f"scenes: image_size is {image_size}; give a number of pixels between 8 and 4096.")
     if seed < 0:
@@ -69,9 +69,7 @@ def load_scenes(
     more = ["descriptions"] if descriptions else []
     key = fingerprint("scenes", split, number, seed, images, image_size, *more)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(
-        split, number, seed, images, image_size, descriptions
-    )  # a generator, which makes none until they are written
+    rows = make_rows(split, number, seed, images, image_size, descriptions)  # a generator: no scene is made yet
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
 
 
@@ -82,7 +80,7 @@ def make_rows(
     for index in range(number):
         scene = make_scene(seed, split_number, index)
         row = {
-            "image_id": split_number * MOST_SCENES + index,
+            "image_id": split_number * MAX_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
             "captions": every_order(scene.captions) if descriptions else scene.captions,

@@ -1,14 +1,17 @@
-"""How often the spatial relations that a captioner states are true."""
+"""Accuracy of the spatial relations that a captioner states."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DataError
 from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Row = Mapping[str, Any]
 
@@ -126,11 +129,11 @@ def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
         DataError: there are not as many predictions as rows, or the rows are not scenes.
     """
     pairs = pairs_of(predictions, rows)
-    return sum(names_two(Statement.parse(caption), field_of(row, "objects")) for caption, row in pairs) / len(pairs)
-
-
-def names_two(statement: Statement | None, objects: Sequence[str]) -> bool:
-    return statement is not None and len({statement.subject, statement.other} & set(objects)) == 2
+    named = 0
+    for caption, row in pairs:
+        statement, objects = Statement.parse(caption), set(field_of(row, "objects"))
+        named += statement is not None and len({statement.subject, statement.other} & objects) == 2
+    return named / len(pairs)
 
 
 def answers_by_object(row: Row) -> dict[str, np.ndarray]:
@@ -214,3 +217,30 @@ class Tally:
             return {"accuracy": None, "chance": None, "count": 0}
         right, chance = (sum(counter[name] for name in names) for counter in (self.right, self.chance))
         return {"accuracy": right / count, "chance": chance / count, "count": count}
+
+
+class SceneScores:
+    """Implements `ExtraScores` for rows of the synthetic scenes.
+
+    `objects` is the share of captions that name two objects of their scene; `symmetric` and `directional` are the
+    shares of right relations where the captioner finishes captions that break off before their relation, and chance is
+    0.5.
+    """
+
+    names = ("objects", "symmetric", "directional")
+    completion_tokens = 6
+
+    def compute(
+        self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
+    ) -> dict[str, float]:
+        """Computes the scores; a relation group without a single prompt is absent. See `ExtraScores.compute`."""
+        scores = {"objects": score_objects(captions, rows.select_columns("objects"))}
+        references = list(rows.select_columns("captions"))
+        prompts = [relation_prompts(row) for row in references]
+        questions = [(index, prompt.text) for index, row_prompts in enumerate(prompts) for prompt in row_prompts]
+        texts = iter(complete([index for index, _ in questions], [text for _, text in questions]))
+        report = score_relation_completions([[next(texts) for _ in row] for row in prompts], references)
+        return scores | {group: report[group] for group in ("symmetric", "directional") if report[group] is not None}
+
+
+SCENE_SCORES = SceneScores()

@@ -4,19 +4,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ...auto import config_class, model_class, model_types_of, processor_class
+from ...auto import config_class, model_types_of
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.model_size import refuse_too_large
 from ...loading.models import (
     changed_config,
     find_model_folder,
     load_captioner,
-    load_config,
     load_model,
 )
 from ...loading.provenance import backbone_settings
@@ -24,13 +21,18 @@ from ...models.configuration_hub import ConfigurationError
 from ...models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
 from ...training.recipe import RecipeError, suggestion
 from ..new_models import (
-    check_configured_feature_size,
     check_field_names,
     check_image_size,
+    config_to_change,
+    new_config,
     new_image_processor,
+    new_model,
+    new_processor,
+    set_feature_size,
+    set_generation_defaults,
     usable_backbone,
 )
-from .recipe import CaptioningEvaluationSettings, CaptioningRecipe
+from .recipe import CaptioningRecipe
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +67,11 @@ def new_captioner(
         except ConfigurationError as error:
             raise RecipeError(f"section model: {error}") from error
     else:
-        tokenizer = with_language_model(fields)
+        kind = config_class_of(fields["model_type"])
+        tokenizer = with_language_model(fields, kind)
         if tokenizer is None:
             tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
-        asked_for = fields.get("visual_feature_size")
-        if visual_feature_size is not None and not has_vision(fields):
-            check_configured_feature_size(asked_for, visual_feature_size, recipe.data.spec)
-            fields["visual_feature_size"] = visual_feature_size
-        elif asked_for is not None and has_vision(fields):
-            of_vision = build_config({**fields, "visual_feature_size": None}, len(tokenizer)).visual_feature_size
-            check_configured_feature_size(asked_for, of_vision, "the vision encoder")
+        set_feature_size(fields, kind, visual_feature_size, recipe.data.spec)
         config = build_config(fields, len(tokenizer))
         config.pad_token_id, config.bos_token_id, config.eos_token_id = (
             tokenizer.pad_token_id,
@@ -82,33 +79,21 @@ def new_captioner(
             tokenizer.eos_token_id,
         )
         config.decoder_start_token_id = tokenizer.bos_token_id
-        captioner = model_class(config.model_type, "AutoModelForImageTextToText")
-        with usable_backbone(config.vision_config):
-            refuse_too_large(lambda: captioner(config))
-            model = captioner(config)
-        vision, image_processor = model.base_model.vision, None
-        if vision is not None:
-            image_processor = new_image_processor(vision, recipe.data.image_size)
-        processor = processor_class(config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
-    encoder: Any = model.base_model.vision
-    check_image_size(encoder, processor.image_processor)
+        model = new_model(config, "AutoModelForImageTextToText")
+        processor = new_processor(model, tokenizer, recipe.data.image_size)
     set_generation_defaults(model, recipe.evaluation)
+    model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
     return model, processor
 
 
-def with_language_model(fields: dict) -> Any:
-    """Returns the tokenizer of the trained language model that a captioner shall have, whose vocabulary it shares.
+def with_language_model(fields: dict, kind: Any) -> Any:
+    """Returns the tokenizer of the trained language model that a captioner is to have, with which it shares words.
 
-    Args:
-        fields: of the section `model`; a folder of a training run in `pretrained_language_model` becomes that of its
-            best model.
-
-    Returns:
-        The tokenizer, or `None` if no trained language model is named.
+    It is `None` if no trained language model is named. A training run becomes the folder of its best model.
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
-        if config_class_of(fields["model_type"]).has_language_model(fields):
+        if kind.has_language_model(fields):
             logger.warning(
                 "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
                 "with model.pretrained_language_model=DIR."
@@ -128,10 +113,7 @@ def build_config(fields: Mapping, vocab_size: int) -> Any:
     fields = dict(fields)
     kind = config_class_of(fields.pop("model_type"))
     check_field_names(fields, kind)
-    try:
-        return kind(**fields, vocab_size=vocab_size)
-    except (ValueError, TypeError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
+    return new_config(kind, fields, vocab_size=vocab_size)
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
@@ -140,11 +122,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
     another backbone it gets new ones.
     """
-    folder = fields.pop("init_from")
-    config = load_config(folder, "captioning")
-    if fields.pop("model_type", config.model_type) != config.model_type:
-        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
-    check_field_names(fields, type(config))
+    folder, config = config_to_change(fields, "captioning")
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
@@ -169,6 +147,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         processor.image_processor = new_image_processor(vision, image_size)
     elif image_size is not None:
         processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+    check_image_size(vision, processor.image_processor)
     return model, processor
 
 
@@ -199,23 +178,8 @@ def check_width(folder: str, config: Any, fields: Mapping) -> None:
         )
 
 
-def has_vision(fields: Mapping) -> bool:
-    """Returns whether the captioner with these fields of a configuration has a vision encoder."""
-    kind = config_class_of(fields["model_type"])
-    return (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
-
-
 def config_class_of(model_type: str) -> Any:
     captioners = model_types_of("captioning")
     if model_type not in captioners:
         raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
     return config_class(model_type)
-
-
-def set_generation_defaults(model: PreTrainedModel, settings: CaptioningEvaluationSettings) -> None:
-    """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
-    defaults = model.generation_config
-    defaults.num_beams = settings.num_beams
-    defaults.max_new_tokens = settings.max_new_tokens
-    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
-    defaults.suppress_tokens = [UNKNOWN_WORD_ID]

@@ -41,14 +41,14 @@ def evaluate_captioner(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> CaptionEvaluation:
-    """Captions every row and score the captions against the row's own.
+    """Captions every row and scores the captions against the row's own.
 
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: what [`CaptionMetrics`] computes; its default otherwise.
         extra_scores: what the rows' dataset measures besides, see [`~hf_ngsan.data.extra_scores_of`].
     """
-    metric = caption_metric(metrics)
+    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     is_main_process = accelerator is None or accelerator.is_main_process
     shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
@@ -66,11 +66,6 @@ def evaluate_captioner(
     ids = [int(image_id) for image_id in rows["image_id"]]
     results = [{"image_id": one, "caption": caption} for one, caption in zip(ids, captions, strict=True)]
     return CaptionEvaluation(scores, results=results)
-
-
-def caption_metric(names: Sequence[str] | None = None) -> CaptionMetrics:
-    """Returns the metrics of an evaluation; a ValueError says which is unknown or cannot run here."""
-    return CaptionMetrics() if names is None else CaptionMetrics(metrics=names)
 
 
 def score_captions(captions: list[str], rows: Dataset, metric: CaptionMetrics) -> dict[str, float]:

@@ -1,5 +1,6 @@
-"""Captions for rows of the feature contract, on one process or several."""
+"""Captioners by their names, one or an ensemble, and captions for rows, on one process or several."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -9,9 +10,50 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.collator import visual_arguments
+from ...loading.models import ModelFolderError, find_model_folder, load_captioner
 from ...models.captioning import CaptioningForConditionalGeneration
+from ...models.ensemble import EnsembleForConditionalGeneration
 from ...training.batches import take
 from ...training.gathering import map_sharded
+
+
+def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
+
+    Args:
+        names: what [`~hf_ngsan.loading.models.find_model_folder`] takes.
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
+            vocabularies, or that prepare images in other ways.
+    """
+    loaded = [load_captioner(name) for name in names]
+    model, processor = loaded[0]
+    if len(loaded) == 1:
+        return model, processor
+
+    def image_settings(processor: Any) -> dict | None:
+        return None if processor.image_processor is None else processor.image_processor.to_dict()
+
+    first: Any = processor
+    for name, (_, of_other) in zip(names[1:], loaded[1:], strict=True):
+        other: Any = of_other
+        if other.tokenizer.get_vocab() != first.tokenizer.get_vocab():
+            raise ModelFolderError(f"{name} has another vocabulary than {names[0]}; an ensemble needs one vocabulary.")
+        if image_settings(other) != image_settings(first):
+            raise ModelFolderError(f"{name} prepares images in another way than {names[0]}; an ensemble needs one way.")
+    try:
+        return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), processor
+    except ValueError as error:
+        raise ModelFolderError(f"{', '.join(names)} cannot caption together: {error}") from error
+
+
+def is_model(place: str) -> bool:
+    """Returns whether a path or a name is that of a model on this machine."""
+    try:
+        return os.path.isdir(find_model_folder(place))
+    except (FileNotFoundError, ModelFolderError):
+        return False
 
 
 def generate_captions(

@@ -1,6 +1,5 @@
-"""Captions of images one after the other, of files and of rows of a dataset alike, with figures of the attention."""
+"""Captions of images one after the other, of files and rows of a dataset alike, with figures of the attention."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,21 +9,19 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...ground.files import with_file_names
 from ...models.pipeline_image_to_text import ImageToTextPipeline
-from ...visualization import check_matplotlib, plot_word_maps, save_figure
-from ...visualization.plots import FIGURE_SIDE
-
-logger = logging.getLogger(__name__)
+from ...visualization import plot_word_maps
+from ..attention_figures import prepare_figures, save_attention
 
 
 class CaptionReranker(Protocol):
-    """Orders the captions of an image, as [`~hf_ngsan.tasks.retrieval.reranking.Reranker`] does."""
+    """Orders the captions of an image, as [`~hf_ngsan.tasks.retrieval.search.Reranker`] does."""
 
     def order(self, image: Any, captions: Sequence[str]) -> list[int]:
         """Returns the places of captions, the best first."""
 
 
 class CaptionedImage(NamedTuple):
-    """What came of an image.
+    """The result for an image.
 
     Attributes:
         name: what the image is called.
@@ -76,9 +73,7 @@ def caption_images(
         FileExistsError: the folder for figures is a file.
     """
     if attention_folder is not None:
-        check_matplotlib()
-        Path(attention_folder).mkdir(parents=True, exist_ok=True)
-        generate_arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
+        generate_arguments |= prepare_figures(attention_folder)
     pipeline = ImageToTextPipeline(model=model, processor=processor, batch_size=batch_size)
     seen: Any = images
     images = images if isinstance(images, Dataset) else iter(images)
@@ -88,18 +83,7 @@ def caption_images(
         if reranker is not None and is_captioned:
             of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
         if attention_folder is not None and is_captioned:
-            save_attention(of_image[0], name, Path(attention_folder) / f"{file_name}.png")
+            figure = Path(attention_folder) / f"{file_name}.png"
+            save_attention(of_image[0], name, figure, plot_word_maps, ("image", "words", "attention"))
         for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
             yield CaptionedImage(name, caption, answer.get("error"), rank)
-
-
-def save_attention(answer: dict, name: str, path: Path) -> None:
-    """Draws where each word of a caption looked; `answer` is the pipeline's."""
-    if not answer["words"]:
-        logger.warning("The caption of %s has no words; there is no figure of it.", name)
-    elif "image" not in answer:
-        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
-    else:
-        figure = plot_word_maps(answer["image"], answer["words"], answer["attention"])
-        save_figure(figure, path)
-        figure.clear()  # else its parts, which refer to each other, would stay in memory for long

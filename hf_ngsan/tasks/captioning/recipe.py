@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from ...ground.bounds import LONGEST_CAPTION, MOST_CAPTIONS
-from ...training.objectives.self_critical_settings import SelfCriticalSettings
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ...training.objectives.self_critical import SelfCriticalSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, TrainingSettings, setting
 from ..caption_rows import CaptioningDataSettings
@@ -36,9 +36,9 @@ class CaptioningEvaluationSettings(EvaluationSettings):
     """How captions are generated for the validation split, and what makes a model the best."""
 
     metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
-    num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MOST_CAPTIONS)
+    num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
     max_new_tokens: int = setting(
-        20, "longest generated caption in tokens, its end included", minimum=1, maximum=LONGEST_CAPTION
+        20, "longest generated caption in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
     )
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 

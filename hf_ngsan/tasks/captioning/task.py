@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
@@ -12,29 +13,30 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
 from ...loading.provenance import remember_features
+from ...metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ...metrics.diagnostics import BAD_ENDINGS
-from ...models.modeling_vision import vision_encoders
+from ...models.vision_part import vision_encoders
 from ...training.objectives.self_critical import SelfCritical
 from ...training.objectives.self_critical_policy import Policy
 from ...training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
 from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError
-from ...training.stages import Stage
-from ...training.task import InputRoles, Task
+from ...training.task import InputRoles, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
 from .build import new_captioner
-from .consensus import consensus_weights
-from .ensembles import load_captioners
-from .evaluate import CaptionEvaluation, caption_metric, evaluate_captioner, score_captions
+from .evaluate import CaptionEvaluation, evaluate_captioner, score_captions
+from .generate import load_captioners
 from .recipe import CaptioningRecipe
 
 logger = logging.getLogger(__name__)
 
 WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
 """Metrics whose values depend on the document frequencies."""
+CONSENSUS_WEIGHTS = 0.05, 3.0
+"""The least and the greatest weight of a caption: no caption is lost, and none outweighs the others of its image."""
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -80,7 +82,7 @@ class CaptioningTask(Task):
                 f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, has one image only; CIDEr-D "
                 "needs two or more."
             )
-        known = list(score_captions([captions[0] for captions in first["captions"]], first, caption_metric()))
+        known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
         extra_scores = extra_scores_of(self.recipe.data.spec)
         return known if extra_scores is None else [*known, *extra_scores.names]
 
@@ -253,3 +255,41 @@ def check_self_critical(recipe: CaptioningRecipe) -> None:
         raise RecipeError(
             "self_critical.temperature and top_p are of sampling; leave them at 1 with self_critical.decoding=beam."
         )
+
+
+def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
+    """Weighs each caption by its CIDEr-D against the other captions of its image.
+
+    After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
+    weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image
+    counts about as much as any other. The only caption of an image weighs 1.
+
+    Args:
+        captions: for each image its captions; the document frequencies are theirs.
+        power: 0 gives every caption the weight 1.
+
+    Returns:
+        For each image the weights of its captions.
+    """
+    pairs = [
+        (caption, [*texts[:index], *texts[index + 1 :]])
+        for texts in captions
+        if len(texts) > 1
+        for index, caption in enumerate(texts)
+    ]
+    scores = iter(())
+    if pairs and power:
+        metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
+        candidates, references = (list(column) for column in zip(*pairs, strict=True))
+        result = metric.compute(predictions=candidates, references=references, per_image=True)
+        scores = iter(result["per_image"]["cider_d"])
+
+    weights = []
+    for texts in captions:
+        if len(texts) < 2 or not power:
+            weights.append([1.0] * len(texts))
+            continue
+        own = numpy.array([next(scores) for _ in texts]) + 1e-3
+        relative = (own / own.mean()) ** power
+        weights.append(relative.clip(*CONSENSUS_WEIGHTS).tolist())
+    return weights

@@ -1,4 +1,4 @@
-"""Visualness of the words that a captioner says of a dataset: how much each looks at the image, on average."""
+"""Visualness of the words in the captions of a dataset: how much each depends on the image, on average."""
 
 import statistics
 from collections import defaultdict

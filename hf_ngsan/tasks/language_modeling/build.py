@@ -9,16 +9,15 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 from ...auto import config_class, model_class, processor_class
 from ...data.vocabulary import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.models import load_model, quiet_loading
-from ...models.configuration_hub import ConfigurationError
+from ...loading.models import quiet_loading
 from ...models.modeling_rstnet_language_model import RSTNetLanguageModel
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError
-from ..new_models import check_field_names
+from ..new_models import check_field_names, trained_model
 from .recipe import LanguageModelingRecipe
 
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""What the special tokens of captions are to a text encoder."""
+"""The special tokens of captions, and those of a text encoder that mean the same."""
 
 
 def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
@@ -32,12 +31,7 @@ def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) 
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
-        folder = fields.pop("init_from")
-        fields.pop("model_type", None)
-        try:
-            return load_model(folder, "language_modeling", **fields)
-        except ConfigurationError as error:
-            raise RecipeError(f"section model: {error}") from error
+        return trained_model(fields, "language_modeling")
     model_type = fields.pop("model_type")
     kind: Any = config_class(model_type)
     check_field_names(fields, kind)

@@ -1,7 +1,6 @@
 """Scores of a language model on all captions of a split."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from ...models.modeling_rstnet_language_model import shift_behind_start
 from ...training.batches import take
 from ...training.gathering import map_sharded
 
-LARGEST_LOSS = 700.0
-"""Above it the perplexity is beyond all floats."""
+MAX_LOSS = 700.0
+"""The exponential of a larger loss, its perplexity, is beyond all floats."""
 
 
 def evaluate_language_model(
@@ -57,7 +56,7 @@ def evaluate_language_model(
     found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*found, strict=True))
     mean = loss / max(number, 1)
-    perplexity = math.exp(mean) if not mean > LARGEST_LOSS else math.inf
+    perplexity = math.exp(mean) if not mean > MAX_LOSS else math.inf
     return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
 
 
@@ -66,13 +65,10 @@ def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
     words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits
-    return torch.cat(list(logits_by_step(model, words)), dim=1)
-
-
-def logits_by_step(model: Any, words: torch.Tensor) -> Iterator[torch.Tensor]:
-    cache = None
+    cache, logits = None, []
     seen = torch.ones_like(words)
     for end in range(1, words.shape[1] + 1):
         outputs = model(words[:, end - 1 : end], attention_mask=seen[:, :end], cache=cache, use_cache=True)
         cache = outputs.cache
-        yield outputs.logits
+        logits.append(outputs.logits)
+    return torch.cat(logits, dim=1)

@@ -11,8 +11,7 @@ from ...data import CaptionCollator
 from ...models.modeling_rstnet_language_model import shift_behind_start
 from ...training.objectives.objective import Update
 from ...training.objectives.teacher_forcing import TeacherForcing
-from ...training.stages import Stage
-from ...training.task import Evaluation, InputRoles, Task
+from ...training.task import Evaluation, InputRoles, Stage, Task
 from ..caption_rows import captions_identity, load_rows
 from ..new_models import report_vocabulary
 from .build import new_language_model

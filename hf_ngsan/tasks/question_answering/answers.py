@@ -1,6 +1,5 @@
 """Answers to questions one after the other, about image files and about rows of a dataset alike, with figures."""
 
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,14 +9,15 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...ground.files import with_file_names
 from ...models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
-from ...visualization import check_matplotlib, plot_question, save_figure
-from ...visualization.plots import FIGURE_SIDE
+from ...visualization import plot_question
+from ..attention_figures import prepare_figures, save_attention
 
-logger = logging.getLogger(__name__)
+DRAWN = ("image", "words", "attention", "answer", "answer_attention")
+"""Parts of the answer of a pipeline that a figure shows."""
 
 
 class AnsweredQuestion(NamedTuple):
-    """What came of a question.
+    """The result for a question.
 
     Attributes:
         name: what the question is called.
@@ -61,9 +61,7 @@ def answer_questions(
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:
-        check_matplotlib()
-        Path(attention_folder).mkdir(parents=True, exist_ok=True)
-        arguments |= {"return_attention": True, "attention_side": FIGURE_SIDE}
+        arguments |= prepare_figures(attention_folder)
     pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
     questions = questions if isinstance(questions, Dataset) else iter(questions)
     found = pipeline(questions, **arguments)
@@ -73,15 +71,6 @@ def answer_questions(
             yield AnsweredQuestion(name, [], best["error"])
             continue
         if attention_folder is not None:
-            save_attention(best, name, Path(attention_folder) / f"{file_name}.png")
+            figure = Path(attention_folder) / f"{file_name}.png"
+            save_attention(best, name, figure, plot_question, DRAWN)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
-
-
-def save_attention(best: dict, name: str, path: Path) -> None:
-    """Draws to which regions each word of a question mattered; `best` is the pipeline's first answer."""
-    if "image" not in best:
-        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
-        return
-    figure = plot_question(best["image"], best["words"], best["attention"], best["answer"], best["answer_attention"])
-    save_figure(figure, path)
-    figure.clear()  # else its parts, which refer to each other, would stay in memory for long

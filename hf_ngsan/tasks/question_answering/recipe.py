@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import LARGEST_SIDE, LONGEST_CAPTION
+from ...ground.bounds import MAX_CAPTION_LENGTH
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
+from ..caption_rows import CaptioningDataSettings
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class QuestionDataSettings(DataSettings):
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
     max_question_length: int = setting(
-        14, "longest question in words; longer ones are cut", minimum=1, maximum=LONGEST_CAPTION
+        14, "longest question in words; longer ones are cut", minimum=1, maximum=MAX_CAPTION_LENGTH
     )
     min_answer_count: int = setting(
         9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
@@ -25,12 +26,7 @@ class QuestionDataSettings(DataSettings):
         "data.dictionary; null = random ones",
     )
     dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
-    image_size: int | None = setting(
-        None,
-        "height and width in pixels that images are made; null = those of the backbone, or else 224",
-        minimum=8,
-        maximum=LARGEST_SIDE,
-    )
+    image_size: int | None = another_default(CaptioningDataSettings, "image_size", None)
 
 
 @dataclass(frozen=True)

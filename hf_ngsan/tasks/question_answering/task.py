@@ -13,8 +13,7 @@ from ...loading.provenance import remember_features
 from ...metrics.vqa import normalize_answer
 from ...training.objectives.answer_scores import AnswerScores
 from ...training.run import short_checksum
-from ...training.stages import Stage
-from ...training.task import Evaluation, Task
+from ...training.task import Evaluation, Stage, Task
 from .build import new_question_answerer
 from .evaluate import answer_accuracies, predict_answers, score_name
 from .recipe import VisualQuestionAnsweringRecipe
@@ -75,17 +74,15 @@ class VisualQuestionAnsweringTask(Task):
         return Evaluation(scores, results=results, report={"questions": len(rows), **scores})
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        config: Any = model.config
+        provenance = model.config.features_provenance
         identity = {
             "number of questions": len(rows),
             "text of the questions and answers": short_checksum([column(rows, "question"), column(rows, "answers")]),
             "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
             "known answers": short_checksum(sorted(self.answers.items())),
         }
-        if config.features_provenance is not None:
-            identity["backbone or preprocessing of its features"] = short_checksum(
-                config.features_provenance["checksums"]
-            )
+        if provenance is not None:
+            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
         return identity
 
 

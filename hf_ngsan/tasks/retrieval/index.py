@@ -15,9 +15,9 @@ from ...extraction.errors import ExtractionError
 from ...extraction.loading import PreparedBatch, load_batches, next_batch
 from ...extraction.plan import default_images_per_shard, refuse_changed_images
 from ...extraction.together import (
-    FolderLock,
     default_num_workers,
     extraction_accelerator,
+    lock_of,
     on_main_process,
     wait_for_everyone,
 )
@@ -26,14 +26,14 @@ from ...ground.progress_display import ProgressDisplay
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
 from ...retrieval import IndexDescription, IndexFolder, check_backend, check_new_index, open_backend
 
-LARGEST_SHARD = 1000
-"""Images that a kill can cost each process."""
+MAX_IMAGES_PER_SHARD = 1000
+"""What a process that is killed has to embed again at most."""
 THUMBNAIL_SIDE = 160
 """Longest side in pixels."""
 
 
 def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
-    """Returns what tells a dual encoder and its preprocessing from any other."""
+    """Returns a checksum of the weights of a dual encoder and of its preprocessing."""
     image_processor = processor.image_processor
     settings = {} if image_processor is None else unusual_settings(image_processor)
     parts = weights_checksum(model), settings_checksum(settings)
@@ -68,10 +68,11 @@ def index_images(
         batch_size: images embedded together.
         num_workers: processes that read images, for each process that has a model; `None` = the processors that each
             has, 4 at most.
-        images_per_shard: what a kill can cost each process; chosen by the number of images if `None`.
+        images_per_shard: images written together, so what a process that is killed has to embed again at most; chosen
+            by the number of images if `None`.
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
-        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it, and gets the embeddings; by default
-            what the index was made for, and `exact` for a new one.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
+            default that of the index, and `exact` for a new one.
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:
@@ -81,7 +82,7 @@ def index_images(
             one than when it was indexed, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock = FolderLock(Path(folder), "indexing")
+    lock = lock_of(Path(folder), "indexing")
 
     def plan() -> tuple[IndexFolder, list[int]]:
         if model.vision is None or processor.image_processor is None:
@@ -96,7 +97,7 @@ def index_images(
             source_checksum=images.checksum(split),
             dimension=model.config.projection_dim,
             num_items=len(images),
-            items_per_shard=images_per_shard or default_images_per_shard(len(images), batch_size, LARGEST_SHARD),
+            items_per_shard=images_per_shard or default_images_per_shard(len(images), batch_size, MAX_IMAGES_PER_SHARD),
         )
         lock.acquire()
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from datasets import Dataset
 
-from ...ground.coco_files import CocoFileError, in_order, read_json, read_object, records_of, tidy_caption
+from ...ground.coco_files import CocoFileError, in_order, read_json, read_object, records_of
 
 
 class Positives(NamedTuple):
@@ -56,7 +56,7 @@ def places_of_captions(
             place += 1
     found = {}
     for annotation in in_order(records_of(read_object(file), "annotations", file)):
-        key = annotation.integer("image_id"), tidy_caption(annotation)
+        key = annotation.integer("image_id"), annotation.text("caption")
         if places.get(key):
             found[annotation.integer("id")] = places[key].pop(0)
     return found

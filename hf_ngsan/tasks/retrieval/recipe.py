@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import LONGEST_CAPTION
+from ...ground.bounds import MAX_CAPTION_LENGTH
 from ...training.objectives.contrastive import ContrastiveSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
@@ -17,7 +17,7 @@ class RetrievalDataSettings(CaptioningDataSettings):
 
     captions_per_image: int = another_default(CaptioningDataSettings, "captions_per_image", 1)
     max_caption_length: int = setting(
-        40, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=LONGEST_CAPTION
+        40, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
     )
     word_vectors: str | None = setting(
         None,

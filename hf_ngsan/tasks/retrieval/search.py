@@ -1,14 +1,17 @@
-"""Images of an index found by a text or by another image, and drawn."""
+"""Images of an index found by a text or by another image, and drawn; captions of an image reranked."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from ...models.images import load_image
 from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
-from .evaluate import embed_texts
+from .evaluate import embed_images, embed_texts
 from .index import embed_pixels, model_fingerprint
 
 
@@ -30,8 +33,7 @@ def search_images(
         text: what to look for; or
         image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
         top_k: images at most.
-        backend: what searches, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default what the index was made
-            for.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
@@ -74,9 +76,41 @@ def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | P
     Raises:
         MissingPlotsError: matplotlib is not installed.
     """
-    from PIL import Image
-
     stored = [index.thumbnail_at(hit.place) for hit in hits]
     images = [None if thumbnail is None else Image.open(io.BytesIO(thumbnail)) for thumbnail in stored]
     labels = [f"{hit.score:.3f}  {Path(hit.name).name}" for hit in hits]
     save_figure(plot_contact_sheet(images, labels, title), path)
+
+
+class Reranker:
+    """Orders the captions of an image, such as the beams of a captioner, by a dual encoder's similarity.
+
+    Args:
+        model: a dual encoder in evaluation mode.
+        processor: the model's.
+    """
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        self.model, self.processor = model, processor
+
+    def order(self, image: Any, captions: Sequence[str]) -> list[int]:
+        """Returns the places of captions, the most similar first; of equal ones the first.
+
+        Args:
+            image: a row with `image` or `visual_features`, or what [`~hf_ngsan.models.images.load_image`] reads.
+            captions: at least one; one without a word that the model knows counts as an unknown word.
+
+        Raises:
+            ValueError: an image that cannot be read, or features that the dual encoder does not take.
+        """
+        embeds = embed_texts(self.model, self.processor, captions) @ self.embed(image)
+        return np.argsort(-embeds, kind="stable").tolist()
+
+    def embed(self, image: Any) -> np.ndarray:
+        """Returns the embedding of an image, float32 `(dimension,)`."""
+        if not isinstance(image, Mapping):
+            return embed_pixels(self.model, dict(self.processor(images=load_image(image))))[0]
+        row = dict(image)
+        if self.model.vision is not None and row.get("image") is not None:
+            row = {"image": row["image"]}
+        return embed_images(self.model, self.processor, [row])[0]

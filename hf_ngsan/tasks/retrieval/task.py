@@ -21,14 +21,12 @@ from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
 from ...training.recipe import RecipeError
-from ...training.stages import Stage
-from ...training.task import Evaluation, Task
+from ...training.task import Evaluation, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
 from .build import new_dual_encoder
-from .evaluate import PairEmbeddings, embed_pairs
-from .head_diversity import measure_head_diversity
+from .evaluate import PairEmbeddings, embed_pairs, measure_head_diversity
 from .positives import read_positives
 from .recipe import RetrievalRecipe
 
@@ -192,11 +190,7 @@ class RetrievalTask(Task):
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
     """Returns a batch of images or features and of their captions, the same number of each image.
 
-    Args:
-        processor: of a dual encoder.
-        captions: of each image; `None` in place of one that it does not have, for which the others are repeated.
-        max_length: longer captions are cut to so many tokens.
-        visual: what the processor is given of the images.
+    `None` stands in place of a caption that an image does not have; its others are repeated.
     """
     texts = []
     for of_image in captions:
@@ -206,13 +200,9 @@ def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_lengt
 
 
 def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:
-    """Freezes a dual encoder but for some modules.
+    """Freezes a dual encoder but for some modules, its vision backbone and its word vectors, if these are trained too.
 
-    Args:
-        model: the dual encoder.
-        modules: what is trained.
-        vision: whether its vision backbone is trained too; if not, it stays in evaluation mode.
-        words: whether word vectors are.
+    A frozen backbone stays in evaluation mode.
     """
     model.requires_grad_(False)
     for module in modules:

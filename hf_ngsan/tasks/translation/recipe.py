@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...data.subwords import FEWEST_SUBWORDS
-from ...ground.bounds import LARGEST_VOCABULARY, LONGEST_CAPTION, MOST_CAPTIONS
+from ...data.subwords import MIN_SUBWORDS
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_VOCABULARY
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 
@@ -17,14 +17,14 @@ class TranslationDataSettings(DataSettings):
     vocab_size: int = setting(
         10_000,
         "subwords that both languages share, special tokens included; fewer if the training sentences are few",
-        minimum=FEWEST_SUBWORDS,
-        maximum=LARGEST_VOCABULARY,
+        minimum=MIN_SUBWORDS,
+        maximum=MAX_VOCABULARY,
     )
     max_length: int = setting(
         256,
         "longest sentence in tokens; pairs with a longer one are not trained on, and no longer one is translated",
         minimum=2,
-        maximum=LONGEST_CAPTION,
+        maximum=MAX_CAPTION_LENGTH,
     )
 
 
@@ -52,9 +52,9 @@ class TranslationEvaluationSettings(EvaluationSettings):
     """How translations are generated for the validation split, and what makes a model the best."""
 
     metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
-    num_beams: int = setting(4, "width of the beam search", minimum=1, maximum=MOST_CAPTIONS)
+    num_beams: int = setting(4, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
     max_new_tokens: int = setting(
-        128, "longest translation in tokens, its end included", minimum=1, maximum=LONGEST_CAPTION
+        128, "longest translation in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
     )
     length_penalty: float = setting(0.6, "beams are ranked by log-probability / length ** this")
 

@@ -52,10 +52,10 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     kept = np.flatnonzero(lengths <= max_length)
     if len(kept) < len(rows):
         lines = np.array(rows["line"][:])[lengths > max_length].tolist()
-        told = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
+        found = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
         if not len(kept):
-            raise DataError(f"{told}: all of them; raise data.max_length.")
-        logger.warning("Warning: %s and are not trained on: %s.", told, name_lines(lines))
+            raise DataError(f"{found}: all of them; raise data.max_length.")
+        logger.warning("Warning: %s and are not trained on: %s.", found, name_lines(lines))
         rows = rows.select(kept).flatten_indices(keep_in_memory=True)
     return rows.add_column("length", lengths[kept].tolist())
 

@@ -19,8 +19,7 @@ from ...metrics.translation import SCORES
 from ...training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.run import short_checksum
-from ...training.stages import Stage
-from ...training.task import Evaluation, InputRoles, Task
+from ...training.task import Evaluation, InputRoles, Stage, Task
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from .build import new_translator
 from .evaluate import evaluate_translator

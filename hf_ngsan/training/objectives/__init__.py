@@ -7,21 +7,9 @@ from ...ground.lazy import lazy_names
 if TYPE_CHECKING:
     from .contrastive import Contrastive
     from .objective import Objective, Update
-    from .self_critical import SelfCritical
+    from .self_critical import SelfCritical, SelfCriticalSettings
     from .self_critical_policy import Policy
     from .self_critical_rewards import CaptionRewards, RewardError
-    from .self_critical_settings import SelfCriticalSettings
     from .teacher_forcing import TeacherForcing
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "self_critical_rewards": ["CaptionRewards", "RewardError"],
-        "contrastive": ["Contrastive"],
-        "objective": ["Objective", "Update"],
-        "self_critical_policy": ["Policy"],
-        "self_critical": ["SelfCritical"],
-        "self_critical_settings": ["SelfCriticalSettings"],
-        "teacher_forcing": ["TeacherForcing"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

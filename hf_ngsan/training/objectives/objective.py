@@ -1,4 +1,4 @@
-"""What the training loop asks of an objective, such as teacher forcing or a contrastive loss."""
+"""The interface of an objective, such as teacher forcing or a contrastive loss, to the training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -91,5 +91,5 @@ class Objective(ABC):
         return f"loss {summary['loss']:.4f}"
 
     def warnings(self, history: list[dict]) -> list[str]:
-        """Returns sentences on what is amiss, from the summaries of this stage's epochs so far."""
+        """Returns warnings for the log, a sentence each, from the summaries of this stage's epochs so far."""
         return []

@@ -1,4 +1,4 @@
-"""Dropout whose masks belong to the rows of the data, whatever batch, part or process a row is in."""
+"""Dropout with masks that belong to the rows of the data, the same in any batch, part or process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
+"""The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
@@ -38,7 +39,8 @@ class RowDropout(TorchFunctionMode):
         arguments = dict(kwargs or {})
         if function is functional.dropout:
             return self.dropout(*args, **arguments)
-        if function is functional.scaled_dot_product_attention and dropout_rate(args, arguments) > 0:
+        rate = args[4] if len(args) > 4 else arguments.get("dropout_p", 0.0)
+        if function is functional.scaled_dot_product_attention and rate > 0:
             return self.attention(*args, **arguments)
         return function(*args, **arguments)
 
@@ -83,10 +85,6 @@ class RowDropout(TorchFunctionMode):
         for size in tensor.shape[1:]:
             state = hashed(state[..., None] + hashed(torch.arange(size, device=tensor.device)))
         return ((state >> 40) & 0xFFFFFF).float() / 2**24
-
-
-def dropout_rate(args: tuple, kwargs: Mapping[str, Any]) -> float:
-    return args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
 
 
 def hashed(numbers: torch.Tensor) -> torch.Tensor:

@@ -12,21 +12,74 @@ With beam search in place of sampling, as RSTNet does it, the k beams are no dra
 biased whatever the baseline.
 """
 
+import math
 import time
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
+from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
-from .self_critical_policy import Policy, image_uniforms, labels_of, pad_to_same_length, sample_captions, search
-from .self_critical_report import describe, find_warnings, summarize
+from .self_critical_policy import Policy, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
-from .self_critical_settings import SelfCriticalSettings
 from .teacher_forcing import IGNORED_LABEL
+
+MAX_BAD_ENDINGS = 0.05
+"""Share of the samples above which training warns."""
+COLLAPSE = 2.0
+"""Nats per word by which the references may become less likely while the reward rises; e ** 2 is about 7 times."""
+SECONDS = ("sampling_seconds", "reward_seconds", "update_seconds")
+
+
+@dataclass(frozen=True)
+class SelfCriticalSettings(ScheduleSettings):
+    """How captions are drawn, rewarded and compared in the stage `scst`; the batch is that of section `training`."""
+
+    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 5e-6)
+    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
+    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
+    decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
+    samples_per_image: int = setting(
+        5, "captions drawn for each image; the width of the beam search", minimum=1, maximum=MAX_CAPTIONS
+    )
+    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
+    top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
+    max_new_tokens: int = setting(
+        20, "longest sample in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
+    )
+    baseline: str = setting(
+        "leave_one_out",
+        "reward that a sample is compared with: greedy, mean or leave_one_out",
+        choices=("greedy", "mean", "leave_one_out"),
+    )
+    dropout: bool = setting(
+        False, "log-probabilities of the captions, which are drawn without dropout, are taken with it"
+    )
+    freeze_encoder: bool = setting(
+        False, "the encoder keeps its weights and has no dropout: only the decoder is trained, which is faster"
+    )
+    cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
+    bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    end_token_in_reward: bool = setting(
+        True, "the end token counts as a word in CIDEr-D, BLEU-4 and document frequencies; scores differ by this"
+    )
+    bad_ending_penalty: float = setting(
+        0.0, "taken off the reward of a caption that ends with a word like 'a' or 'of', or not at all", minimum=0.0
+    )
+    reward_function: str | None = setting(
+        None, "package.module:function of (captions, references) that returns a number for each caption; null = none"
+    )
+    reward_function_weight: float = setting(1.0, "weight of that function in the reward")
+    document_frequency: str | None = setting(
+        None, "file of document frequencies on token ids; null = those of the training captions"
+    )
 
 
 class SelfCritical(Objective):
@@ -129,7 +182,9 @@ class SelfCritical(Objective):
         number = self.settings.samples_per_image
         images = rows.repeat_interleave(number)
         if greedy is not None:
-            samples = pad_to_same_length(samples, greedy, self.policy.pad_token_id)
+            width = max(samples.shape[1], greedy.shape[1])
+            padded = [pad(ids, (0, width - ids.shape[1]), value=self.policy.pad_token_id) for ids in (samples, greedy)]
+            samples = torch.cat(padded)
             images = torch.cat([images, rows])
         scores = self.rewards(samples, images)
         scores = scores - self.settings.bad_ending_penalty * self.ends_badly(samples)
@@ -206,10 +261,47 @@ class SelfCritical(Objective):
         return loss, {**statistics, **own}
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        return summarize(sums)
+        """Returns means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length`
+        in words, `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
+        `reference_log_likelihood` (both in nats); seconds of drawing, rewarding and the rest for a process's batch."""
+        samples, batches = sums["samples"], sums["batches"]
+        mean_advantage = sums["advantages"] / samples
+        variance = sums["squared_advantages"] / samples - mean_advantage**2
+        summary = {name: sums[name] / samples for name in ("loss", "reward", "baseline")}
+        summary |= {
+            "advantage_spread": math.sqrt(max(variance, 0.0)),
+            "entropy": sums["entropy"] / max(sums["steps"], 1),
+            "caption_length": sums["words"] / samples,
+            "bad_endings": sums["bad_endings"] / samples,
+            "greedy_samples": sums["greedy_samples"] / samples,
+        }
+        if sums.get("reference_words"):
+            summary["reference_log_likelihood"] = sums["reference_log_likelihood"] / sums["reference_words"]
+        return summary | {name: sums[name] / batches for name in SECONDS}
 
     def describe(self, summary: dict[str, float]) -> str:
-        return describe(summary)
+        return (
+            f"reward {summary['reward']:.3f}, baseline {summary['baseline']:.3f} ± {summary['advantage_spread']:.3f}, "
+            f"entropy {summary['entropy']:.2f}, {summary['caption_length']:.1f} words, "
+            f"{summary['bad_endings']:.1%} bad endings, {summary['greedy_samples']:.0%} greedy, "
+            + " + ".join(f"{summary[name]:.2f}" for name in SECONDS)
+            + " s sampling + reward + update"
+        )
 
     def warnings(self, history: list[dict]) -> list[str]:
-        return find_warnings(history)
+        first, last = history[0], history[-1]
+        found = []
+        if last["bad_endings"] > MAX_BAD_ENDINGS:
+            found.append(
+                f"{last['bad_endings']:.1%} of the sampled captions end badly, with a word like 'a' or 'of' or without "
+                f"an end, more than {MAX_BAD_ENDINGS:.0%}: look at the captions and at max_new_tokens, or set "
+                "self_critical.bad_ending_penalty."
+            )
+        fallen = first.get("reference_log_likelihood", 0.0) - last.get("reference_log_likelihood", 0.0)
+        if last["reward"] > first["reward"] and fallen > COLLAPSE:
+            found.append(
+                f"the reward rises, but a word of the reference captions has become {math.exp(fallen):.1f} times less "
+                "likely since the first self-critical epoch: the model may be exploiting the reward; lower "
+                "self_critical.learning_rate, stop earlier or add another reward."
+            )
+        return found

@@ -1,4 +1,4 @@
-"""A captioner as a policy: which words it may say with which probability, and captions drawn from it."""
+"""A captioner as a policy: the probability of each next word, and captions drawn from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,10 +174,3 @@ def labels_of(samples: torch.Tensor, eos_token_id: int) -> torch.Tensor:
     is_end = samples == eos_token_id
     after_end = is_end.long().cumsum(-1) - is_end.long() > 0
     return samples.masked_fill(after_end, IGNORED_LABEL)
-
-
-def pad_to_same_length(first: torch.Tensor, second: torch.Tensor, value: int) -> torch.Tensor:
-    """Returns both batches of sequences, one under the other, filled up with `value`."""
-    width = max(first.shape[1], second.shape[1])
-    both = [torch.nn.functional.pad(ids, (0, width - ids.shape[1]), value=value) for ids in (first, second)]
-    return torch.cat(both)

@@ -1,21 +1,20 @@
-"""What a sampled caption is worth in self-critical training: CIDEr-D, BLEU-4 and functions of the user, weighted."""
+"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4 and functions of the user, weighted."""
 
 import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...ground.messages import type_and_reason
-from ...ground.user_modules import UserModuleError, import_user_module
+from ...ground.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.groups import ScoredGroups
-from ...metrics.ngrams import WordSequences, count_ngrams, expand_ranges
+from ...metrics.ngrams import count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
 
@@ -23,7 +22,7 @@ RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.nda
 
 
 class RewardError(ValueError):
-    """A reward that cannot be computed: the message says which, where, and what to do."""
+    """A reward that cannot be computed; the message names it, says where it failed, and what to do."""
 
 
 class CaptionRewards:
@@ -53,8 +52,8 @@ class CaptionRewards:
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
 
     Raises:
-        RewardError: a row without references, unknown names, nothing that has a weight, or document frequencies that
-            do not fit.
+        RewardError: a row without references, unknown names, no weight other than 0, or document frequencies that do
+            not fit.
 
     Example:
 
@@ -84,16 +83,24 @@ class CaptionRewards:
         end_token: bool = True,
     ):
         functions = functions or {}
-        check_weights(weights, functions)
-        if tokenizer.eos_token_id is None:
-            raise RewardError("The tokenizer has no end token, without which no caption ends; set tokenizer.eos_token.")
-        self.weights = {name: float(weight) for name, weight in weights.items() if weight}
-        self.functions = {name: (function, float(weight)) for name, (function, weight) in functions.items() if weight}
+        unknown = [*(weights.keys() - self.NAMES), *(functions.keys() & self.NAMES)]
+        if unknown:
+            raise RewardError(
+                f"Unknown reward {unknown[0]!r}; valid are {', '.join(self.NAMES)}, and functions of other names, "
+                "such as package.module:function."
+            )
+        numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
+        if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
+            raise RewardError(
+                f"The weights of the rewards must be finite numbers, and one other than 0, not {numbers}."
+            )
+        self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
+        self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer = tokenizer
         self.eos_token_id = tokenizer.eos_token_id
         ignored = {tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self.eos_token_id}
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
-        self.texts = check_references(references)
+        self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
         if "cider_d" in self.weights:
             self.cider_d = self.make_cider_d(document_frequency)
@@ -109,18 +116,16 @@ class CaptionRewards:
             `(R,)` float32 on the device of `token_ids`.
 
         Raises:
-            RewardError: shapes or indices that do not fit, or a function of the user that fails or returns anything but
-                R finite numbers.
+            RewardError: a function of the user fails or returns anything but R finite numbers.
         """
         parts = self.parts(token_ids, image_indices)
-        weights = self.weights | {name: weight for name, (_, weight) in self.functions.items()}
-        weighted = (weights[name] * values for name, values in parts.items())
+        weighted = (self.weights[name] * values for name, values in parts.items())
         total = sum(weighted, start=torch.zeros((), dtype=torch.float64))
         return total.to(token_ids.device, torch.float32)
 
     def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
-        ids, images = self.check_samples(token_ids, image_indices)
+        ids, images = token_ids.detach().cpu(), image_indices.detach().cpu().numpy()
         words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
         known = ids
         if self.tokenizer.unk_token_id is not None:
@@ -133,11 +138,10 @@ class CaptionRewards:
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
         if self.functions:
-            captions = self.detokenize(words)
-            for name, (function, _) in self.functions.items():
-                parts[name] = call_function(
-                    name, function, list(captions), [list(self.texts[image]) for image in images]
-                )
+            parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
+            captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
+            references = [self.texts[image] for image in images]
+            parts |= {name: call_function(name, self.functions[name], captions, references) for name in self.functions}
         return parts
 
     def prepare_references(self) -> PreparedReferences:
@@ -165,38 +169,16 @@ class CaptionRewards:
             reward = CiderDReward(frequency, self.eos_token_id, self.ignored_tokens)
         except ValueError as error:
             raise RewardError(str(error)) from error
-        if frequency.eos_token_id != self.eos_token_id:
-            raise RewardError(
-                f"The document frequencies were counted with the end token {frequency.eos_token_id}, but that of the "
-                f"tokenizer is {self.eos_token_id}; count them with this tokenizer and its eos_token_id."
-            )
-        is_counted, is_rewarded = (
-            self.eos_token_id not in ignored for ignored in (frequency.ignored_token_ids, self.ignored_tokens)
+        counted, rewarded = (
+            f"the end token {one.eos_token_id} {'left out' if one.eos_token_id in ignored else 'as a word'}"
+            for one, ignored in ((frequency, frequency.ignored_token_ids), (self, self.ignored_tokens))
         )
-        if is_counted != is_rewarded:
+        if counted != rewarded:
             raise RewardError(
-                f"The document frequencies were counted {'with' if is_counted else 'without'} the end token, but the "
-                f"reward is computed {'with' if is_rewarded else 'without'} it; count them the same way, or change "
-                "self_critical.end_token_in_reward."
+                f"The document frequencies were counted with {counted}, but the reward is computed with {rewarded}; "
+                "count them with this tokenizer, or change self_critical.end_token_in_reward."
             )
         return reward
-
-    def check_samples(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-        ids, images = token_ids.detach().cpu(), image_indices.detach().cpu()
-        for name, tensor in (("token_ids", ids), ("image_indices", images)):
-            if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-                raise RewardError(f"{name} must be whole numbers, not {tensor.dtype}.")
-        if ids.ndim != 2 or images.shape != ids.shape[:1]:
-            raise RewardError(
-                "token_ids must have the shape (R, T) and image_indices the shape (R,), not "
-                f"{tuple(ids.shape)} and {tuple(images.shape)}."
-            )
-        if len(images) and not 0 <= int(images.min()) <= int(images.max()) < len(self.texts):
-            raise RewardError(
-                f"image_indices must lie between 0 and {len(self.texts) - 1}, the rows with references, but go from "
-                f"{images.min()} to {images.max()}."
-            )
-        return ids, images.numpy()
 
     def bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
         # Each candidate stands as an image of its own, with a copy of the references.
@@ -206,10 +188,6 @@ class CaptionRewards:
         groups = ScoredGroups(references.captions.take(captions), owners, candidates, np.arange(len(images)))
         _, scores = bleu_scores(groups)
         return torch.from_numpy(scores[:, 3])
-
-    def detokenize(self, words: WordSequences) -> list[str]:
-        captions = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
-        return self.tokenizer.batch_decode([ids.tolist() for ids in captions], skip_special_tokens=True)
 
 
 def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
@@ -237,91 +215,46 @@ def load_reward_function(name: str) -> RewardFunction:
         name: `package.module:function`. Modules are also looked for in the current folder, after all other places.
 
     Raises:
-        RewardError: a name of another form, no such module or function, a module that fails, or nothing callable.
+        UserModuleError: no such module, or a module that fails.
+        RewardError: a name of another form, or nothing callable of that name.
     """
-    module_name, colon, attribute = name.partition(":")
-    if not (colon and attribute.isidentifier() and all(map(str.isidentifier, module_name.split(".")))):
+    module_name, _, attribute = name.partition(":")
+    if not attribute.isidentifier():
         raise RewardError(f"{name!r} is no reward function; write package.module:function.")
-    try:
-        module = import_user_module(module_name, f"Reward function {name}")
-    except UserModuleError as error:
-        raise RewardError(str(error)) from error
-    if not hasattr(module, attribute):
+    module = import_user_module(module_name, f"Reward function {name}")
+    function = getattr(module, attribute, None)
+    if not callable(function):
         close = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f"did you mean {module_name}:{close[0]}?" if close else "define it there or correct the name."
-        raise RewardError(f"Reward function {name}: {module_name} has no {attribute}; {hint}")
-    function = getattr(module, attribute)
-    if not callable(function):
-        raise RewardError(
-            f"Reward function {name} is {type(function).__name__}, which cannot be called; name a function that takes "
-            "captions and references."
-        )
+        raise RewardError(f"Reward function {name}: {module_name} has no function {attribute}; {hint}")
     return function
-
-
-def check_weights(weights: Mapping[str, float], functions: Mapping[str, tuple[RewardFunction, float]]) -> None:
-    for name in weights:
-        if name not in CaptionRewards.NAMES:
-            raise RewardError(
-                f"Unknown reward {name!r}; valid are {', '.join(CaptionRewards.NAMES)}, and functions of your own as "
-                "package.module:function."
-            )
-    clash = next((name for name in functions if name in CaptionRewards.NAMES), None)
-    if clash:
-        raise RewardError(f"The reward function {clash!r} has the name of a built-in reward; give it another name.")
-    numbers = dict(weights) | {name: weight for name, (_, weight) in functions.items()}
-    for name, weight in numbers.items():
-        if not isinstance(weight, Real) or not math.isfinite(weight):
-            raise RewardError(f"The weight of the reward {name} must be a finite number, not {weight!r}.")
-    if not any(numbers.values()):
-        raise RewardError("No reward has a weight other than 0; give one, for example cider_d: 1.0.")
-
-
-def check_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
-    checked = []
-    for row, captions in enumerate(references):
-        if isinstance(captions, str):
-            raise RewardError(f"The references of row {row} must be a list of captions, not one string.")
-        if captions is None or not len(captions):
-            raise RewardError(
-                f"Row {row} of the training data has no reference captions; "
-                "give it one or leave it out of self-critical training."
-            )
-        for index, caption in enumerate(captions):
-            if not isinstance(caption, str):
-                raise RewardError(f"Reference {index} of row {row} must be a string, not {type(caption).__name__}.")
-        checked.append(list(captions))
-    if not checked:
-        raise RewardError("There are no references; self-critical training needs the captions of its training rows.")
-    return checked
 
 
 def call_function(
     name: str, function: RewardFunction, captions: list[str], references: list[list[str]]
 ) -> torch.Tensor:
-    number, first = len(captions), list(captions)
+    number = len(captions)
     try:
-        values = function(captions, references)
+        found = function(list(captions), [list(texts) for texts in references])
     except Exception as error:
         raise RewardError(f"Reward function {name} failed on {number} captions ({type_and_reason(error)}).") from error
-    advice = f"return {number} finite numbers, one for each caption"
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values
+    if isinstance(found, torch.Tensor):
+        found = found.detach().cpu()
+        found = found.double() if found.is_floating_point() else found  # NumPy has no bfloat16
     try:
-        values = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
+        values = np.asarray(found)
+    except (TypeError, ValueError, RuntimeError):  # such as a list of lists of several lengths
+        values = np.asarray(None)
+    returned = None
+    if values.shape != (number,) or values.dtype.kind not in "biuf":
+        returned = f"{type(found).__name__} of {values.dtype} and the shape {values.shape}"
+    else:
+        values = values.astype(np.float64)
+        bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
+        if len(bad):
+            returned = f"{values[bad[0]]} for caption {bad[0]}, {captions[bad[0]]!r}"
+    if returned:
         raise RewardError(
-            f"Reward function {name} returned no plain list of numbers ({type_and_reason(error)}); {advice}."
-        ) from error
-    if values.shape != (number,):
-        raise RewardError(f"Reward function {name} returned the shape {values.shape} instead of ({number},); {advice}.")
-    if values.dtype.kind not in "biuf" and number:
-        raise RewardError(f"Reward function {name} returned {values.dtype} instead of numbers; {advice}.")
-    values = values.astype(np.float64)
-    bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
-    if len(bad):
-        raise RewardError(
-            f"Reward function {name} returned {values[bad[0]]} for caption {bad[0]}, {first[bad[0]]!r}; {advice}."
+            f"Reward function {name} returned {returned}; return {number} finite numbers, one for each caption."
         )
     return torch.from_numpy(values)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.data import load_data
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats.registry import FORMATS, open_sources, recognise
 from hf_ngsan.ground.boxes import cell_boxes
@@ -85,22 +84,10 @@ def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
     rows = rows_of(path, tmp_path / "out")
     for image_id in SIZES:
         whole = map_of(image_id) if name == "grid-pth" else map_of(image_id).astype(np.float16).astype(np.float32)
-        for row in range(GRID[0]):
-            for column in range(GRID[1]):
-                cell = row * GRID[1] + column
-                np.testing.assert_array_equal(rows[image_id]["visual_features"][cell], whole[:, row, column])
-                np.testing.assert_allclose(
-                    rows[image_id]["visual_boxes"][cell],
-                    [column / 2, row / 3, (column + 1) / 2, (row + 1) / 3],
-                    atol=1e-6,
-                )
-
-
-def test_grids_are_pooled_by_means(tmp_path):
-    rows = rows_of(write_pth(tmp_path / "maps"), tmp_path / "out", grid_size=(1, 2))
-    for image_id in SIZES:
-        np.testing.assert_allclose(rows[image_id]["visual_features"], map_of(image_id).mean(1).T, rtol=1e-6)
-        np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(1, 2))
+        for cell, (row, column) in enumerate(np.ndindex(GRID)):
+            np.testing.assert_array_equal(rows[image_id]["visual_features"][cell], whole[:, row, column])
+            box = [column / 2, row / 3, (column + 1) / 2, (row + 1) / 3]
+            np.testing.assert_allclose(rows[image_id]["visual_boxes"][cell], box, atol=1e-6)
 
 
 def test_square_grids_of_hdf5(tmp_path):
@@ -113,6 +100,13 @@ def test_square_grids_of_hdf5(tmp_path):
         np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(2, 2))
 
 
+def test_grids_are_pooled_by_means(tmp_path):
+    rows = rows_of(write_pth(tmp_path / "maps"), tmp_path / "out", grid_size=(1, 2))
+    for image_id in SIZES:
+        np.testing.assert_allclose(rows[image_id]["visual_features"], map_of(image_id).mean(1).T, rtol=1e-6)
+        np.testing.assert_array_equal(rows[image_id]["visual_boxes"], cell_boxes(1, 2))
+
+
 def test_videos_are_numbered_by_their_names_in_order(tmp_path):
     path = write_vatex(tmp_path / "val")
     assert recognise(path).name == "vatex"
@@ -123,17 +117,25 @@ def test_videos_are_numbered_by_their_names_in_order(tmp_path):
         assert "visual_boxes" not in row
 
 
+def test_one_file_of_a_folder_can_be_converted_alone(tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    assert list(rows_of(path / "cocobu_att" / "12.npz", tmp_path / "out")) == [12]
+    assert list(rows_of(path / "cocobu_att", tmp_path / "more")) == [12, 391895, 7]
+
+
+def test_hidden_files_are_left_alone(tmp_path):
+    """Such as those that macOS puts beside the files of other disks."""
+    (tmp_path / "files").mkdir()
+    write_tsv(tmp_path / "files" / "regions.tsv")
+    (tmp_path / "files" / "._regions.tsv").write_bytes(b"\0Mac OS X")
+    assert list(rows_of(tmp_path / "files", tmp_path / "out")) == list(SIZES)
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_lines_end_as_on_any_system_and_the_last_one_need_not(end, tmp_path):
     path = write_tsv(tmp_path / "regions.tsv", end=end)
     path.write_bytes(path.read_bytes().rstrip() + b"\n\n" + tsv_line(12, image_id=13))
     assert list(rows_of(path, tmp_path / "out")) == [*SIZES, 13]
-
-
-def test_one_file_of_a_folder_can_be_converted_alone(tmp_path):
-    path = write_cocobu(tmp_path / "cocobu")
-    assert list(rows_of(path / "cocobu_att" / "12.npz", tmp_path / "out")) == [12]
-    assert list(rows_of(path / "cocobu_att", tmp_path / "more")) == [12, 391895, 7]
 
 
 def test_which_way_a_square_array_lies_the_other_files_tell(tmp_path):
@@ -191,38 +193,25 @@ TSV_FAULTS = {
     "fields": ([tsv_line(7), b"12\t30\t60\t5\tAAAA"], ["line 2", "5 fields"]),
     "float64": (other(features=features_of(12).astype(np.float64)), ["line 2", "float64"]),
     "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
-    "infinity": (
-        other(
-            features=np.where(features_of(12) > 2.9, np.inf, features_of(12)).astype(np.float32) + np.float32(np.inf)
-        ),
-        ["line 2", "inf"],
-    ),
     "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
     "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "box 3", "area"]),
-    "inverted": (other(boxes=changed_boxes(2, [20, 5, 10, 9])), ["line 2", "box 2"]),
-    "negative": (other(boxes=changed_boxes(2, [-3, 5, 10, 9])), ["line 2", "box 2", "-3"]),
     "beyond": (other(boxes=changed_boxes(4, [3, 5, 33, 9])), ["line 2", "box 4", "30 x 60"]),
-    "NaN in boxes": (other(boxes=changed_boxes(4, [3, 5, np.nan, 9])), ["line 2", "box 4", "finite"]),
-    "UTF-16": ([tsv_line(7).decode().encode("utf-16")], ["line 1"]),
     "nothing": ([], ["empty"]),
 }
 
 
 @pytest.mark.parametrize("fault", TSV_FAULTS)
-def test_a_broken_line_is_named_and_nothing_is_left(fault, tmp_path):
+def test_a_broken_line_is_named_and_nothing_is_left_or_it_is_skipped(fault, tmp_path):
     lines, facts = TSV_FAULTS[fault]
     path = write_tsv(tmp_path / "broken.tsv", lines)
     with fails_naming("broken.tsv", *facts):
         convert_features([path], tmp_path / "out")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["broken.tsv"]
-
-
-def test_a_broken_line_can_be_skipped(tmp_path):
-    path = write_tsv(tmp_path / "broken.tsv", other(image_w=0))
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
-    assert result.num_rows == 2
-    [skipped] = json.loads((tmp_path / "out" / "skipped.json").read_text())
-    assert skipped == result.skipped[0] and "line 2" in skipped["file_name"] and "0 x 60" in skipped["reason"]
+    if lines:
+        result = convert_features([path], tmp_path / "out", skip_broken=True)
+        [skipped] = json.loads((tmp_path / "out" / "skipped.json").read_text())
+        assert result.num_rows == len(lines) - 1 and skipped == result.skipped[0]
+        assert "line 2" in skipped["file_name"] and str(facts[-1]) in skipped["reason"]
 
 
 def arrays_changed(**changes):
@@ -341,19 +330,6 @@ def test_pooling_to_more_cells_than_fit(tmp_path):
         convert_features([tmp_path / "7.npy"], tmp_path / "out", grid_size=(128, 128))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*REGION_FORMATS, *GRID_FORMATS])
-@pytest.mark.parametrize("share", [0.0, 0.6])
-def test_a_file_that_was_cut_is_named(name, share, tmp_path):
-    path = made(name, tmp_path)
-    file = sorted(file for file in tmp_path.rglob("*") if file.is_file() and "_fc" not in str(file))[0]
-    content = file.read_bytes()
-    file.write_bytes(content[: int(share * len(content))])
-    with fails_naming(file.stem):
-        convert_features([path], tmp_path / "out", source_format=name.removesuffix("-rows"))
-    assert not (tmp_path / "out").exists()
-
-
 def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
     h5py = pytest.importorskip("h5py")
     write_m2(tmp_path / "other.hdf5")
@@ -384,14 +360,3 @@ def test_hdf5_needs_the_extra(tmp_path, monkeypatch):
     (tmp_path / "regions.hdf5").write_bytes(b"\x89HDF")
     with fails_naming("regions.hdf5", "h5py", "hf-ngsan[features]"):
         convert_features([tmp_path / "regions.hdf5"], tmp_path / "out")
-
-
-def test_what_was_converted_is_a_dataset(tmp_path, monkeypatch):
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    convert_features([write_tsv(tmp_path / "regions.tsv")], tmp_path / "out")
-    saved = datasets.load_from_disk(str(tmp_path / "out"))
-    datasets.DatasetDict({"train": saved}).save_to_disk(str(tmp_path / "splits"))
-    row = load_data(f"features:{tmp_path / 'splits'}", "train")[1]
-    np.testing.assert_array_equal(row["visual_features"], features_of(12).astype(np.float16).astype(np.float32))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_ngsan.data.images.captions import gather_captions
 from hf_ngsan.data.images.identity import first_rows
+from hf_ngsan.data.images.rows import gather_captions
 
 TEXTS = st.sampled_from(["a cat", "a dog", " a\u00e9 ", "", " ", "\n", "\u2003", None])
 CELLS = {

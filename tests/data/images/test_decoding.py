@@ -15,10 +15,6 @@ from hf_ngsan.models import images
 from tests.models.test_images import damaged_exif, encoded, photo
 
 
-def test_formats_are_those_of_image_files():
-    assert decoding.FORMATS == images.FORMATS
-
-
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
 @pytest.mark.parametrize("orientation", [None, 1, 6])
 @pytest.mark.parametrize("mode", [None, "L"])

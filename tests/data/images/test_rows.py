@@ -1,19 +1,15 @@
-import io
 import os
 import pickle
-import subprocess
 import warnings
 from pathlib import Path
 
-import datasets
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
 from PIL import Image as PillowImage
 
-from hf_ngsan.data import CaptionCollator, DataError, load_data
-from hf_ngsan.data.images import load_images, reading
+from hf_ngsan.data import CaptionCollator, load_data, row_formats
+from hf_ngsan.data.images.loading import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,
@@ -69,6 +65,7 @@ SHAPES = {
     "one Parquet file": lambda folder: write_parquet(lists(), folder / "all.parquet"),
     "save_to_disk, splits": lambda folder: save(split_dictionary(), folder),
     "save_to_disk, no splits": lambda folder: save(lists(), folder),
+    "save_to_disk, undecoded": lambda folder: save(lists().cast_column("image", Image(decode=False)), folder),
     "save_to_disk, column split": lambda folder: save(lists().add_column("split", ["train"] * 3), folder),
     "metadata.csv, a row a caption": as_one_row_a_caption(".csv"),
     "metadata.jsonl, a row a caption": as_one_row_a_caption(".jsonl"),
@@ -160,17 +157,13 @@ def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path,
 
 def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_path):
     captions = [["a cat", " \n", None, "one cat"], [" "], None]
-    file = write_parquet(table({"image": [0, 1, 2], "captions": captions}), tmp_path / "mine.parquet")
-    with pytest.warns(UserWarning, match="2 of 3 images"):
-        rows = load_data(f"images:{file}", "train")
-    check_rows(rows, [0])
-
-
-def test_a_row_for_each_caption_may_have_empty_ones(tmp_path):
-    dataset = table({"image": [0, 0, 1, 0], "caption": ["a cat", None, " ", "one cat"]})
-    with pytest.warns(UserWarning, match="1 of 2 images"):
-        rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
-    check_rows(rows, [0])
+    whole = table({"image": [0, 1, 2], "captions": captions})
+    a_row_a_caption = table({"image": [0, 0, 1, 0], "caption": ["a cat", None, " ", "one cat"]})
+    for dataset, numbers in ((whole, "2 of 3"), (a_row_a_caption, "1 of 2")):
+        file = write_parquet(dataset, tmp_path / f"{numbers}.parquet")
+        with pytest.warns(UserWarning, match=numbers):
+            rows = load_data(f"images:{file}", "train")
+        check_rows(rows, [0])
 
 
 @pytest.mark.parametrize("captions", [[None] * 3, [[], [" "], None]])
@@ -191,6 +184,10 @@ def test_a_folder_of_image_files_has_no_captions(tmp_path):
     assert rows.column_names == ["image_id", "file_name", "image"]
     assert rows["image_id"][:] == [5, 6, 7]
     assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
+    alone = write_parquet(table({"image": [0, 1, 2]}), tmp_path / "alone.parquet")
+    for keys in ("", ",streaming=true"):
+        rows = load_data(f"images:{alone}{keys}", "train")
+        assert rows["image_id"][:] == [0, 1, 2] and [index_of(row["image"]) for row in rows] == [0, 1, 2]
 
 
 def test_columns_can_be_named(tmp_path):
@@ -200,22 +197,12 @@ def test_columns_can_be_named(tmp_path):
     dataset = dataset.add_column("right", right).cast_column("right", Image())
     spec = f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}"
     assert [index_of(row["image"]) for row in load_data(f"{spec},image=right", "train")] == [2, 1, 0]
-    with pytest.raises(DataError, match=r"left, right.*image="):
-        load_data(spec, "train")
     rows = load_data(f"{spec},captions=en,image=left", "train")
     check_rows(rows, captions=[["a cat"], ["a dog"], ["a cow"]])
     both = load_images(str(tmp_path / "mine.parquet"), "train", image="left", captions="en+de, alt=1")
     assert both["captions"][0] == ["a cat", "eine Katze"]
-
-
-def test_a_column_whose_name_has_a_plus_sign(tmp_path):
-    file = write_parquet(table({"image": [0], "a+b": ["a cat"], "a": ["no"]}), tmp_path / "mine.parquet")
+    file = write_parquet(table({"image": [0], "a+b": ["a cat"], "a": ["no"]}), tmp_path / "plus.parquet")
     assert load_data(f"images:{file},captions=a+b", "train")["captions"][:] == [["a cat"]]
-
-
-def test_images_that_were_saved_undecoded_are_decoded(tmp_path):
-    save(lists().cast_column("image", Image(decode=False)), tmp_path / "mine")
-    check_rows(load_data(f"images:{tmp_path / 'mine'}", "train"))
 
 
 def test_images_are_converted_to_the_mode_that_their_column_says(tmp_path):
@@ -230,6 +217,9 @@ def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     values = [picture_bytes(index) if as_bytes else f"{index}.png" for index in range(3)]
     file = write_parquet(Dataset.from_dict({"where": values, "captions": CAPTIONS}), tmp_path / "mine.parquet")
     check_rows(load_data(f"images:{file},image=where", "train"))
+    if as_bytes:  # a column that is named as images are is found
+        named = Dataset.from_dict({"JPG": values, "captions": CAPTIONS})
+        check_rows(load_data(f"images:{write_parquet(named, tmp_path / 'named.parquet')}", "train"))
 
 
 def test_width_and_height_are_kept_where_they_are_known(tmp_path):
@@ -267,13 +257,13 @@ def test_captions_of_a_split_column_stay_within_their_split(tmp_path):
 def test_nothing_is_decoded_before_it_is_read(tmp_path, monkeypatch):
     folder = parquet_folder(tmp_path / "mine")
     decoded = []
-    decode = reading.decode_image
+    decode = row_formats.decode_image
 
     def count(value, feature):
         decoded.append(1)
         return decode(value, feature)
 
-    monkeypatch.setattr(reading, "decode_image", count)
+    monkeypatch.setattr(row_formats, "decode_image", count)
     rows = load_data(f"images:{folder}", "train")
     rows["captions"][:], rows["image_id"][:], rows.remove_columns("image")[0], rows.select([1])
     assert not decoded
@@ -292,14 +282,13 @@ def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_pa
     assert batch[0]["caption_weights"] == [0.5, 1.5]
     assert "image" not in chosen.remove_columns("image")[0]
     assert [index_of(image) for image in chosen["image"]] == [2, 0]
+    inputs = CaptionCollator(lambda **inputs: inputs, captions_per_image=2)(batch)
+    assert [index_of(image) for image in inputs["images"]] == [0, 2] and inputs["captions"] == [
+        CAPTIONS[0],
+        CAPTIONS[2],
+    ]
     assert set(chosen.select_columns(["captions"])[0]) == {"captions"}
-
-
-def test_a_batch_for_a_captioner_holds_the_images(tmp_path):
-    rows = load_data(f"images:{parquet_folder(tmp_path / 'mine')}", "train")
-    batch = CaptionCollator(lambda **inputs: inputs, captions_per_image=2)(rows.__getitems__([1, 2]))
-    assert [index_of(image) for image in batch["images"]] == [1, 2]
-    assert batch["captions"] == CAPTIONS[1:]
+    assert chosen.map(lambda row: {"side": row["image"].width})["side"][:] == [22, 20]
 
 
 @pytest.mark.parametrize("content", [b"no image", b"", picture_bytes(1)[:40]])
@@ -315,32 +304,17 @@ def test_a_damaged_image_is_named_when_it_is_read(tmp_path, content, as_file):
     rows = load_data(f"images:{source}", "train")
     check_rows(rows.select([0]), [0])
     for read in (lambda: rows[1], lambda: rows.__getitems__([0, 1]), lambda: list(rows)):
-        with pytest.raises(DataError) as error:
+        with fails_naming(source, "split train", "image_id 1", *(["file_name photo_1.png"] if as_file else [])):
             read()
-        assert all(fact in str(error.value) for fact in (str(source), "split train", "image_id 1"))
-        assert ("photo_1.png" in str(error.value)) == as_file
-        assert "\n" not in str(error.value)
-    with pytest.raises(DataError, match="an image cannot be read"):
+    with fails_naming(source):
         rows.select_columns("image")[1]
-
-
-def test_an_image_of_a_format_that_starts_programs_is_refused(tmp_path, monkeypatch):
-    file = io.BytesIO()
-    picture(1).save(file, "EPS")
-    monkeypatch.setattr(subprocess, "Popen", None)
-    monkeypatch.setattr(subprocess, "check_call", None)
-    data = [{"bytes": picture_bytes(0), "path": None}, {"bytes": file.getvalue(), "path": "photo.jpg"}]
-    dataset = Dataset.from_dict({"image": data, "captions": CAPTIONS[:2], "image_id": [4, 1]})
-    source = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
-    with pytest.raises(DataError, match=r"image_id 1.*JPEG"):
-        load_data(f"images:{source}", "train")[1]
 
 
 def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
     rows = load_data(f"images:{write_parquet(lists(), tmp_path / 'mine.parquet')}", "train")
     monkeypatch.setattr(PillowImage, "MAX_IMAGE_PIXELS", 200)
     check_rows(rows.select([0]), [0])
-    with pytest.raises(DataError, match=r"image_id 1.*21 x 10 pixels"):
+    with fails_naming("image_id 1", "21 x 10"):
         rows[1]
 
 
@@ -348,7 +322,7 @@ def test_an_image_file_that_is_gone_is_named(tmp_path):
     source = SHAPES["metadata.jsonl, lists"](tmp_path / "mine")
     rows = load_data(f"images:{source}", "train")
     (source / "photo_2.png").unlink()
-    with pytest.raises(DataError, match=r"image_id 2, file_name photo_2\.png"):
+    with fails_naming("image_id 2", "file_name photo_2.png"):
         rows[2]
 
 
@@ -370,24 +344,6 @@ def test_photographs_in_parquet_files():
     assert alone["captions"][:] == rows["captions"][:]
     train = load_data(f"images:{folder}", "train")
     assert len(train) == 6000 and len(set(train["image_id"][:])) == 6000
-
-
-def test_photographs_one_row_a_caption_are_told_apart_by_their_content(tmp_path):
-    folder = shared_data("flickr8k")
-    whole = datasets.Dataset.from_parquet(str(folder / "validation-00000-of-00001.parquet")).select(range(50))
-    rows = [
-        {"image": row["image"], "caption": row["captions"][k]}
-        for k in range(5)
-        for row in whole.cast_column("image", Image(decode=False))
-    ]
-    dataset = Dataset.from_list(rows).cast_column("image", Image())
-    dataset = dataset.cast_column("image", Image(decode=False)).map(
-        lambda row: {"image": {**row["image"], "path": None}}
-    )
-    file = write_parquet(dataset.cast_column("image", Image()), tmp_path / "mine.parquet")
-    loaded = load_data(f"images:{file}", "train")
-    assert loaded["captions"][:] == whole["captions"][:]
-    np.testing.assert_array_equal(np.asarray(loaded[7]["image"]), np.asarray(whole[7]["image"]))
 
 
 def test_photographs_of_any_size_and_mode_in_a_folder():

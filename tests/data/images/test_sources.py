@@ -3,11 +3,10 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import datasets
 import pytest
-from datasets import Dataset, Image
+from datasets import Dataset
 
 from hf_ngsan.data import DataError, load_data
 from tests.data.facts import fails_naming
@@ -22,48 +21,32 @@ from tests.data.images.photos import (
 )
 
 
-def without(column):
-    return lambda folder: write_parquet(lists().remove_columns(column), folder / "train.parquet")
+def parquet(dataset):
+    return lambda folder: write_parquet(dataset, folder / "train.parquet")
 
 
-def with_column(**columns):
-    def write(folder):
-        dataset = lists()
-        for name, values in columns.items():
-            dataset = dataset.add_column(name, values)
-        return write_parquet(dataset, folder / "train.parquet")
+def with_columns(**columns):
+    dataset = lists()
+    for name, values in columns.items():
+        dataset = dataset.add_column(name, values)
+    return parquet(dataset)
 
-    return write
+
+def stored(*values, name="image"):
+    """A column of images as they are stored."""
+    return Dataset.from_dict({name: list(values), "captions": [["a"]] * len(values)})
 
 
 def two_images(folder):
-    dataset = lists().rename_column("image", "left")
-    dataset = dataset.add_column("right", dataset.cast_column("left", Image(decode=False))["left"][:])
-    return write_parquet(dataset.cast_column("right", Image()), folder / "train.parquet")
+    first, second = (stored({"bytes": picture_bytes(0), "path": None}, name=name) for name in ("left", "right"))
+    both = datasets.concatenate_datasets([first, second.remove_columns("captions")], axis=1)
+    return parquet(both)(folder)
 
 
-def no_image_in_a_row(folder):
-    data = [{"bytes": picture_bytes(0), "path": None}, None]
-    dataset = Dataset.from_dict({"image": data, "captions": [["a"], ["b"]]}).cast_column("image", Image())
-    return write_parquet(dataset, folder / "train.parquet")
-
-
-def image_on_the_web(folder):
-    data = [{"bytes": None, "path": "https://example.org/a.jpg"}]
-    return write_parquet(Dataset.from_dict({"image": data, "captions": [["a"]]}), folder / "train.parquet")
-
-
-def cut_parquet(folder):
+def damaged(folder, change):
+    """A folder with a Parquet file whose content is changed."""
     file = write_parquet(lists(), folder / "train.parquet")
-    file.write_bytes(file.read_bytes()[:-50])
-    return folder
-
-
-def cut_pages(folder):
-    file = write_parquet(lists(), folder / "train.parquet")
-    content = bytearray(file.read_bytes())
-    content[4:400] = bytes(396)
-    file.write_bytes(content)
+    file.write_bytes(change(file.read_bytes()))
     return folder
 
 
@@ -74,73 +57,64 @@ def cut_arrow(folder):
     return folder
 
 
-def nothing(folder):
-    folder.mkdir()
+def no_rows(folder):
+    datasets.DatasetDict(train=lists(), test=lists().select([])).save_to_disk(folder)
     return folder
 
 
-def a_script(folder):
-    folder.mkdir()
-    (folder / f"{folder.name}.py").write_text("raise SystemExit('run')")
-    return folder
+def with_file(name, text=""):
+    """A folder with a text file; "" for none."""
 
+    def write(folder):
+        folder.mkdir()
+        if name:
+            (folder / name).write_text(text)
+        return folder / name if name.endswith(".txt") else folder
 
-def a_text_file(folder):
-    nothing(folder)
-    (folder / "captions.txt").write_text("a cat")
-    return folder / "captions.txt"
-
-
-def unknown_file_in_the_metadata(folder):
-    return write_image_folder(folder, [{"file_name": "photo_9.png", "text": "a cat"}], ".jsonl")
-
-
-def missing_file_name(folder):
-    dataset = one_row_a_caption().add_column("file_name", ["a", "b", "b", None, "c", "a"])
-    return write_parquet(dataset, folder / "train.parquet")
-
-
-def pattern_in_the_path(folder):
-    return parquet_folder(folder.with_name("mine[1]"))
+    return write
 
 
 @pytest.mark.parametrize(
     ("make", "keys", "facts"),
     [
-        (without("image"), "", ["no column of images", "captions", "image=COLUMN"]),
-        (without("image"), ",image=captions", ["'captions'", "image="]),
+        (parquet(lists().remove_columns("image")), "", ["captions", "image=COLUMN"]),
+        (parquet(lists().remove_columns("image")), ",image=captions", ["'captions'", "image="]),
         (two_images, "", ["left, right", "image=COLUMN"]),
-        (lambda folder: with_column(size=[1, 2, 3])(folder), ",captions=size", ["'size'", "int64", "captions="]),
-        (without("captions"), ",captions=captions", ["'captions'", "there are image"]),
-        (without("captions"), ",captions=image", ["'image'", "Image", "captions="]),
-        (without("captions"), ",captions=", ["captions=VALUE"]),
-        (with_column(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
-        (with_column(text=["a", "b", "c"]), ",image=foto", ["'foto'", "image, captions, text"]),
-        (with_column(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
-        (no_image_in_a_row, "", ["row 1", "no image"]),
-        (image_on_the_web, "", ["row 0", "https://example.org/a.jpg"]),
-        (missing_file_name, "", ["row 3", "file_name"]),
-        (cut_parquet, "", ["Parquet"]),
-        (cut_pages, "", ["cannot be read"]),
-        (cut_arrow, "", ["cannot be read"]),
-        (nothing, "", ["data files"]),
-        (a_script, "", ["scripts"]),
-        (a_text_file, "", ["captions.txt", ".parquet"]),
-        (unknown_file_in_the_metadata, "", ["photo_9.png"]),
-        (pattern_in_the_path, "", ["mine[1]", "rename"]),
-        (lambda folder: folder, "", ["does not exist"]),
+        (parquet(Dataset.from_dict({"blob": [b"x"], "image": ["a.jpg"]})), "", ["blob, image", "image=COLUMN"]),
+        (with_columns(size=[1, 2, 3]), ",captions=size", ["'size'", "int64", "captions="]),
+        (parquet(lists().remove_columns("captions")), ",captions=captions", ["'captions'", "there are image"]),
+        (parquet(lists().remove_columns("captions")), ",captions=image", ["'image'", "Image", "captions="]),
+        (parquet(lists()), ",captions=", ["captions=VALUE"]),
+        (with_columns(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
+        (with_columns(text=["a", "b", "c"]), ",image=foto", ["'foto'", "image, captions, text"]),
+        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
+        (parquet(stored({"bytes": picture_bytes(0), "path": None}, None)), "", ["row 1", "image"]),
+        (parquet(stored({"bytes": None, "path": "https://example.org/a.jpg"})), "", ["row 0", "https://example.org"]),
+        (parquet(stored({"bytes": None, "path": "gone.jpg"})), "", ["row 0", "gone.jpg"]),
+        (
+            parquet(one_row_a_caption().add_column("file_name", ["a", "b", "b", None, "c", "a"])),
+            "",
+            ["row 3", "file_name"],
+        ),
+        (lambda folder: damaged(folder, lambda content: content[:-50]), "", ["Parquet"]),
+        (lambda folder: damaged(folder, lambda content: content[:4] + bytes(396) + content[400:]), "", []),
+        (cut_arrow, "", []),
+        (with_file(""), "", []),
+        (with_file("mine.py", "raise SystemExit('run')"), "", []),
+        (with_file("captions.txt", "a cat"), "", ["captions.txt", ".parquet"]),
+        (
+            lambda folder: write_image_folder(folder, [{"file_name": "photo_9.png", "text": "a cat"}], ".jsonl"),
+            "",
+            ["photo_9.png"],
+        ),
+        (lambda folder: parquet_folder(folder.with_name("mine[1]")), "", ["mine[1]", "rename"]),
+        (lambda folder: folder, "", ["mine"]),
     ],
 )
-def test_what_is_no_dataset_of_images_is_fails_naming(tmp_path, make, keys, facts):
+def test_what_is_no_dataset_of_images_is_named(tmp_path, make, keys, facts):
     source = make(tmp_path / "mine")
     with fails_naming(tmp_path, *facts):
         load_data(f"images:{source}{keys}", "train")
-
-
-def test_a_split_without_rows(tmp_path):
-    datasets.DatasetDict(train=lists(), test=lists().select([])).save_to_disk(str(tmp_path / "mine"))
-    with fails_naming(tmp_path):
-        load_data(f"images:{tmp_path / 'mine'}", "test")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +122,8 @@ def test_a_split_without_rows(tmp_path):
     [
         (parquet_folder, "test", ["'test'", "train, validation"]),
         (lambda folder: write_parquet(lists(), folder / "all.parquet"), "validation", ["'validation'", "train"]),
-        (with_column(split=["train", "restval", "train"]), "test", ["'test'", "train, restval"]),
+        (with_columns(split=["train", "restval", "train"]), "test", ["'test'", "train, restval"]),
+        (no_rows, "test", []),
     ],
 )
 def test_an_unknown_split_lists_those_there_are(tmp_path, make, split, facts):
@@ -186,18 +161,15 @@ def test_a_changed_folder_is_read_again(tmp_path):
 
 @pytest.mark.parametrize("place", ["a file", "/proc/nowhere"])
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, place):
-    folder = parquet_folder(tmp_path / "mine")
-    cache = Path(place)
-    if place == "a file":
-        cache = tmp_path / "cache"
-        cache.write_text("")
+    folder, cache = parquet_folder(tmp_path / "mine"), tmp_path / place
+    (tmp_path / "a file").write_text("")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     with fails_naming(folder, cache, "HF_DATASETS_CACHE"):
         load_data(f"images:{folder}", "train")
 
 
 def test_loading_says_nothing_where_there_is_no_terminal(tmp_path, capfd):
-    good, bad = parquet_folder(tmp_path / "mine"), cut_parquet(tmp_path / "cut")
+    good, bad = parquet_folder(tmp_path / "mine"), damaged(tmp_path / "cut", lambda content: content[:-50])
     capfd.readouterr()
     load_data(f"images:{good}", "train")
     with pytest.raises(DataError):
@@ -222,12 +194,9 @@ def load_in_a_process(spec: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_hub_name_offline_fails_at_once():
+def test_a_hub_name_offline_or_without_a_network_fails_at_once():
     message = load_in_a_process("images:nobody/photos", HF_HUB_OFFLINE="1")
     assert "nobody/photos" in message and message.count("\n") == 1
-
-
-def test_a_hub_name_without_a_network_fails_at_once():
     with socket.socket() as port:  # bound, but nobody listens
         port.bind(("127.0.0.1", 0))
         message = load_in_a_process(

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from hf_ngsan.data import DataError, draw_scene, load_data, make_scene
+from hf_ngsan.data import draw_scene, load_data, make_scene
 from hf_ngsan.data.scenes import Scene
 from hf_ngsan.data.scenes.drawing import BACKGROUND, PAINT
+from tests.data.facts import fails_naming
 
 
 def pixels_of(picture, colour):
@@ -67,5 +68,5 @@ def test_a_small_picture_is_a_large_one_made_small():
 
 
 def test_other_rows_cannot_be_drawn():
-    with pytest.raises(DataError, match="no 'objects'"):
+    with fails_naming("'objects'"):
         draw_scene({"visual_boxes": np.zeros((1, 4))})

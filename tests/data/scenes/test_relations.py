@@ -102,12 +102,6 @@ def test_opposite_relations_hold_the_other_way_round(subject, other):
         assert there[name] == back[name]
 
 
-def test_many_boxes_at_once():
-    subjects = np.array([SQUARE, [24, 10, 34, 20]])
-    answers = answer_families(subjects[None], np.array(SQUARE))
-    assert answers["horizontal"].tolist() == [[AMBIGUOUS, SECOND]]
-
-
 names = st.builds("{} {}".format, st.sampled_from(COLOURS), st.sampled_from(SHAPES))
 
 

@@ -1,6 +1,12 @@
 import pytest
 
-from hf_ngsan.data import load_data, relation_prompts, score_relation_completions, score_relations
+from hf_ngsan.data import (
+    extra_scores_of,
+    load_data,
+    relation_prompts,
+    score_relation_completions,
+    score_relations,
+)
 from hf_ngsan.data.scenes import LANDMARK, Statement
 from hf_ngsan.data.scenes.relations import FAMILY_OF
 from tests.data.facts import fails_naming
@@ -17,33 +23,27 @@ def flipped(caption):
     return Statement(statement.subject, other, statement.other).caption
 
 
-def test_true_captions_are_all_right(rows):
+def test_true_captions_are_all_right_and_flipped_ones_wrong(rows):
     for place in range(5):
         report = score_relations([row["captions"][place] for row in rows], rows)
         assert report["symmetric"] == report["directional"] == report["coverage"] == 1
         assert report["symmetric_count"] + report["directional_count"] == len(rows)
-
-
-def test_flipped_captions_are_all_wrong(rows):
     report = score_relations([flipped(row["captions"][0]) for row in rows], rows)
-    assert report["symmetric"] == report["directional"] == 0
-    assert report["coverage"] == 1
+    assert report["symmetric"] == report["directional"] == 0 and report["coverage"] == 1
+    report = score_relations([], [])
+    assert report["symmetric"] is report["directional"] is None and report["coverage"] == 0
 
 
 def test_true_and_flipped_completions(rows):
     true = score_relation_completions([row["captions"] for row in rows], rows)
+    mere = score_relation_completions([[prompt.answer for prompt in relation_prompts(row)] for row in rows], rows)
+    assert mere == true
     assert true["symmetric"] == true["directional"] == true["coverage"] == 1
     assert (true["symmetric_count"], true["directional_count"]) == (3 * len(rows), 2 * len(rows))
     assert true["symmetric_chance"] == true["directional_chance"] == 0.5
     false = score_relation_completions([list(map(flipped, row["captions"])) for row in rows], rows)
     assert false["symmetric"] == false["directional"] == 0
     assert false["coverage"] == 1
-
-
-def test_whole_captions_and_mere_answers_count_alike(rows):
-    answers = [[prompt.answer for prompt in relation_prompts(row)] for row in rows]
-    assert score_relation_completions(answers, rows)["coverage"] == 1
-    assert score_relation_completions(answers, rows)["symmetric"] == 1
 
 
 def test_completions_that_do_not_answer_are_wrong_and_not_covered(rows):
@@ -114,12 +114,6 @@ def test_prompts_end_before_the_relation(rows):
             assert prompt.group in ("symmetric", "directional")
 
 
-def test_nothing_to_score_is_none_and_not_a_division_by_zero():
-    report = score_relations([], [])
-    assert report["symmetric"] is report["directional"] is None
-    assert report["coverage"] == 0
-
-
 @pytest.mark.parametrize(
     ("call", "facts"),
     [
@@ -135,3 +129,47 @@ def test_nothing_to_score_is_none_and_not_a_division_by_zero():
 def test_wrong_input_is_an_error(rows, call, facts):
     with fails_naming(*facts):
         call(rows)
+
+
+@pytest.fixture(scope="module")
+def few_rows():
+    return load_data("scenes:size=10,test=40,seed=4", "test")
+
+
+def compute(rows, captions, answer):
+    """The scores of a captioner that finishes a prompt with `answer(prompt, number of the question)`."""
+    asked = []
+
+    def complete(indices, prefixes):
+        asked.extend(zip(indices, prefixes, strict=True))
+        prompts = [prompt for row in rows.select(sorted(set(indices))) for prompt in relation_prompts(row)]
+        return [f"{prompt.text} {answer(prompt, number)}" for number, prompt in enumerate(prompts)]
+
+    return extra_scores_of("scenes").compute(rows, captions, complete), asked
+
+
+def test_every_prompt_of_every_row_is_asked_once_and_in_order(few_rows):
+    _, asked = compute(few_rows, ["a cat"] * len(few_rows), lambda prompt, number: prompt.answer)
+    assert asked == [(index, prompt.text) for index, row in enumerate(few_rows) for prompt in relation_prompts(row)]
+
+
+def test_shares_are_counted_by_group(few_rows):
+    """Every second answer is the other relation of its family; half of the captions name no object."""
+
+    def answer(prompt, number):
+        (other,) = set(FAMILY_OF[prompt.answer].relations) - {prompt.answer}
+        return other if number % 2 else prompt.answer
+
+    captions = [row["captions"][0] if index % 2 else "a cat" for index, row in enumerate(few_rows)]
+    scores, _ = compute(few_rows, captions, answer)
+    groups = [prompt.group for row in few_rows for prompt in relation_prompts(row)]
+    for group in ("symmetric", "directional"):
+        numbers = [number for number, name in enumerate(groups) if name == group]
+        assert scores[group] == sum(number % 2 == 0 for number in numbers) / len(numbers)
+    assert scores["objects"] == 0.5 and tuple(scores) == extra_scores_of("scenes").names
+
+
+def test_rows_need_neither_features_nor_boxes(few_rows):
+    few = few_rows.remove_columns(["visual_features", "visual_boxes"]).select(range(2))
+    scores, _ = compute(few, [""] * 2, lambda prompt, number: "")
+    assert scores == {"objects": 0.0, "symmetric": 0.0, "directional": 0.0}

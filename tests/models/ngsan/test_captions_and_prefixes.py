@@ -62,26 +62,6 @@ def test_captions_come_back_as_text(processor, features):
     assert processor.decode(sequences[0], skip_special_tokens=True) == captions[0]
 
 
-def test_nothing_and_images_are_refused_with_advice(processor, features):
-    with pytest.raises(ValueError, match="give visual_features, text or captions"):
-        processor()
-    with pytest.raises(ValueError, match="visual_boxes were given without visual_features"):
-        processor(visual_boxes=features["visual_boxes"])
-    with pytest.raises(ValueError, match="takes visual_features and visual_boxes, not images"):
-        processor(images=[torch.zeros(3, 4, 4)])
-    with pytest.raises(ValueError, match="same number of captions; fill up with None"):
-        processor(captions=[["a", "red"], ["blue"]])
-    with pytest.raises(ValueError, match="Caption 1 of the batch is int, not a string"):
-        processor(captions=["a", 3])
-
-
-def test_number_of_captions_and_images_must_fit(processor, features):
-    with pytest.raises(ValueError, match="visual_features of 2 images but captions of 3"):
-        processor(**features, captions=["a", "red", "ball"])
-    with pytest.raises(ValueError, match="visual_features of 2 images but text for 1"):
-        processor(**features, text="a red")
-
-
 def test_processor_survives_saving(processor, features, tmp_path):
     processor.save_pretrained(tmp_path)
     tiny_captioner().config.save_pretrained(tmp_path)

@@ -1,80 +1,17 @@
-"""What must not change a result, what no word may see, and how the language model stays as it is."""
+"""The grid, the released attention and the frozen language model; see `tests/models/test_contracts.py`."""
 
 import shutil
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText
 
-from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration, RSTNetModel
+from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
+from tests.models.architectures import CLOSE, LABELS, WORDS, logits_of
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config, tiny_language_model
-from tests.models.tiny import one_image, random_images
+from tests.models.tiny import tiny_tokenizer
 
-LABELS = torch.tensor([[5, 6, 7, 2], [8, 9, 2, -100], [10, 2, -100, -100], [11, 12, 13, 2]])
-WORDS = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 5, 11, 12], [1, 10, 4, 9, 6]])
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-VARIANTS = {
-    "paper": {},
-    "base": {"geometry_fusion": None, "adaptive_attention": False, "tie_word_embeddings": True},
-    "mixed": {
-        "geometry_fusion": "log",
-        "geometry_embedding": "sinusoidal",
-        "grid_size_offset": 0,
-        "language_signal_projection": "separate",
-        "double_residual": True,
-        "input_norm": True,
-    },
-}
-every_variant = pytest.mark.parametrize("name", VARIANTS)
-
-
-@pytest.fixture
-def regions():
-    return random_images([6, 1, 2, 4])
-
-
-def logits_of(model, visual: dict[str, torch.Tensor], labels: torch.Tensor = LABELS) -> torch.Tensor:
-    with torch.no_grad():
-        return model(**visual, labels=labels).logits
-
-
-@every_variant
-def test_padding_and_batch_change_nothing(name, regions):
-    model = tiny_captioner(**VARIANTS[name])
-    together = logits_of(model, regions)
-    for row in range(4):
-        alone = logits_of(model, one_image(regions, row), LABELS[row : row + 1])
-        torch.testing.assert_close(together[row : row + 1], alone, **CLOSE)
-
-
-@every_variant
-def test_eager_equals_sdpa(name, regions):
-    results = []
-    for implementation in ("eager", "sdpa"):
-        model = tiny_captioner(attn_implementation=implementation, **VARIANTS[name]).train()
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            elif hasattr(module, "attention_dropout"):
-                module.attention_dropout = 0.0
-        loss = model(**regions, labels=LABELS).loss
-        loss.backward()
-        gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.requires_grad]
-        results.append((logits_of(model.eval(), regions), loss.detach(), torch.cat(gradients)))
-    torch.testing.assert_close(results[0], results[1], **CLOSE)
-
-
-@every_variant
-def test_no_word_sees_those_after_it(name):
-    model, grids = tiny_captioner(**VARIANTS[name]), random_grids(3)
-    with torch.no_grad():
-        expected = model(**grids, decoder_input_ids=WORDS).logits
-        for position in range(1, 5):
-            changed = WORDS.clone()
-            changed[:, position] = 3
-            logits = model(**grids, decoder_input_ids=changed).logits
-            torch.testing.assert_close(logits[:, :position], expected[:, :position], **CLOSE)
-            assert (logits[:, position:] - expected[:, position:]).abs().max() > 1e-2
+WORDS = WORDS[:3]
 
 
 def test_the_release_sees_words_that_come_later():
@@ -84,15 +21,6 @@ def test_the_release_sees_words_that_come_later():
     with torch.no_grad():
         logits = [model(**grids, decoder_input_ids=words).logits[:, 0] for words in (WORDS, changed)]
     assert (logits[0] - logits[1]).abs().max() > 1e-3
-
-
-@torch.no_grad()
-def test_several_captions_of_an_image_share_its_encoding():
-    model, grids = tiny_captioner(), random_grids(3)
-    captions = torch.cat([WORDS, WORDS.flip(0)])[[0, 3, 1, 4, 2, 5]]
-    twice = {name: tensor.repeat_interleave(2, dim=0) for name, tensor in grids.items()}
-    expected = model(**twice, decoder_input_ids=captions).logits
-    torch.testing.assert_close(model(**grids, decoder_input_ids=captions).logits, expected, **CLOSE)
 
 
 @torch.no_grad()
@@ -114,9 +42,9 @@ def test_tokens_that_are_no_grid_are_named():
         model(**grids, labels=LABELS[:2])
     mask = torch.ones(2, 9, dtype=torch.long)
     mask[1, 4:] = 0
-    with pytest.raises(ValueError, match="visual_boxes are missing"):
+    with pytest.raises(ValueError, match="visual_boxes"):
         model(**random_grids(2), attention_mask=mask, labels=LABELS[:2])
-    with pytest.raises(ValueError, match=r"visual_boxes has shape \(2, 4, 4\).* \(2, 9, 4\)"):
+    with pytest.raises(ValueError, match=r"visual_boxes .*\(2, 4, 4\).*\(2, 9, 4\)"):
         model(**random_grids(2), visual_boxes=torch.zeros(2, 4, 4), labels=LABELS[:2])
     with pytest.raises(ValueError, match=r"6 visual tokens.* 7 x 7"):
         tiny_captioner(release=True, grid_size=[7, 7])(**grids, labels=LABELS[:2])
@@ -152,58 +80,7 @@ def test_a_trained_language_model_is_taken_over(tmp_path):
     assert not any(weight.requires_grad for weight in loaded.model.decoder.language_model.parameters())
 
 
-@every_variant
-def test_saving_and_loading_changes_no_bit(name, tmp_path):
-    model, grids = tiny_captioner(**VARIANTS[name]), random_grids(4)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path)
-    assert torch.equal(logits_of(loaded, grids), logits_of(model, grids))
-    assert type(AutoModel.from_pretrained(tmp_path)) is RSTNetModel
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing_changes_no_gradient(reentrant, regions):
-    gradients = []
-    for checkpointing in (False, True):
-        model = tiny_captioner().train()
-        if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
-        torch.manual_seed(5)
-        model(**regions, labels=LABELS).loss.backward()
-        gradients.append([parameter.grad for parameter in model.parameters() if parameter.requires_grad])
-    assert all(gradient is not None for gradient in gradients[1])
-    torch.testing.assert_close(gradients[0], gradients[1], **CLOSE)
-
-
-def test_half_precision_is_close_and_trains(regions):
-    model = tiny_captioner()
-    expected = logits_of(model, regions)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model.train()(**regions, labels=LABELS).loss
-    loss.backward()
-    assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.requires_grad)
-    half = logits_of(model.eval().to(torch.bfloat16), regions)
-    assert half.dtype == torch.bfloat16
-    torch.testing.assert_close(half.float(), expected, rtol=0.15, atol=0.15)
-
-
-@pytest.mark.slow
-def test_forward_is_one_graph():
-    model, grids = tiny_captioner(), random_grids(4)
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    given = {**grids, "decoder_input_ids": LABELS.clamp(min=0), "use_cache": False}
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(**given).logits, model(**given).logits, **CLOSE)
-
-
-def test_the_language_model_takes_words():
-    with pytest.raises(ValueError, match="decoder_input_ids"):
-        tiny_captioner()(**random_grids(1), decoder_inputs_embeds=torch.zeros(1, 2, 32))
-
-
-def test_attention_maps_of_words_are_over_the_grid(request):
-    from tests.models.tiny import tiny_tokenizer
-
+def test_attention_maps_of_words_are_over_the_grid():
     model, grids = tiny_captioner(), random_grids(2)
     for words, weights in model.word_attention(tiny_tokenizer(), grids, WORDS[:2]):
         assert weights.shape == (len(words), 9)

@@ -1,4 +1,4 @@
-"""Decoding: with a cache and without, the language signal once a token, visualness, beams as released."""
+"""Decoding: the language signal once a token, visualness, beams as released; see `tests/models/test_generation.py`."""
 
 import pytest
 import torch
@@ -15,19 +15,6 @@ WAYS = {
     "several of a beam search": {"num_beams": 4, "num_return_sequences": 3},
     "static cache": {"cache_implementation": "static"},
 }
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("steps", [[1] * 5, [2, 3]], ids=str)
-def test_cached_decoding_is_the_uncached_forward(steps):
-    model, grids = tiny_captioner(), random_grids(3)
-    cache, logits = None, []
-    for words in WORDS.split(steps, dim=1):
-        outputs = model(**grids, decoder_input_ids=words, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    expected = model(**grids, decoder_input_ids=WORDS, use_cache=False).logits
-    torch.testing.assert_close(torch.cat(logits, dim=1), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
@@ -60,15 +47,6 @@ def test_the_released_language_signal_is_computed_once_for_each_distinct_word(op
         hook.remove()
     assert [step.shape[1] for step in given] == [1] * len(words)
     assert [step.flatten().tolist() for step in given] == [sorted(set(step.flatten().tolist())) for step in words]
-
-
-@pytest.mark.parametrize("num_beams", [1, 3])
-@pytest.mark.parametrize("options", [{"use_cache": False}, {"cache_implementation": "static"}], ids=str)
-def test_captions_do_not_depend_on_the_cache(num_beams, options):
-    model, grids = tiny_captioner(), random_grids(3)
-    expected = model.generate(**grids, num_beams=num_beams)
-    assert len({tuple(row) for row in expected.tolist()}) > 1, "otherwise the test would see little"
-    assert torch.equal(model.generate(**grids, num_beams=num_beams, **options), expected)
 
 
 def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list[float]:
@@ -209,16 +187,3 @@ def test_only_padding_follows_a_finished_caption():
     assert torch.equal(changed[0], scores[0]), "the start token may be the end token"
     for row in (1, 2):
         assert changed[row].tolist() == [0.0, *[-float("inf")] * 5]
-
-
-@pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
-def test_prefixes_of_unequal_length_are_continued_as_alone(options):
-    model, grids = tiny_captioner(), random_grids(3)
-    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
-    options = {**options, "max_new_tokens": 4, "min_new_tokens": 4}
-    mask = (prefixes != 0).long()
-    together = model.generate(**grids, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
-    for row in range(3):
-        image = {name: tensor[row : row + 1] for name, tensor in grids.items()}
-        alone = model.generate(**image, decoder_input_ids=prefixes[row : row + 1, row:], **options)
-        assert [word for word in together[row].tolist() if word] == alone[0].tolist()

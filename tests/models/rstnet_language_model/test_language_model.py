@@ -150,25 +150,6 @@ def test_a_vocabulary_that_grows_keeps_its_words():
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"vocab_size": 50, "language_tokenization": "caption_ids"}, "40 embeddings .* 50"),
-        ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
-        ({"text_encoder_config": {"model_type": "nonsense"}}, "nonsense"),
-        ({"language_attention": "forward"}, "language_attention"),
-        ({"language_tokenization": "letters"}, "language_tokenization"),
-        ({"position_embedding": "none"}, "position_embedding"),
-        ({"hidden_size": 30}, "hidden_size"),
-        ({"pretrained_text_encoder": "no/such/folder", "text_encoder_config": None}, "pretrained_text_encoder"),
-    ],
-    ids=str,
-)
-def test_wrong_fields_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_language_model(**fields)
-
-
-@pytest.mark.parametrize(
     ("words", "pieces", "message"),
     [(["a"], [3], "1 words"), (["a"] * VOCAB_SIZE, [], "'a'"), (["a"] * VOCAB_SIZE, [40], "40")],
 )

@@ -6,8 +6,9 @@ from torch import nn
 
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
 from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration
-from tests.models.spatial_captioner.loops import sinusoid
-from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner
+from tests.models.architectures import LABELS, spoken
+from tests.models.loops import sinusoid
+from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner, tiny_config
 
 RATE = 0.25
 CELLS = [6, 3]
@@ -80,3 +81,15 @@ def test_without_these_two_training_drops_nothing():
     assert torch.equal(model.train()(**cells, decoder_input_ids=WORDS).logits, expected)
     model = tiny_captioner(dropout=0.0, attention_dropout=0.0, residual_dropout=RATE).train()
     assert (model(**cells, decoder_input_ids=WORDS).logits - expected).abs().max() > 0.1
+
+
+def test_a_new_model_learns_captions_by_heart():
+    cells = random_cells([6, 1, 2, 4])
+    model = SpatialCaptionerForConditionalGeneration(tiny_config()).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(100):
+        optimizer.zero_grad()
+        model(**cells, labels=LABELS).loss.backward()
+        optimizer.step()
+    captions = spoken(model.eval().generate(**cells))
+    assert [caption[1:] for caption in captions] == [[word for word in row if word != -100] for row in LABELS.tolist()]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.models.spatial_captioner import loops
+from tests.models import loops
 from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner
 from tests.models.tiny import one_image
 

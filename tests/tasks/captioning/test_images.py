@@ -11,9 +11,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.ground.files import with_file_names
 from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
-from hf_ngsan.tasks import caption_images as of_package
-from hf_ngsan.tasks import generate_captions
-from hf_ngsan.tasks.captioning.images import caption_images
+from hf_ngsan.tasks import caption_images, generate_captions
 from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -29,10 +27,6 @@ def photos(tmp_path: Path) -> list[str]:
 
 def caption(model, processor, images, **options) -> list:
     return list(caption_images(model, processor, images, [str(image) for image in images], **options))
-
-
-def test_it_is_a_name_of_the_package():
-    assert of_package is caption_images
 
 
 def test_rows_get_the_captions_of_an_evaluation():

@@ -128,26 +128,6 @@ def test_a_trained_model_is_trained_further(run, spec, tmp_path):
     assert all(torch.equal(value, before.state_dict()[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.slow
-def test_a_resumed_run_ends_with_the_same_weights(spec, tmp_path):
-    whole = train(tiny_recipe(tmp_path / "whole", spec))
-    train(tiny_recipe(tmp_path / "parts", spec, training={"epochs": 1}))
-    parts = train(tiny_recipe(tmp_path / "parts", spec), resume=True)
-    of_runs = [load_file(result.output_dir / "last" / "model.safetensors") for result in (whole, parts)]
-    assert all(torch.equal(value, of_runs[1][name]) for name, value in of_runs[0].items())
-
-
-@pytest.mark.slow
-def test_accumulation_steps_change_nothing_without_dropout(spec, tmp_path):
-    losses = []
-    for steps in (1, 2):
-        training = {"epochs": 1, "gradient_accumulation_steps": steps}
-        model = {"dropout": 0.0, "attention_dropout": 0.0}
-        run = train(tiny_recipe(tmp_path / str(steps), spec, model=model, training=training))
-        losses.append(json.loads((run.output_dir / "history.jsonl").read_text())["loss"])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-
-
 def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tmp_path, features, cache):  # noqa: F811
     folder = write_questions(tmp_path / "vqa", range(10, 34), name="train2014")
     write_questions(folder, [10, 20], name="val2014")

@@ -1,4 +1,4 @@
-"""Training and evaluating a dual encoder: stages, resuming, word vectors, scores, and what is refused."""
+"""Training and evaluating a dual encoder: stages, resuming, scores, and what is refused."""
 
 import json
 import os
@@ -12,12 +12,11 @@ import yaml
 from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
-from hf_ngsan.data import DataError, load_data
+from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.text_encoders import make_text_encoder
 from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
 from hf_ngsan.tasks.retrieval.task import pairs_of
-from hf_ngsan.tasks.word_vectors import read_word_vectors
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails
 from tests.models.mhsan.tiny import BERT, tiny_config, tiny_processor
@@ -161,22 +160,6 @@ def test_a_run_continues_from_a_trained_model(run, tmp_path):
     assert not changed(weights(run / "best"), model.state_dict())
 
 
-def test_word_vectors_of_a_file(tmp_path):
-    (tmp_path / "glove.txt").write_text("2 8\nred 1 2 3 4 5 6 7 8\nzebra 1 1 1 1 1 1 1 1\n")
-    np.save(tmp_path / "table.npy", np.arange(24).reshape(3, 8) / 10)
-    (tmp_path / "words.txt").write_text("red\nblue\nred\n")
-    for data, expected in (
-        ({"word_vectors": str(tmp_path / "glove.txt")}, torch.arange(1.0, 9)),
-        (
-            {"word_vectors": str(tmp_path / "table.npy"), "dictionary": str(tmp_path / "words.txt")},
-            torch.arange(16, 24) / 10,
-        ),
-    ):
-        model, processor = new_dual_encoder(tiny_recipe(tmp_path, data=data), ["a red blue box"], 10)
-        word = processor.tokenizer.convert_tokens_to_ids("red")
-        torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
-
-
 def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
     encoder, tokenizer = make_text_encoder(tiny_config(text_config=BERT).text_config), tiny_tokenizer()
     tokenizer.backend_tokenizer.enable_truncation(2)
@@ -193,77 +176,6 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
     train(recipe)
     after = [load_model(tmp_path / "run", "retrieval")[0].get_parameter(name) for name in trained]
     assert [torch.equal(*pair) for pair in zip(before, after, strict=True)] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("contents", "dictionary", "message"),
-    [
-        ("red 1 2\nblue 1\n", None, "line 2"),
-        ("red 1 two\n", None, "line 1"),
-        ("red 1 nan\n", None, "line 1"),
-        ("red\n", None, "line 1"),
-        ("red 1 2\n", "words.txt", "leave it out"),
-        (None, None, r"missing\.txt"),
-    ],
-)
-def test_damaged_word_vectors(tmp_path, contents, dictionary, message):
-    path = tmp_path / ("missing.txt" if contents is None else "vectors.txt")
-    if contents is not None:
-        path.write_text(contents)
-    with pytest.raises(DataError, match=message):
-        read_word_vectors(str(path), dictionary, ["red", "blue"])
-
-
-@pytest.mark.parametrize(("path", "dictionary"), [("pipe", None), ("pipe.npy", "words"), ("table.npy", "pipe")])
-def test_word_vectors_of_a_pipe_are_not_waited_for(tmp_path, path, dictionary, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("pipe", "pipe.npy"):
-        os.mkfifo(name)
-    np.save("table.npy", np.ones((1, 2), np.float32))
-    (tmp_path / "words").write_text("red")
-    with pytest.raises(DataError, match="pipe"):
-        read_word_vectors(path, dictionary, ["red"])
-
-
-@pytest.mark.parametrize(
-    "contents",
-    ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],
-    ids=["glove.840B", "word2vec", "windows"],
-)
-def test_word_vectors_as_they_are_published(tmp_path, contents):
-    """Words with blanks, and blanks behind the last number."""
-    path = tmp_path / "vectors.txt"
-    path.write_bytes(contents.encode())
-    found = read_word_vectors(str(path), None, ["red", "blue", "."])
-    assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
-
-
-def test_word_vectors_of_other_words_are_refused(tmp_path):
-    (tmp_path / "vectors.txt").write_text("zebra 1 1 1 1 1 1 1 1\n")
-    with pytest.raises(DataError, match=r"vectors\.txt has none"):
-        new_dual_encoder(tiny_recipe(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10)
-
-
-def test_a_dictionary_has_a_word_a_line(tmp_path):
-    """Python's splitlines() would also split at other characters."""
-    np.save(tmp_path / "vectors.npy", np.array([[1.0], [2.0]]))
-    (tmp_path / "words.txt").write_text("a\x85b\nred\n", encoding="utf-8")
-    assert read_word_vectors(str(tmp_path / "vectors.npy"), str(tmp_path / "words.txt"), ["red"])["red"] == [2.0]
-
-
-def test_damaged_arrays_of_word_vectors(tmp_path):
-    np.save(tmp_path / "vectors.npy", np.ones((2, 3)))
-    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
-    (tmp_path / "words.txt").write_text("red\n")
-    for name, words, message in (
-        ("vectors", None, "data.dictionary"),
-        ("vectors", "words.txt", "1 lines"),
-        ("objects", "words.txt", "running code"),
-        ("vectors", "none.txt", "none.txt"),
-    ):
-        dictionary = words and str(tmp_path / words)
-        with pytest.raises(DataError, match=message):
-            read_word_vectors(str(tmp_path / f"{name}.npy"), dictionary, ["red"])
 
 
 def test_pairs_have_the_same_number_of_captions():

@@ -1,1 +1,0 @@
-../../hf_ngsan/models/convolutional_backbone.py

@@ -1,1 +1,0 @@
-../../hf_ngsan/models/image_processing_captioning.py

@@ -1,1 +1,0 @@
-../../hf_ngsan/models/modeling_ngsan.py

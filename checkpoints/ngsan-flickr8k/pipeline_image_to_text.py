@@ -1,1 +1,0 @@
-../../hf_ngsan/models/pipeline_image_to_text.py

@@ -1,1 +1,0 @@
-../../hf_ngsan/models/pipeline_items.py

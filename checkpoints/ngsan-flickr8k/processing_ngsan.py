@@ -1,1 +1,0 @@
-../../hf_ngsan/models/processing_ngsan.py

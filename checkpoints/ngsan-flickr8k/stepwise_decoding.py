@@ -1,1 +1,0 @@
-../../hf_ngsan/models/stepwise_decoding.py

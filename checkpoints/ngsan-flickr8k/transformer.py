@@ -1,1 +1,0 @@
-../../hf_ngsan/models/transformer.py

@@ -1,1 +1,0 @@
-../../hf_ngsan/models/word_generation.py

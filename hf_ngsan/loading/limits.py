@@ -1,0 +1,92 @@
+"""Limits of what a checkpoint can ask for: a model too large for its weights or the machine, unusable images.
+
+They are checked before any memory is taken; `models.configuration_hub` checks single fields of a configuration.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from PIL import Image
+from torch import nn
+from transformers import BaseImageProcessor
+
+from ..ground.bounds import MAX_SIDE
+from ..ground.messages import one_sentence
+
+MAX_PARAMETERS_A_BYTE = 2
+"""Of the weights files: those of four bits."""
+ALWAYS_ALLOWED = 2**20
+"""Parameters, which take 4 MiB in float32: not worth refusing, whatever the weights files have."""
+MAX_AREA = 2**22
+"""Pixels of an image that is given to a model: 2048 x 2048."""
+
+
+class UnusableModelError(ValueError):
+    """A model too large, or settings of an image processor that do not work; the message does not name the folder."""
+
+
+def refuse_too_large(
+    build: Callable[[], nn.Module], weights: str | os.PathLike | None = None, elsewhere: re.Pattern | None = None
+) -> None:
+    """Raises an UnusableModelError for a model that cannot be what its configuration says.
+
+    Args:
+        build: makes the model; it is called where tensors have a shape but take no memory.
+        weights: folder, or name on the Hub, that the weights are loaded from; `None` for new ones.
+        elsewhere: names of weights that do not come from there.
+    """
+    parameters = parameters_of(build)
+    size, memory = sum(one.nbytes for one in parameters.values()), psutil.virtual_memory().total
+    if size > memory:
+        raise UnusableModelError(
+            f"the configuration describes a model of {count(parameters.values()):,} parameters, which take "
+            f"{size / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f} GiB of memory"
+        )
+    number = count(one for name, one in parameters.items() if elsewhere is None or not elsewhere.search(name))
+    files = [] if weights is None else [*Path(weights).glob("*.safetensors"), *Path(weights).glob("*.bin")]
+    stored = sum(file.stat().st_size for file in files)
+    if stored and number > max(MAX_PARAMETERS_A_BYTE * stored, ALWAYS_ALLOWED):
+        raise UnusableModelError(
+            f"the configuration describes {number:,} parameters, and the weights files in {weights} have {stored:,} "
+            "bytes"
+        )
+
+
+def parameters_of(build: Callable[[], nn.Module]) -> dict[str, nn.Parameter]:
+    """Returns the parameters of a model by name, shared ones once; `build` makes it, which takes no memory here."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return dict(build().named_parameters())
+
+
+def count(parameters: Iterable[nn.Parameter]) -> int:
+    """Returns the number of parameters; buffers, such as running means, which files of weights have too, are none."""
+    return sum(one.numel() for one in parameters)
+
+
+def check_image_processor(image_processor: BaseImageProcessor) -> None:
+    """Raises an UnusableModelError unless images become tensors of finite numbers and of no absurd size."""
+    for name in ("size", "crop_size", "pad_size"):
+        size: Any = getattr(image_processor, name, None)
+        size = asdict(size) if is_dataclass(size) and not isinstance(size, type) else size
+        sides = [side for side in (size.values() if isinstance(size, Mapping) else [size]) if side is not None]
+        if not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
+            raise UnusableModelError(
+                f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {MAX_SIDE} pixels"
+            )
+        shortest = sorted(sides)[:2]
+        if shortest and min(shortest) * max(shortest) > MAX_AREA:
+            raise UnusableModelError(
+                f"{name} of the image processor is {size!r:.100}; images can have {MAX_AREA:,} pixels at most"
+            )
+    try:
+        pixels = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")["pixel_values"]
+    except Exception as error:  # whatever comes of a setting of the wrong type
+        raise UnusableModelError(f"the settings of the image processor do not work ({one_sentence(error)})") from error
+    if not torch.isfinite(pixels).all():
+        raise UnusableModelError("the image processor makes pixels that are not finite; correct image_mean, image_std")

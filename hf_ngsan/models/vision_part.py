@@ -1,0 +1,113 @@
+"""The vision encoder that a model may have as a part: making it, and checkpoints that leave its backbone out."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.utils import ModelOutput, logging
+
+from .configuration_hub import HubModelMixin, PreTrainedConfig, SubConfigSpec
+from .configuration_parts import from_part, has_part
+
+logger = logging.get_logger(__name__)
+
+VisionConfig = from_part("configuration_vision.VisionConfig") if has_part("configuration_vision") else PreTrainedConfig
+VISION = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
+"""How a configuration declares its field `vision_config`."""
+
+
+@dataclass
+class VisionOutput(ModelOutput):
+    """Visual tokens.
+
+    Args:
+        visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
+            and height of the image without its padding.
+        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone, if they are asked for.
+    """
+
+    visual_features: torch.Tensor | None = None
+    visual_boxes: torch.Tensor | None = None
+    attention_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+
+
+def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
+    """Makes a [`VisionConfig`] from a captioner's field `vision_config`; `None` stays `None`."""
+    if config is None or isinstance(config, PreTrainedConfig):
+        return config
+    if not isinstance(config, dict):
+        raise ValueError(f"vision_config is {config!r}; it must be a mapping of fields to values, or None.")
+    return from_part("configuration_vision.VisionConfig").from_dict(config)
+
+
+def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
+    """Raises a ValueError unless a model takes features of the dimension that its vision encoder, if any, makes."""
+    if vision is not None and vision.feature_size != visual_feature_size:
+        raise ValueError(
+            f"visual_feature_size is {visual_feature_size}, but the feature dimension of the vision encoder is "
+            f"{vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
+        )
+
+
+def make_vision_encoder(config: Any) -> Any:
+    """Makes the [`VisionModel`] that the `vision_config` of a model describes; `None` for a model without."""
+    return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+class VisionCheckpointMixin(HubModelMixin):
+    """Loads and saves a model with a vision encoder, whose backbone may be left out of its checkpoints.
+
+    It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
+    `VisionConfig.save_frozen_weights` says what is left out.
+    """
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        loaded = super().from_pretrained(*args, **kwargs)
+        for vision in left_out_backbones(loaded[0] if isinstance(loaded, tuple) else loaded).values():
+            vision.load_pretrained_backbone()
+        return loaded
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        left_out = set()
+        for path, vision in left_out_backbones(self).items():
+            left_out |= {f"{path}.backbone.{name}".lstrip(".") for name in vision.backbone.state_dict()}
+            if is_main_process:
+                logger.warning(
+                    "The weights of the frozen backbone are left out of the saved model; loading takes them from "
+                    f"{vision.config.pretrained}."
+                )
+        always = self._keys_to_ignore_on_save
+        self._keys_to_ignore_on_save = left_out.union(always or ())
+        try:
+            super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        finally:
+            self._keys_to_ignore_on_save = always
+
+    def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
+        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
+        encoders = [vision for vision in vision_encoders(self).values() if not vision.has_own_backbone]
+        backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
+        try:
+            super().set_attn_implementation(*args, **kwargs)
+        finally:
+            for vision, backbone in zip(encoders, backbones, strict=True):
+                vision.backbone = backbone
+
+
+def vision_encoders(model: nn.Module) -> dict[str, Any]:
+    """Returns the vision encoders of a model, or itself, by their names in it."""
+    modules = model.named_modules()
+    return {name: module for name, module in modules if getattr(type(module), "is_vision_encoder", False)}
+
+
+def left_out_backbones(model: nn.Module) -> dict[str, Any]:
+    """Returns the vision encoders whose backbone is not saved with the model, by their names in it."""
+    return {name: vision for name, vision in vision_encoders(model).items() if not vision.config.save_frozen_weights}

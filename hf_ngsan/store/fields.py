@@ -1,0 +1,68 @@
+"""JSON files read into dataclasses: a field that is missing, unknown or of another type is named."""
+
+import json
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+Kind = TypeVar("Kind")
+types_of = lru_cache(get_type_hints)
+"""Of the fields of a class."""
+
+
+class FieldError(ValueError):
+    """A value of another type; the message is the field's name, such as `progress.epoch`."""
+
+
+def read_json(file: Path) -> Any:
+    """Returns what a JSON file holds; None if it is no file or no JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def read_fields(kind: type[Kind], value: object, name: str = "", complete: bool = True) -> Kind:
+    """Returns a JSON object as a dataclass.
+
+    Args:
+        kind: its fields are of JSON's types, lists and dictionaries of them, unions with None, or named tuples.
+        value: as `json.loads` returns it.
+        name: of the object, for the error.
+        complete: whether fields with defaults must be there too.
+
+    Raises:
+        FieldError: a field is missing, unknown, of another type or refused by the dataclass.
+    """
+    types, known = types_of(kind), {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(value, dict):
+        raise FieldError(name)
+    prefix = f"{name}." if name else ""
+    for unknown in sorted(value.keys() - known.keys()):
+        raise FieldError(f"{prefix}{unknown}")
+    for key, entry in known.items():
+        has_default = entry.default is not MISSING or entry.default_factory is not MISSING
+        if key not in value and (complete or not has_default):
+            raise FieldError(f"{prefix}{key}")
+    return kind(**{key: as_kind(types[key], part, f"{prefix}{key}") for key, part in value.items()})
+
+
+def as_kind(kind: Any, value: Any, name: str) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and is_dataclass(kind):
+        return read_fields(kind, value, name)
+    if origin is UnionType:
+        return None if value is None and NoneType in inner else as_kind(inner[0], value, name)
+    if origin is list and isinstance(value, list):
+        return [as_kind(inner[0], part, name) for part in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: as_kind(inner[1], part, name) for key, part in value.items()}
+    if hasattr(kind, "_fields") and isinstance(value, list) and [*map(type, value)] == [*types_of(kind).values()]:
+        return kind(*value)
+    if type(value) is kind or (kind is float and type(value) is int):
+        return value
+    raise FieldError(name)

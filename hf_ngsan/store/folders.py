@@ -1,0 +1,213 @@
+"""Writing a folder so that, whenever the writer is killed, a reader finds the old one or the new one, whole.
+
+    NAME                the folder
+    .incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
+    .replaced-NAME      the old folder, for the moment that the new one takes to get its place
+    NAME/manifest.json  sizes and checksums of its files, where they are checked later
+
+A folder is filled as `.incomplete-NAME`, flushed to the disk, and renamed. Where NAME is there already, Linux lets the
+two change names in one step. Other systems take two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to
+NAME; killed between them, a writer leaves the old folder, whole, as `.replaced-NAME`. Readers take it from there
+([`find_folder`]), and the next writer, which has the lock of the folder, gives it back its name ([`remove_leftovers`]).
+"""
+
+import ctypes
+import filecmp
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+from ..ground.files import (
+    TEMPORARY_PREFIX,
+    file_behind,
+    flush_files_to_disk,
+    flush_to_disk,
+    list_files,
+    naming,
+    sha256,
+    temporary_path,
+    write_text_atomically,
+)
+
+MANIFEST = "manifest.json"
+REPLACED_PREFIX = ".replaced-"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""Of linux/fcntl.h and linux/fs.h."""
+
+
+class DamagedFolderError(ValueError):
+    """A folder whose files are not those that were written; the message names the file and what is wrong with it."""
+
+
+def write_folder_atomically(target: Path, write: Callable[[Path], object], manifest: bool = True) -> None:
+    """Writes a folder, whole or not at all; one of that name is replaced.
+
+    One process may write the folder at a time. Of a symbolic link the folder behind it is written.
+
+    Args:
+        target: the folder; missing parent folders are made.
+        write: gets an empty folder to fill with files.
+        manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
+    """
+    target = file_behind(target)
+    put_in_place(fill_temporary_folder(target, write, manifest), target)
+
+
+def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
+    """Writes files into a folder whose other files stay; a reader meets all of the new ones or none.
+
+    Args:
+        target: the folder, such as that of a model; made if absent.
+        write: gets an empty folder to fill with files.
+    """
+    target = file_behind(target)
+    restore(target)
+    new = fill_temporary_folder(target, write, manifest=False)
+    changed = [file for file in list_files(new) if not is_same_file(file, target / file.name)]
+    names = {path.name for path in new.iterdir()}
+    if target.is_dir() and len(changed) <= 1 and len(names) == len(list_files(new)):
+        for file in changed:  # the weights of a model alone, as a rule: then no reader whatever meets a gap
+            os.replace(file, target / file.name)
+        flush_to_disk(target)
+        remove(new)
+        return
+    if target.is_dir():
+        shutil.copytree(
+            target,
+            new,
+            symlinks=True,
+            dirs_exist_ok=True,
+            ignore=lambda place, _: names if place == str(target) else [],
+        )
+        flush_files_to_disk(new)
+    put_in_place(new, target)
+
+
+def is_same_file(first: Path, second: Path) -> bool:
+    return second.is_file() and not second.is_symlink() and filecmp.cmp(first, second, shallow=False)
+
+
+def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifest: bool) -> Path:
+    """Returns a folder beside the target that `write` has filled, and that is on the disk."""
+    temporary = temporary_path(target)
+    remove(temporary)
+    temporary.mkdir(parents=True)
+    try:
+        with naming(target):
+            write(temporary)
+            if manifest:
+                sums = {
+                    file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)
+                }
+                write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
+            flush_files_to_disk(temporary)
+    except (Exception, KeyboardInterrupt):
+        remove(temporary)
+        raise
+    return temporary
+
+
+def put_in_place(new: Path, target: Path) -> None:
+    """Gives a whole folder the name `target`, and removes the folder that had it."""
+    restore(target)
+    with suppress(OSError):
+        target.rmdir()  # if it is empty
+    old = new
+    if not target.exists():
+        os.rename(new, target)
+    elif not exchange(new, target):
+        old = replaced_path(target)
+        os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except OSError:
+            os.rename(old, target)
+            raise
+    flush_to_disk(target.parent)
+    remove(old)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Lets two folders change names in one step; returns False where the system or the file system cannot."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # no Linux, or a C library before glibc 2.28
+        return False
+    return rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0
+
+
+def replaced_path(target: Path) -> Path:
+    return target.with_name(f"{REPLACED_PREFIX}{target.name}")
+
+
+def find_folder(target: Path) -> Path:
+    """Returns where a reader finds a folder: at its name, or where a killed writer left it."""
+    old = replaced_path(target)
+    return old if not target.exists() and old.is_dir() else target
+
+
+def restore(target: Path) -> None:
+    """Gives a folder back the name that a killed writer took from it; only who may write it calls this."""
+    old = replaced_path(target)
+    if not target.exists() and old.is_dir():
+        os.rename(old, target)
+    else:
+        remove(old)
+
+
+def remove_leftovers(folder: Path, besides: Collection[str] = ()) -> None:
+    """Removes what killed writers left in a folder, but for some names; the folders that they replaced come back."""
+    for path in folder.glob(f"{REPLACED_PREFIX}*"):
+        restore(path.with_name(path.name.removeprefix(REPLACED_PREFIX)))
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.name not in besides:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
+    """Returns whether a folder is absent or holds nothing besides some names and what an interrupted write left."""
+    return not folder.exists() or all(
+        path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
+    )
+
+
+def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:
+    """Compares a folder written by [`write_folder_atomically`] with its manifest.
+
+    Args:
+        folder: as written.
+        names: of files that must be among those of the manifest.
+        read: files whose contents are compared too, by their checksums; all of them if None.
+
+    Raises:
+        DamagedFolderError: the manifest or a file is missing, cut short or changed.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
+    except (FileNotFoundError, NotADirectoryError):
+        raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
+    unnamed = sorted({*names} - written.keys())
+    if unnamed or not written:
+        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {', '.join(unnamed) or 'a file'}.")
+    for name, (num_bytes, checksum) in written.items():
+        file = folder / name
+        if not file.is_file():
+            raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
+        size = file.stat().st_size
+        if size != num_bytes:
+            raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {num_bytes} bytes.")
+        if (read is None or name in read) and sha256(file) != checksum:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")

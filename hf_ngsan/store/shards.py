@@ -1,0 +1,290 @@
+"""A folder that is filled with rows: shards that appear whole or not at all, and become one dataset at the end.
+
+shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
+                      rows of one chunk of the input, and the record without which they do not count
+state.json, dataset_info.json
+                      what `datasets.load_from_disk` needs; written last
+skipped.json          what could not be read
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+from datasets import Dataset, Features
+from datasets.arrow_writer import ArrowWriter
+
+from ..ground.files import (
+    TEMPORARY_PREFIX,
+    FileStamp,
+    flush_to_disk,
+    is_unchanged,
+    naming,
+    rename_durably,
+    sha256,
+    stamp_of,
+    temporary_path,
+    write_text_atomically,
+)
+from .fields import FieldError, read_fields, read_json
+from .folders import DamagedFolderError
+
+RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
+ROWS_PER_RECORD_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Record:
+    """A shard that is complete.
+
+    Attributes:
+        generation, chunk: its place among the shards. A list of images is cut into chunks; another list, or images of a
+            chunk that could be read only later, belong to a later generation.
+        image_list: checksum of the list.
+        num_rows, num_bytes, sha256: of the Arrow file; without rows there is none.
+        skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
+        mtime_ns: when the Arrow file was last changed.
+        images: a [`~hf_ngsan.ground.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
+            neither.
+        end: where in the input the shard ends, for a reader that resumes there; empty where a chunk's number says it.
+    """
+
+    generation: int
+    chunk: int
+    image_list: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+    skipped: list[dict]
+    mtime_ns: int = 0
+    images: dict[str, FileStamp] = field(default_factory=dict)
+    end: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if any(entry.keys() != {"image_id", "file_name", "reason"} for entry in self.skipped):
+            raise FieldError("skipped")
+
+    @property
+    def stamp(self) -> FileStamp:
+        return FileStamp(self.num_bytes, self.mtime_ns, self.sha256)
+
+    @property
+    def name(self) -> str:
+        return shard_name(self.generation, self.chunk)
+
+    @property
+    def file(self) -> str:
+        """The name of the Arrow file."""
+        return f"{self.name}.arrow"
+
+
+def shard_name(generation: int, chunk: int) -> str:
+    return f"shard-{generation:03d}-{chunk:06d}"
+
+
+class ShardFolder:
+    """A folder of shards; a kind of folder says how it describes itself.
+
+    Args:
+        path: the folder.
+    """
+
+    metadata_name: str
+    """Of the file that describes what the folder holds."""
+    error: type[ValueError]
+    """Raised for a folder that cannot be used."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = Path(path)
+
+    def refuse_changed_shards(self, records: Iterable[Record]) -> None:
+        for record in records:
+            file = self.path / record.file
+            if not is_unchanged(file, record.stamp):
+                raise self.error(
+                    f"{file} has changed since its rows were written; delete it, and they are written again, or "
+                    "choose another output folder."
+                )
+
+    def remove_leftovers(self) -> None:
+        """Deletes half-written shards, and those that lack a record; no other process may be writing."""
+        kept = {record.file for record in self.records()}
+        for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
+            if file.name not in kept:
+                file.unlink()
+        for file in (self.path / RECORDS).glob(f"{TEMPORARY_PREFIX}*"):
+            file.unlink()
+
+    def records(self) -> list[Record]:
+        """Returns the complete shards in the order of their rows; one whose file is missing or cut is not complete."""
+        return [one for one in read_records(self.path) if not one.num_rows or self.size(one) == one.num_bytes]
+
+    def size(self, record: Record) -> int | None:
+        file = self.path / record.file
+        return file.stat().st_size if file.is_file() else None
+
+    def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
+        """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists what was skipped.
+
+        Args:
+            description: of the dataset.
+            skipped: as in [`Record`].
+            expected: names of shards that all processes together must have completed.
+
+        Returns:
+            The number of its rows.
+
+        Raises:
+            ValueError: a shard is missing; or there is no row at all, and what was written is removed.
+        """
+        records = self.records()
+        missing = set(expected) - {record.name for record in records}
+        if missing:
+            raise self.error(
+                f"{len(missing)} shards are missing from {self.path}, {min(missing)} among them; all nodes must share "
+                "that folder. Start again to write them."
+            )
+        filled = [record for record in records if record.num_rows]
+        if not filled:
+            self.remove()
+            if not skipped:
+                raise self.error("There are no images, so nothing was written.")
+            raise self.error(
+                f"None of the {len(skipped)} images can be read, so nothing was written; the first: "
+                f"{skipped[0]['reason']}"
+            )
+        write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
+        info, state = self.describe(filled, description)
+        write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
+        write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
+        return sum(record.num_rows for record in filled)
+
+    def describe(self, records: list[Record], description: str) -> tuple[dict, dict]:
+        """Returns the two JSON files of a saved dataset, as `datasets` writes them for one row, but with all shards."""
+        sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
+        sample.info.description = description
+        temporary = temporary_path(self.path / "sample")
+        shutil.rmtree(temporary, ignore_errors=True)
+        with without_progress_bars():
+            sample.save_to_disk(str(temporary))
+        info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
+        shutil.rmtree(temporary)
+        state["_data_files"] = [{"filename": record.file} for record in records]
+        state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
+        return info, state
+
+    def remove(self) -> None:
+        """Deletes what is said of the rows, where there are none (any more)."""
+        for name in (STATE, INFO, SKIPPED, self.metadata_name):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / RECORDS, ignore_errors=True)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Returns what the records of a folder say, in the order of the rows; a damaged one says nothing."""
+    records = []
+    for file in (folder / RECORDS).glob("shard-*.json"):
+        with suppress(FieldError):
+            records.append(read_fields(Record, read_json(file), complete=False))
+    return sorted(records, key=lambda record: (record.generation, record.chunk))
+
+
+def verify_shards(folder: Path) -> int:
+    """Reads all shards of a dataset that [`ShardFolder.make_dataset`] made; returns how many there are.
+
+    Raises:
+        DamagedFolderError: a file is missing, or not what was written.
+    """
+    try:
+        files = [entry["filename"] for entry in read_json(folder / STATE)["_data_files"]]
+    except (TypeError, LookupError):
+        raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
+    checksums = {record.file: record.sha256 for record in read_records(folder)}
+    for file in files:
+        if file not in checksums:
+            raise DamagedFolderError(f"{folder} is damaged: the record of {file} is missing or cannot be read.")
+        if not (folder / file).is_file():
+            raise DamagedFolderError(f"{folder} is incomplete: {file} is missing.")
+        if sha256(folder / file) != checksums[file]:
+            raise DamagedFolderError(f"{folder} is damaged: the contents of {file} have changed.")
+    return len(files)
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """`datasets` shows no bars inside the `with` block."""
+    were_disabled = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not were_disabled:
+            datasets.enable_progress_bars()
+
+
+class ShardWriter:
+    """Writes one shard under a temporary name; `commit` makes it count.
+
+    Args:
+        folder: that gets it.
+        features: columns of a row.
+        generation, chunk, image_list: see [`Record`].
+    """
+
+    def __init__(self, folder: ShardFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
+        self.folder = folder.path
+        self.generation, self.chunk, self.image_list = generation, chunk, image_list
+        name = f"{shard_name(generation, chunk)}.arrow"
+        self.file = self.folder / name
+        self.temporary = temporary_path(self.file)
+        self.writer = ArrowWriter(path=str(self.temporary), features=features, writer_batch_size=ROWS_PER_RECORD_BATCH)
+        self.num_rows = 0
+
+    def write(self, row: Mapping) -> None:
+        with naming(self.file):
+            self.writer.write(row)
+        self.num_rows += 1
+
+    def write_table(self, table: pa.Table) -> None:
+        """Writes many rows at once."""
+        with naming(self.file):
+            self.writer.write_table(table)
+        self.num_rows += len(table)
+
+    def commit(
+        self, skipped: list[dict], images: Mapping[str, FileStamp] | None = None, end: Iterable[int] = ()
+    ) -> None:
+        """Flushes, renames and records the shard, in this order."""
+        stamp = FileStamp(0, 0, "")
+        if self.num_rows:
+            with naming(self.file):
+                self.writer.finalize()
+                flush_to_disk(self.temporary)
+            stamp = stamp_of(self.temporary)
+            rename_durably(self.temporary, self.file)
+        else:
+            self.discard()
+        record = Record(
+            self.generation,
+            self.chunk,
+            self.image_list,
+            self.num_rows,
+            stamp.num_bytes,
+            stamp.sha256,
+            skipped,
+            stamp.mtime_ns,
+            dict(images or {}),
+            list(end),
+        )
+        write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
+
+    def discard(self) -> None:
+        self.writer.close()
+        self.temporary.unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""Figures of what the words of a caption or of a question attended to, one a file."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..visualization import check_matplotlib, save_figure
+from ..visualization.plots import FIGURE_SIDE
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_figures(folder: str | Path) -> dict[str, Any]:
+    """Makes a folder for figures; returns arguments with which a pipeline of ours returns what they show.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+        FileExistsError: the folder is a file.
+    """
+    check_matplotlib()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {"return_attention": True, "attention_side": FIGURE_SIDE}
+
+
+def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Saves the figure that `plot` makes of some parts of a pipeline's answer, or logs why there is none."""
+    if not answer["words"]:
+        logger.warning("The caption of %s has no words; there is no figure of it.", name)
+    elif "image" not in answer:
+        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
+    else:
+        figure = plot(*(answer[part] for part in arguments))
+        save_figure(figure, path)
+        figure.clear()  # else its parts, which refer to each other, would stay in memory for long

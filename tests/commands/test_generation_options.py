@@ -1,0 +1,72 @@
+"""Options of `generate()` and of batches, of every command that writes words: each reaches the model."""
+
+from pathlib import Path
+
+import pytest
+
+from hf_ngsan.loading import save_model
+from hf_ngsan.models.modeling_nsa_transformer import NSATransformerForConditionalGeneration
+from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from tests.models.nsa_transformer.tiny import tiny_translator
+from tests.models.rstnet.tiny import tiny_captioner
+from tests.models.tiny import tiny_tokenizer
+
+from .running import prints
+
+SCENES = ["--data", "scenes:size=12,validation=4,test=6"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A captioner with visualness and a translator."""
+    folder = tmp_path_factory.mktemp("models")
+    tokenizer = tiny_tokenizer()
+    save_model(tiny_captioner(visual_feature_size=10), RSTNetProcessor(tokenizer=tokenizer), folder / "captioner")
+    tiny_translator(vocab_size=len(tokenizer)).save_pretrained(folder / "translator")
+    tokenizer.save_pretrained(folder / "translator")
+    return folder
+
+
+@pytest.fixture
+def generated(folder, monkeypatch, capsys):
+    """Runs a command; returns the arguments of each of its calls of `generate()`, and the number of rows of each."""
+
+    def run(command: str, *options: object) -> tuple[list[dict], list[int]]:
+        calls, sizes = [], []
+        for kind in (RSTNetForConditionalGeneration, NSATransformerForConditionalGeneration):
+
+            def generate(self, *args, of_model=kind.generate, **given):
+                begun = given.get("decoder_input_ids")
+                if begun is None or begun.shape[1] == 1:  # else the relations of scenes are completed, for their scores
+                    calls.append(given)
+                    sizes.append(len(given["input_ids" if "input_ids" in given else "visual_features"]))
+                return of_model(self, *args, **given)
+
+            monkeypatch.setattr(kind, "generate", generate)
+        if command == "translate":
+            given = ["--model", folder / "translator", "a red dog", "a dog", "a cat", "a red cat"]
+        else:
+            given = ["--model", folder / "captioner", *SCENES]
+        prints(capsys, command, *given, *options)
+        monkeypatch.undo()
+        return calls, sizes
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["caption", "evaluate", "visualness", "translate"])
+def test_each_option_reaches_the_model(generated, command):
+    given = {"--num-beams": 2, "--max-new-tokens": 3, "--length-penalty": 0.5}
+    options = {name[2:].replace("-", "_"): value for name, value in given.items()}
+    calls, sizes = generated(command, *(word for pair in given.items() for word in pair), "--batch-size", 4)
+    assert all({name: call.get(name) for name in options} == options for call in calls)
+    assert sizes == ([4] if command == "translate" else [4, 2])
+    calls, sizes = generated(command, "--batch-size", 1)
+    assert not any(options.keys() & call.keys() for call in calls) and {*sizes} == {1}
+
+
+@pytest.mark.parametrize("command", ["caption", "evaluate", "visualness"])
+def test_a_limit_and_a_split_choose_the_rows(generated, command):
+    assert sum(generated(command, "--limit", 3)[1]) == 3
+    assert sum(generated(command, "--split", "validation")[1]) == 4

@@ -1,0 +1,74 @@
+"""Lists of vectors read in one step are those that `datasets` reads vector by vector."""
+
+import numpy as np
+import pytest
+from datasets import Dataset, Features, List, Value, concatenate_datasets
+
+from hf_ngsan.data.contract import caption_features, with_arrays
+from hf_ngsan.data.row_formats import with_whole_arrays
+
+
+def dataset_of(lengths, dtype="float16", seed=0) -> Dataset:
+    generator = np.random.default_rng(seed)
+    rows = [
+        {
+            "image_id": number,
+            "visual_features": generator.random((length, 5)).astype(dtype),
+            "visual_boxes": np.sort(generator.random((length, 4)), axis=1).astype("float32"),
+            "captions": ["a dog"] * number,
+        }
+        for number, length in enumerate(lengths)
+    ]
+    return with_arrays(Dataset.from_list(rows, features=caption_features(5, dtype=dtype)))
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            assert_same(value, other[name])
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        if one.dtype == object:
+            for value, of_other in zip(one, other, strict=True):
+                assert_same(value, of_other)
+        else:
+            np.testing.assert_array_equal(one, other)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [2, 3, 4, 1]])
+def test_rows_and_batches_are_the_same(dtype, lengths):
+    whole = dataset_of(lengths, dtype)
+    parts = concatenate_datasets([dataset_of(lengths[:1], dtype), dataset_of(lengths, dtype, seed=1)])
+    for rows in (whole, whole.select([3, 1]), whole.select(range(1, 3)), with_arrays(parts)):
+        fast = with_whole_arrays(rows)
+        assert fast.format["type"] != rows.format["type"]
+        for index in range(len(rows)):
+            assert_same(fast[index], rows[index])
+        assert_same(fast[:], rows[:])
+        assert fast["image_id"][:] == rows["image_id"][:]
+        for one, other in zip(fast.__getitems__([1, 0]), rows.__getitems__([1, 0]), strict=True):
+            assert_same(one, other)
+
+
+def test_a_row_without_vectors_has_their_dimension():
+    assert with_whole_arrays(dataset_of([2, 0]))[1]["visual_features"].shape == (0, 5)
+
+
+def test_what_is_missing_is_read_as_before():
+    features = Features({"visual_features": List(List(Value("float32"), length=2))})
+    rows = [{"visual_features": [[1.0, 2.0]]}, {"visual_features": [[None, 2.0]]}, {"visual_features": None}]
+    dataset = with_arrays(Dataset.from_list(rows, features=features))
+    fast = with_whole_arrays(dataset)
+    for index in range(2):
+        np.testing.assert_array_equal(fast[index]["visual_features"], dataset[index]["visual_features"])
+    assert_same(fast[2], dataset[2])
+
+
+@pytest.mark.parametrize("rows", [[{"image_id": 1}], Dataset.from_list([{"image_id": 1}])])
+def test_other_rows_are_left_as_they_are(rows):
+    assert with_whole_arrays(rows) is rows

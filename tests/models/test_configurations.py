@@ -1,0 +1,349 @@
+"""Configurations of every architecture: transformers' common tests, the papers' values, what is refused."""
+
+import unittest
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoConfig
+
+from hf_ngsan.models.configuration_mcan import MCANConfig
+from hf_ngsan.models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
+from hf_ngsan.models.configuration_rstnet import RELEASE, RSTNetConfig
+from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
+from tests.models import tiny
+from tests.models.mcan import tiny as mcan
+from tests.models.mhsan import tiny as mhsan
+from tests.models.nsa_transformer.tiny import SIZES
+from tests.models.rstnet import tiny as rstnet
+from tests.models.rstnet.tiny import TEXT_ENCODER
+from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.transformers_suite import MISSING, import_suite, is_available
+
+VISION = mhsan.VISION
+MAKE = {
+    "ngsan": tiny.tiny_config,
+    "rstnet": rstnet.tiny_config,
+    "rstnet_language_model": lambda **fields: rstnet.tiny_language_model(**fields).config,
+    "spatial_captioner": spatial_captioner.tiny_config,
+    "nsa_transformer": lambda **fields: NSATransformerConfig(**{**SIZES, **fields}),
+    "mcan": mcan.tiny_config,
+    "mhsan": mhsan.tiny_config,
+}
+COMMON = [
+    (NGSANConfig, {"hidden_size": 32}),
+    (NGSANConfig, {"visual_feature_size": 1024, "num_hidden_layers": 1, "geometric_bias": []}),
+    (RSTNetConfig, {"hidden_size": 32}),
+    (RSTNetLanguageModelConfig, {"hidden_size": 32}),
+    (SpatialCaptionerConfig, {"hidden_size": 32}),
+    (SpatialCaptionerConfig, {"vision_config": None, "visual_feature_size": 1024, "decoder_layers": 1}),
+    (NSATransformerConfig, {"hidden_size": 32}),
+    (
+        MCANConfig,
+        {
+            "has_text_modality": False,
+            "common_properties": ["hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"],
+            "hidden_size": 32,
+        },
+    ),
+    (
+        MHSANConfig,
+        {"has_text_modality": False, "common_properties": ["projection_dim", "hidden_size"], "hidden_size": 36},
+    ),
+    (
+        MHSANTextConfig,
+        {
+            "has_text_modality": False,
+            "common_properties": ["vocab_size", "hidden_size", "num_hidden_layers"],
+            "hidden_size": 36,
+        },
+    ),
+]
+
+
+@pytest.mark.skipif(not is_available(), reason=MISSING)
+@pytest.mark.parametrize(("config_class", "fields"), COMMON)
+def test_the_common_tests(config_class, fields):
+    case = unittest.TestCase()
+    case.model_tester = SimpleNamespace(get_config=MAKE.get(config_class.model_type))
+    import_suite("test_configuration_common").ConfigTester(case, config_class=config_class, **fields).run_common_tests()
+
+
+def value_of(config, path: str):
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        (
+            NGSANConfig,
+            {
+                **{"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
+                **{"dropout": 0.1, "visual_feature_size": 2048, "vocab_size": 9487 + 4, "temporal_positions": False},
+                **{"query_norm": "instance", "key_norm": None, "norm_affine": False, "geometric_bias": ["query"]},
+                **{"geometry_hidden_size": 64, "geometry_features": "unsigned", "absolute_geometry": False},
+            },
+        ),
+        (
+            RSTNetConfig,
+            {
+                **{"hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048, "encoder_layers": 3},
+                **{"plain_decoder_layers": 3, "num_hidden_layers": 4, "vocab_size": 10201, "dropout": 0.1},
+                **{"visual_feature_size": 2048, "geometry_fusion": "additive", "geometry_embedding": "linear"},
+                **{"grid_size_offset": 1, "grid_position_embedding": False, "double_residual": False},
+                **{"language_attention": "causal", "language_tokenization": "word_pieces"},
+                "language_signal_projection": "shared",
+                "language_model_config.text_encoder_config.model_type": "bert",
+                "language_model_config.text_encoder_config.num_hidden_layers": 12,
+                "language_model_config.text_encoder_config.hidden_size": 768,
+                "language_model_config.text_encoder_config.is_decoder": True,
+            },
+        ),
+        (
+            lambda: RSTNetConfig.from_release(vocab_size=100, hidden_size=64),
+            {
+                **RELEASE,
+                "language_model_config.language_attention": "bidirectional",
+                "language_model_config.language_tokenization": "caption_ids",
+                "language_model_config.double_residual": True,
+                "language_model_config.position_embedding": "table",
+                "language_model_config.vocab_size": 100,
+                "language_model_config.hidden_size": 64,
+                "language_model_config.pad_token_id": 1,
+                "language_model_config.text_encoder_config.is_decoder": False,
+            },
+        ),
+        (
+            lambda: RSTNetConfig(adaptive_attention=False),
+            {"language_model_config": None, "num_hidden_layers": 3},
+        ),
+        (
+            SpatialCaptionerConfig,
+            {
+                **{"hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 1024, "encoder_layers": 2},
+                **{"decoder_layers": 4, "num_hidden_layers": 4, "visual_feature_size": 512, "dropout": 0.1},
+                **{"attention_dropout": 0.1, "residual_dropout": 0.0, "attention_bias": False},
+                **{"attention_temperature": "key_length", "vision_config.kind": "grid", "vision_config.frozen": True},
+                **{"vision_config.grid_size": None, "vision_config.feature_size": 512},
+                "vision_config.backbone_config.model_type": "ngsan_vgg",
+                "vision_config.backbone_config.depths": [1, 1, 2, 2, 2],
+            },
+        ),
+        (lambda: SpatialCaptionerConfig(vision_config=None), {"visual_feature_size": 512}),
+        (
+            lambda: MCANConfig.small(geometric_bias=["query"]),
+            {
+                **{"hidden_size": 512, "intermediate_size": 2048, "pooled_size": 1024, "geometric_bias": ["query"]},
+                **{"num_hidden_layers": 6, "num_attention_heads": 8, "num_glimpses": 1, "needs_boxes": True},
+                **{"word_embedding_size": 300, "reduction_hidden_size": 512, "dropout": 0.1},
+            },
+        ),
+        (
+            lambda: MCANConfig.large(num_labels=9),
+            {
+                **{"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048, "num_labels": 9},
+                **{"num_hidden_layers": 6, "num_attention_heads": 8, "num_glimpses": 1, "needs_boxes": False},
+            },
+        ),
+        (
+            MHSANConfig,  # section 3.5
+            {
+                **{"hidden_size": 2400, "projection_dim": 2400, "attention_hidden_size": 350, "dropout": 0.5},
+                **{"num_image_heads": 10, "num_text_heads": 10, "visual_feature_size": 2048, "loss": "hardest"},
+                **{"margin": 0.2, "loss_reduction": "mean", "diversity_weight": 0.1, "squared_diversity": True},
+                **{"text_config.word_embedding_size": 620, "text_config.hidden_size": 2400},
+                **{"text_config.num_hidden_layers": 4, "text_config.activation": "tanh", "text_config.dropout": 0.25},
+                **{"text_config.input_dropout": 0.25, "text_config.bidirectional": False},
+                "vision_config.backbone_config.model_type": "resnet",
+                "vision_config.backbone_config.depths": [3, 8, 36, 3],
+            },
+        ),
+    ],
+)
+def test_defaults_are_those_of_the_papers_and_releases(config, values):
+    made = config()
+    assert {path: value_of(made, path) for path in values} == values
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("ngsan", {"query_norm": None, "key_norm": "layer", "geometric_bias": ["content", "key"], "dropout": 0}),
+        ("rstnet", {"dropout": 0}),
+        ("rstnet", {"dropout": 0, "release": True}),
+        ("spatial_captioner", {"attention_temperature": "head_dim", "attention_bias": True, "dropout": 0}),
+        ("spatial_captioner", {"vision_config": VISION, "visual_feature_size": None}),
+        ("nsa_transformer", {"query_norm": "layer"}),
+        ("mcan", {"geometric_bias": ["content"], "vision_config": VISION, "visual_feature_size": None}),
+        ("mhsan", {"margin": 0.3}),
+        ("mhsan", {"vision_config": VISION}),
+        ("mhsan", {"text_config": mhsan.BERT}),
+    ],
+)
+def test_a_configuration_survives_saving(name, fields, tmp_path):
+    config = MAKE[name](**fields)
+    config.save_pretrained(tmp_path)
+    loaded = type(config).from_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is type(config)
+    assert loaded.to_dict() == config.to_dict()
+    assert not hasattr(loaded, "auto_map")
+    for part in ("text_config", "vision_config"):
+        assert type(getattr(loaded, part, None)) is type(getattr(config, part, None))
+    if name == "mcan":
+        assert loaded.id2label == dict(enumerate(mcan.ANSWERS)) and loaded.visual_feature_size == 12
+
+
+WRONG = {
+    "ngsan": [
+        ({"query_norm": "group"}, "query_norm .*'group'.*'batch'"),
+        ({"key_norm": "none"}, "key_norm"),
+        ({"geometric_bias": ["query", "keys"]}, "geometric_bias.*'keys'.*'content'"),
+        ({"geometric_bias": "query"}, "geometric_bias"),
+        ({"geometric_bias": None}, "geometric_bias"),
+        ({"geometric_bias": ["query", "query"]}, "geometric_bias .*'query'"),
+        ({"geometry_features": "polar"}, "geometry_features .*'polar'"),
+        ({"hidden_size": 30}, r"hidden_size \(30\).*num_attention_heads \(4\)"),
+        ({"hidden_size": 36, "absolute_geometry": True}, "absolute_geometry.*36"),
+        ({"hidden_size": 33, "num_attention_heads": 3}, r"hidden_size \(33\)"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"visual_feature_size": -1}, "visual_feature_size"),
+        ({"geometry_hidden_size": 0}, "geometry_hidden_size"),
+        ({"intermediate_size": 0}, "intermediate_size"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"norm_affine": "yes"}, "norm_affine"),
+        ({"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"dropout": -0.1}, "dropout"),
+        ({"attention_dropout": 2}, "attention_dropout"),
+    ],
+    "rstnet": [
+        ({"geometry_fusion": "product"}, "geometry_fusion"),
+        ({"geometry_embedding": "cubic"}, "geometry_embedding"),
+        ({"geometry_embedding": "sinusoidal", "geometry_hidden_size": 12}, "geometry_hidden_size"),
+        ({"geometry_hidden_size": 0}, "geometry_hidden_size"),
+        ({"grid_size_offset": 2}, "grid_size_offset"),
+        ({"grid_size": [7]}, "grid_size"),
+        ({"grid_size": [7, 0]}, "grid_size"),
+        ({"position_embedding": "learned"}, "position_embedding"),
+        ({"finished_beams": "gone"}, "finished_beams"),
+        ({"language_signal_projection": "none"}, "language_signal_projection"),
+        ({"language_attention": "sideways"}, "language_attention"),
+        ({"encoder_layers": 0}, "encoder_layers"),
+        ({"plain_decoder_layers": 0}, "plain_decoder_layers"),
+        ({"grid_position_embedding": True, "hidden_size": 30, "num_attention_heads": 5}, "grid_position_embedding"),
+        ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
+        ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "hidden_size": 64}}, "hidden_size .*32.* 64"),
+        ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
+        ({"pretrained_language_model": "no/such/folder", "language_model_config": None}, "pretrained_language_model"),
+        ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
+    ],
+    "rstnet_language_model": [
+        ({"vocab_size": 50, "language_tokenization": "caption_ids"}, "40 .* 50"),
+        ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
+        ({"text_encoder_config": {"model_type": "nonsense"}}, "text_encoder_config .*'nonsense'"),
+        ({"text_encoder_config": {}}, "text_encoder_config"),
+        ({"language_attention": "forward"}, "language_attention"),
+        ({"language_tokenization": "letters"}, "language_tokenization"),
+        ({"position_embedding": "none"}, "position_embedding"),
+        ({"hidden_size": 30}, "hidden_size"),
+        ({"max_word_pieces": 0}, "max_word_pieces"),
+        ({"pretrained_text_encoder": "no/such/folder", "text_encoder_config": None}, "pretrained_text_encoder"),
+    ],
+    "spatial_captioner": [
+        ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
+        ({"position_embedding": "rows"}, "position_embedding .*'rows'"),
+        ({"position_embedding": "boxes", "hidden_size": 12}, "position_embedding.* 12"),
+        ({"encoder_layers": 0}, "encoder_layers"),
+        ({"decoder_layers": 0}, "decoder_layers"),
+        ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
+        ({"vision_config": {"backbone_config": {"depths": [1]}}}, "backbone_config"),
+        ({"attention_bias": "no"}, "attention_bias"),
+        ({"attention_dropout": -1}, "attention_dropout"),
+        ({"residual_dropout": 2}, "residual_dropout"),
+    ],
+    "nsa_transformer": [
+        ({"hidden_size": 18}, "num_attention_heads"),
+        ({"hidden_size": 15, "num_attention_heads": 3}, "hidden_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"query_norm": "group"}, "query_norm"),
+        ({"key_norm": "group"}, "key_norm"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"vocab_size": 0}, "vocab_size"),
+    ],
+    "mcan": [
+        ({"hidden_size": 18}, r"hidden_size \(18\).*num_attention_heads \(4\)"),
+        ({"num_glimpses": 0}, "num_glimpses"),
+        ({"pooled_size": -1}, "pooled_size"),
+        ({"reduction_hidden_size": 0}, "reduction_hidden_size"),
+        ({"word_embedding_size": 0}, "word_embedding_size"),
+        ({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'"),
+        ({"geometry_features": "both"}, "geometry_features"),
+        ({"loss_reduction": "max"}, "loss_reduction"),
+        ({"dropout": 2}, "dropout"),
+        ({"initializer_range": float("inf")}, "initializer_range"),
+        ({"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
+    ],
+    "mhsan": [
+        ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
+        ({"loss_reduction": "max"}, "loss_reduction"),
+        ({"num_image_heads": -1}, "num_image_heads"),
+        ({"num_text_heads": -2}, "num_text_heads"),
+        ({"projection_dim": 0}, "projection_dim"),
+        ({"hardest_negatives": 0}, "hardest_negatives"),
+        ({"temperature": 0}, "temperature"),
+        ({"margin": float("nan")}, "margin"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
+        ({"vocab_size": 9}, "vocab_size.*text_config"),
+        ({"text": {"hidden_size": 15, "bidirectional": True}}, r"hidden_size \(15\)"),
+        ({"text": {"activation": "gelu"}}, "activation .*'gelu'"),
+        ({"text": {"num_layers": 3}}, "'num_layers'.*num_hidden_layers"),
+        ({"text": {"model_type": "no_such_type"}}, "text_config .*'no_such_type'"),
+        ({"text_config": None, "text_pretrained": "no/such-folder"}, "text_pretrained .*'no/such-folder'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "named"),
+    [pytest.param(name, *case, id=f"{name} {case[0]}") for name, cases in WRONG.items() for case in cases],
+)
+def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named):
+    with pytest.raises(ValueError, match=named) as caught:
+        MAKE[name](**fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_configurations_share_no_list_and_no_part():
+    first, second = NGSANConfig(), NGSANConfig()
+    first.geometric_bias.append("key")
+    assert second.geometric_bias == NGSANConfig().geometric_bias == ["query"]
+    first, second = SpatialCaptionerConfig(), SpatialCaptionerConfig()
+    first.vision_config.backbone_config.hidden_sizes.append(7)
+    assert second.vision_config.backbone_config.hidden_sizes[-1] == 512
+
+
+def test_configuration_of_a_trained_language_model_is_taken(tmp_path):
+    language_model = rstnet.tiny_language_model()
+    language_model.save_pretrained(tmp_path)
+    fields = {"vocab_size": rstnet.VOCAB_SIZE, "hidden_size": 32, "num_attention_heads": 4}
+    config = RSTNetConfig(pretrained_language_model=str(tmp_path), **fields)
+    assert config.language_model_config.text_encoder_config.hidden_size == TEXT_ENCODER["hidden_size"]
+    for changes, named in (
+        ({"vocab_size": 10201}, "vocab_size .*10201"),
+        ({"hidden_size": 64}, "hidden_size .*64.* 32"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            RSTNetConfig(pretrained_language_model=str(tmp_path), **{**fields, **changes})
+    with pytest.raises(ValueError, match=r"language_attention .*'bidirectional'.* 'causal'"):
+        rstnet.tiny_config(language_model_config=language_model.config, language_attention="bidirectional")

@@ -1,0 +1,218 @@
+"""What changes no result, of every architecture that writes text: padding, batch, attention, checkpoints, saving."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from tests.models.architectures import (
+    ARCHITECTURES,
+    CLOSE,
+    LABELS,
+    VARIANTS,
+    WORDS,
+    every_architecture,
+    every_captioner,
+    every_variant,
+    logits_of,
+    make,
+)
+from tests.models.tiny import one_image
+
+every_implementation = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile on a CPU needs a C++ compiler")
+IN_PADDING = {"visual_features": 1000.0, "visual_boxes": torch.tensor([0.9, 0.1, 0.2, 5.0]), "input_ids": 11}
+
+
+@every_variant
+def test_a_batch_is_its_rows_alone(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    together = logits_of(model, inputs)
+    for row in range(4):
+        alone = logits_of(model, one_image(inputs, row), LABELS[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, **CLOSE)
+
+
+@every_variant
+@every_implementation
+def test_what_stands_in_the_padding_changes_nothing(name, variant, implementation):
+    model, inputs = make(name, variant, attn_implementation=implementation), ARCHITECTURES[name].inputs()
+    expected = logits_of(model, inputs)
+    padding = inputs["attention_mask"] == 0
+    for one in inputs.keys() & IN_PADDING.keys():
+        inputs[one][padding] = IN_PADDING[one]
+    torch.testing.assert_close(logits_of(model, inputs), expected, **CLOSE)
+
+
+@every_variant
+def test_more_padding_on_either_side_changes_nothing(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    expected = logits_of(model, inputs)
+    for order in (slice(None), slice(None, None, -1)):
+        wider = {key: torch.cat([tensor, torch.zeros_like(tensor)][order], dim=1) for key, tensor in inputs.items()}
+        torch.testing.assert_close(logits_of(model, wider), expected, **CLOSE)
+
+
+@every_variant
+def test_no_word_sees_those_after_it(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    with torch.no_grad():
+        expected = model(**inputs, decoder_input_ids=WORDS).logits
+        for position in range(1, 5):
+            changed = WORDS.clone()
+            changed[:, position] = 3
+            logits = model(**inputs, decoder_input_ids=changed).logits
+            torch.testing.assert_close(logits[:, :position], expected[:, :position], **CLOSE)
+            assert (logits[:, position:] - expected[:, position:]).abs().max() > 1e-2
+
+
+@every_captioner
+@torch.no_grad()
+def test_several_captions_of_an_image_share_its_encoding(name):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    captions = torch.cat([WORDS, WORDS.flip(0)])[[0, 4, 1, 5, 2, 6, 3, 7]]
+    twice = {key: tensor.repeat_interleave(2, dim=0) for key, tensor in inputs.items()}
+    expected = model(**twice, decoder_input_ids=captions).logits
+    torch.testing.assert_close(model(**inputs, decoder_input_ids=captions).logits, expected, **CLOSE)
+
+
+@every_variant
+def test_eager_equals_sdpa(name, variant):
+    inputs, results = ARCHITECTURES[name].inputs(), []
+    if "visual_boxes" in inputs:  # two equal boxes, and one without an area
+        inputs["visual_boxes"][0, 1] = inputs["visual_boxes"][0, 0]
+        inputs["visual_boxes"][3, 2, 2:] = inputs["visual_boxes"][3, 2, :2]
+    for implementation in ("eager", "sdpa"):
+        model = make(name, variant, attn_implementation=implementation)
+        loss = model(**inputs, labels=LABELS).loss
+        loss.backward()
+        gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.requires_grad]
+        results.append((logits_of(model, inputs), loss.detach(), torch.cat(gradients)))
+    torch.testing.assert_close(results[0], results[1], **CLOSE)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), [one for one in VARIANTS if one[0] in ("ngsan", "spatial_captioner")])
+def test_flex_attention_equals_eager(name, variant):
+    inputs = ARCHITECTURES[name].inputs()
+    flex, eager = (make(name, variant, attn_implementation=one) for one in ("flex_attention", "eager"))
+    torch.testing.assert_close(logits_of(flex, inputs), logits_of(eager, inputs), **CLOSE)
+
+
+@every_variant
+@every_implementation
+def test_half_precision_is_close_and_mixed_precision_trains(name, variant, implementation):
+    model, inputs = make(name, variant, attn_implementation=implementation), ARCHITECTURES[name].inputs()
+    expected = logits_of(model, inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model.train()(**inputs, labels=LABELS).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.requires_grad)
+    model = make(name, variant, attn_implementation=implementation).to(torch.bfloat16)
+    half = logits_of(model, inputs)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), expected, rtol=0.15, atol=0.3 if name == "nsa_transformer" else 0.15)
+
+
+@every_variant
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
+    inputs, gradients = ARCHITECTURES[name].inputs(), []
+    for checkpointing in (False, True):
+        model = make(name, variant).train()
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        torch.manual_seed(5)
+        model(**inputs, labels=LABELS).loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.requires_grad])
+    assert all(gradient is not None for gradient in gradients[1])
+    torch.testing.assert_close(gradients[0], gradients[1], **CLOSE)
+
+
+@every_variant
+def test_saving_and_loading_changes_no_bit(name, variant, tmp_path):
+    one, model, inputs = ARCHITECTURES[name], make(name, variant), ARCHITECTURES[name].inputs()
+    model.generation_config.max_new_tokens = 7
+    model.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "generation_config.json", "model.safetensors"}
+    for loader in (type(model), one.auto):
+        loaded = loader.from_pretrained(tmp_path)
+        assert type(loaded) is type(model) and not loaded.training
+        assert torch.equal(logits_of(loaded, inputs), logits_of(model, inputs))
+        assert loaded.generation_config.max_new_tokens == 7
+    base = AutoModel.from_pretrained(tmp_path)
+    assert type(base) is one.base
+    with torch.no_grad():
+        expected = model.model(**inputs, decoder_input_ids=WORDS).last_hidden_state
+        assert torch.equal(base(**inputs, decoder_input_ids=WORDS).last_hidden_state, expected)
+
+
+@every_architecture
+def test_loading_in_half_precision_changes_the_weights_only(name, variant, tmp_path):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
+    assert torch.equal(logits_of(loaded, inputs), logits_of(model.to(torch.bfloat16), inputs))
+
+
+def compiled(name: str, variant: str, backend: str, *marks):
+    return pytest.param(name, variant, backend, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "backend"),
+    [
+        *(
+            compiled("ngsan", one, "inductor", pytest.mark.slow, needs_compiler)
+            for one in ("SAN", "NG-SAN", "everything")
+        ),
+        compiled("rstnet", "paper", "eager", pytest.mark.slow),
+        compiled("spatial_captioner", "paper", "eager"),
+    ],
+)
+def test_forward_is_one_graph(name, variant, backend):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    given = {**inputs, "decoder_input_ids": WORDS, "use_cache": False}
+    graph = torch.compile(model, fullgraph=True, backend=backend)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(**given).logits, model(**given).logits, **CLOSE)
+
+
+WRONG = {
+    "ngsan": [
+        ({"visual_features": torch.zeros(4, 6, 5)}, "visual_feature_size=12"),
+        ({"visual_features": torch.zeros(6, 12)}, r"visual_features .*\(6, 12\)"),
+        ({"visual_features": None}, "visual_features"),
+        ({"visual_boxes": None}, r"visual_boxes .*geometric_bias=\['query'\]"),
+        ({"visual_boxes": torch.zeros(4, 5, 4)}, r"visual_boxes .*\(4, 5, 4\).*\(4, 6, 4\)"),
+        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\).*\(4, 6\)"),
+    ],
+    "rstnet": [
+        ({"visual_boxes": torch.zeros(4, 5, 4)}, r"visual_boxes .*\(4, 5, 4\).*\(4, 6, 4\)"),
+        ({"visual_boxes": None}, "visual_boxes"),
+        ({"visual_boxes": None, "attention_mask": None}, "6 visual tokens"),
+        ({"labels": None, "decoder_inputs_embeds": torch.zeros(4, 2, 32)}, "decoder_input_ids"),
+    ],
+    "spatial_captioner": [
+        ({"visual_features": torch.zeros(4, 6, 5)}, "visual_feature_size=12"),
+        ({"visual_features": None}, "visual_features"),
+        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\).*\(4, 6\)"),
+    ],
+    "nsa_transformer": [
+        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\).*\(4, 6\)"),
+        ({"input_ids": torch.zeros(4, 0, dtype=torch.long)}, r"\(4, 0\)"),
+        ({"input_ids": None}, "input_ids"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases]
+)
+def test_wrong_inputs_are_named(name, changes, named):
+    with pytest.raises(ValueError, match=named):
+        make(name)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})

@@ -1,0 +1,313 @@
+"""`generate()` of every architecture that writes text: what changes no word, and what a caller may ask for."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from transformers import CompileConfig
+from transformers.modeling_outputs import BaseModelOutput
+
+from tests.models import architectures
+from tests.models.architectures import (
+    ARCHITECTURES,
+    CLOSE,
+    VARIANTS,
+    WORDS,
+    every_architecture,
+    every_captioner,
+    spoken,
+)
+from tests.models.tiny import one_image
+
+METHODS = {"greedy": {}, "beams": {"num_beams": 3}, "all beams": {"num_beams": 3, "num_return_sequences": 3}}
+CACHES = [{"use_cache": False}, {"cache_implementation": "static"}]
+LONGEST = {"ngsan": 20, "rstnet": 20, "spatial_captioner": 15, "nsa_transformer": 128}
+STEPS = 6
+EXACTLY = {"min_new_tokens": STEPS, "max_new_tokens": STEPS}
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def make(name: str, variant: str | None = None, **changes):
+    model = architectures.make(name, variant, **changes)
+    model.generation_config.max_new_tokens = 8
+    return model
+
+
+@every_architecture
+def test_texts_differ_and_end_at_different_lengths(name, variant):
+    """Otherwise most tests below would see little."""
+    texts = spoken(make(name).generate(**ARCHITECTURES[name].inputs(), num_beams=3))
+    assert len({tuple(text) for text in texts}) > 2
+    assert len({len(text) for text in texts}) > 1
+    assert all(text[0] == 1 for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "method"),
+    [*((name, variant, "beams") for name, variant in VARIANTS), *((name, None, "all beams") for name in ARCHITECTURES)],
+)
+def test_a_batch_is_its_rows_alone(name, variant, method):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    together = spoken(model.generate(**inputs, **METHODS[method]))
+    apart = [model.generate(**one_image(inputs, row), **METHODS[method]) for row in range(4)]
+    assert together == [text for of_row in apart for text in spoken(of_row)]
+
+
+@every_method
+@every_architecture
+@pytest.mark.parametrize("cache", CACHES, ids=str)
+def test_a_cache_changes_no_word(name, variant, cache, method):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    options = {**METHODS[method], "output_logits": True, "return_dict_in_generate": True}
+    dynamic, other = model.generate(**inputs, **options), model.generate(**inputs, **options, **cache)
+    assert spoken(dynamic.sequences) == spoken(other.sequences)
+    torch.testing.assert_close(dynamic.logits, other.logits, **CLOSE)
+
+
+@torch.no_grad()
+@every_architecture
+@pytest.mark.parametrize("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]], ids=str)
+def test_words_with_a_cache_are_those_without(name, variant, steps):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    cache, logits = None, []
+    for words in WORDS.split(steps, dim=1):
+        outputs = model(**inputs, decoder_input_ids=words, cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    assert cache.get_seq_length() == 5
+    expected = model(**inputs, decoder_input_ids=WORDS, use_cache=False)
+    assert expected.cache is None
+    torch.testing.assert_close(torch.cat(logits, dim=1), expected.logits, **CLOSE)
+
+
+@every_architecture
+def test_the_attention_implementation_changes_no_word(name, variant):
+    eager, sdpa = (
+        make(name, attn_implementation=implementation).generate(**ARCHITECTURES[name].inputs(), num_beams=3)
+        for implementation in ("eager", "sdpa")
+    )
+    assert torch.equal(eager, sdpa)
+
+
+@every_architecture
+def test_greedy_words_are_the_most_likely_of_the_forward_pass(name, variant):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    sequences = model.generate(**inputs)
+    with torch.no_grad():
+        logits = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits
+    real = sequences[:, 1:] != 0
+    assert torch.equal(logits.argmax(-1)[real], sequences[:, 1:][real])
+
+
+@every_architecture
+@pytest.mark.parametrize(
+    ("method", "cache"), [*((method, {}) for method in METHODS), *(("greedy", cache) for cache in CACHES)]
+)
+def test_prefixes_of_any_length_share_a_batch(name, variant, method, cache):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    prefixes = torch.tensor([[1, 5, 6, 7], [0, 0, 0, 1], [0, 0, 1, 8], [0, 1, 9, 10]])
+    options = {"min_new_tokens": 4, "max_new_tokens": 4, **METHODS[method], **cache}
+    mask = (prefixes != 0).long()
+    together = model.generate(**inputs, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
+    apart = []
+    for row, length in enumerate(mask.sum(1).tolist()):
+        begun = prefixes[row : row + 1, -length:]
+        texts = model.generate(**one_image(inputs, row), decoder_input_ids=begun, **options)
+        assert all(text[:length] == begun[0].tolist() for text in texts.tolist())
+        apart += texts.tolist()
+    assert [[token for token in text if token != 0] for text in together.tolist()] == apart
+
+
+@every_architecture
+def test_a_start_token_is_put_in_front_of_a_prefix_without_one(name, variant):
+    model, inputs, prefix = make(name), ARCHITECTURES[name].inputs(), torch.tensor([[5, 6]]).expand(4, -1)
+    with_start = torch.cat([torch.ones(4, 1, dtype=torch.long), prefix], dim=1)
+    expected = model.generate(**inputs, decoder_input_ids=with_start)
+    assert torch.equal(model.generate(**inputs, decoder_input_ids=prefix), expected)
+
+
+@every_architecture
+def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    one = type(make(name))
+    model, inputs, endless = one(make(name).config).eval(), ARCHITECTURES[name].inputs(), {"suppress_tokens": [2]}
+    assert model.generate(**inputs, **endless).shape == (4, 1 + LONGEST[name])
+    assert model.generate(**inputs, **endless, max_new_tokens=3).shape == (4, 1 + 3)
+    assert model.generate(**inputs, **endless, max_length=3).shape == (4, 3)
+    assert not caplog.records
+    for longest in (LONGEST[name], 7):
+        model.generation_config.max_new_tokens = longest
+        model.save_pretrained(tmp_path)
+        assert one.from_pretrained(tmp_path).generate(**inputs, **endless).shape == (4, 1 + longest)
+
+
+@every_architecture
+def test_a_given_encoding_is_used_and_stays_as_it_is(name, variant):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    with torch.no_grad():
+        states = model.model.encoder(**inputs).last_hidden_state
+    before, given = states.clone(), BaseModelOutput(last_hidden_state=states)
+    found = model.generate(encoder_outputs=given, attention_mask=inputs["attention_mask"], num_beams=3)
+    assert torch.equal(found, model.generate(**inputs, num_beams=3))
+    assert torch.equal(states, before)
+
+
+@every_captioner
+def test_attention_of_each_generated_word_is_that_of_the_forward_pass(name):
+    model, inputs = make(name, attn_implementation="eager"), ARCHITECTURES[name].inputs()
+    output = model.generate(**inputs, output_attentions=True, return_dict_in_generate=True)
+    with torch.no_grad():
+        forward = model(**inputs, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
+    real = (output.sequences[:, :-1] != 0)[:, None, :, None]
+    for layer, expected in enumerate(forward.cross_attentions):
+        generated = torch.cat([step[layer] for step in output.cross_attentions], dim=2)
+        torch.testing.assert_close(generated.where(real, 0.0), expected.where(real, 0.0), **CLOSE)
+
+
+@every_captioner
+@pytest.mark.parametrize(
+    ("settings", "each"),
+    [({}, 1), ({"num_beams": 3}, 3), ({"num_beams": 3, "do_sample": True}, 3)],
+    ids=["greedy", "beams", "sampled beams"],
+)
+def test_each_step_has_its_scores_states_and_attention(name, settings, each):
+    model, inputs = make(name, attn_implementation="eager"), ARCHITECTURES[name].inputs()
+    asked = dict.fromkeys(["output_scores", "output_logits", "output_hidden_states", "output_attentions"], True)
+    torch.manual_seed(0)
+    found = model.generate(**inputs, **EXACTLY, **settings, **asked, return_dict_in_generate=True)
+    config, rows = model.config, 4 * each
+    heads, regions = config.num_attention_heads, inputs["visual_features"].shape[1]
+    assert found.sequences.shape == (4, 1 + STEPS)
+    for scores in (found.scores, found.logits):
+        assert [step.shape for step in scores] == [(rows, config.vocab_size)] * STEPS
+    for states in found.decoder_hidden_states:
+        assert {state.shape for state in states} == {(rows, 1, config.hidden_size)}
+    for step, attentions in enumerate(found.decoder_attentions):
+        assert {attention.shape for attention in attentions} == {(rows, heads, 1, 1 + step)}
+    assert {attention.shape for attention in found.encoder_attentions} == {(4, heads, regions, regions)}
+    signals = 1 if getattr(config, "adaptive_attention", False) else 0  # of the language, beside the regions
+    for attentions in found.cross_attentions:
+        expected = [regions] * (len(attentions) - signals) + [regions + signals] * signals
+        assert [attention.shape for attention in attentions] == [(rows, heads, 1, size) for size in expected]
+    torch.manual_seed(0)
+    assert torch.equal(model.generate(**inputs, **EXACTLY, **settings), found.sequences)
+
+
+@every_architecture
+def test_beams_give_as_many_texts_as_asked_for(name, variant):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    found = model.generate(**inputs, **EXACTLY, num_beams=4, num_return_sequences=3)
+    assert found.shape == (12, 1 + STEPS)
+    assert torch.equal(found[::3], model.generate(**inputs, **EXACTLY, num_beams=4))
+    for texts in found.view(4, 3, -1).tolist():
+        assert len({tuple(text) for text in texts}) == 3
+
+
+@pytest.mark.deprecated_by_itself("Passing `generation_config` together with")
+@every_captioner
+def test_an_assistant_changes_no_word(name):
+    model = make(name, attn_implementation="eager")
+    one = one_image(ARCHITECTURES[name].inputs(), 0)
+    assistant, generator = copy.deepcopy(model), torch.Generator().manual_seed(1)
+    with torch.no_grad():  # it agrees with the model now and then
+        weight = assistant.get_output_embeddings().weight
+        weight.add_(0.5 * weight.std() * torch.randn(weight.shape, generator=generator))
+    expected = model.generate(**one, **EXACTLY)
+    assert torch.equal(model.generate(**one, **EXACTLY, assistant_model=assistant), expected)
+    assert torch.equal(model.generate(**one, **EXACTLY, prompt_lookup_num_tokens=2), expected)
+
+
+@pytest.fixture
+def no_graphs():
+    """Forgets what was compiled, before and after."""
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+    counters.clear()
+
+
+@pytest.mark.slow
+@every_captioner
+def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graphs):
+    """As `generate()` does by itself on a GPU."""
+    model, images = make(name), ARCHITECTURES[name].inputs()
+    expected = model.generate(**images, min_new_tokens=3)
+    settings = CompileConfig(backend="eager", mode=None)
+    settings._compile_all_devices = True
+    found = model.generate(**images, min_new_tokens=3, cache_implementation="static", compile_config=settings)
+    assert torch.equal(found, expected)
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+@pytest.mark.slow
+@every_captioner
+def test_a_static_cache_with_beams_and_a_compiled_model_changes_no_word(name, no_graphs):
+    model, images = make(name), ARCHITECTURES[name].inputs()
+    expected = model.generate(**images, num_beams=3)
+    model.forward = torch.compile(model.forward, backend="eager")
+    assert torch.equal(model.generate(**images, num_beams=3, cache_implementation="static"), expected)
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+def log_probability(model, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
+    labels = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(text[1:]) for text in spoken(sequences)], batch_first=True, padding_value=-100
+    )
+    with torch.no_grad():
+        log_probs = model(**inputs, labels=labels).logits.log_softmax(-1)
+    picked = log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return picked.masked_fill(labels == -100, 0).sum(-1)
+
+
+@every_captioner
+def test_scores_of_beams_are_log_probabilities_and_sorted(name):
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    options = {"length_penalty": 0.0, "output_scores": True, "return_dict_in_generate": True}
+    output = model.generate(**inputs, num_beams=4, num_return_sequences=4, **options)
+    repeated = {key: tensor.repeat_interleave(4, dim=0) for key, tensor in inputs.items()}
+    expected = log_probability(model, repeated, output.sequences)
+    torch.testing.assert_close(output.sequences_scores, expected, rtol=1e-4, atol=1e-4)
+    assert (output.sequences_scores.view(4, 4).diff(dim=1) <= 0).all()
+
+
+def test_enough_beams_find_the_most_likely_caption():
+    """Two words are few enough to try all captions."""
+    model, image = make("ngsan"), one_image(ARCHITECTURES["ngsan"].inputs(), 0)
+    vocabulary = model.config.vocab_size
+    pairs = torch.cartesian_prod(torch.arange(vocabulary), torch.arange(vocabulary))
+    with torch.no_grad():
+        prefixes = torch.cat([torch.ones(len(pairs), 1, dtype=torch.long), pairs[:, :1]], dim=1)
+        scores = model(**image, decoder_input_ids=prefixes).logits.log_softmax(-1)
+    first = scores[:, 0].gather(1, pairs[:, :1])[:, 0]
+    total = first + scores[:, 1].gather(1, pairs[:, 1:])[:, 0].where(pairs[:, 0] != 2, 0)
+    total[(pairs[:, 0] == 2) & (pairs[:, 1] != 0)] = -torch.inf
+    best = [word for word in pairs[total.argmax()].tolist() if word != 0]
+    found = model.generate(**image, num_beams=vocabulary, max_new_tokens=2, length_penalty=0.0)
+    assert spoken(found)[0][1:] == best
+
+
+def test_sampling_repeats_with_the_seed_and_follows_the_model():
+    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
+    options = {"do_sample": True, "num_return_sequences": 4, "top_k": 10}
+    torch.manual_seed(0)
+    first, second = (model.generate(**inputs, **options) for _ in range(2))
+    torch.manual_seed(0)
+    assert torch.equal(model.generate(**inputs, **options), first)
+    assert first.shape[0] == 16 and spoken(first) != spoken(second)
+    image = one_image(inputs, 0)
+    samples = model.generate(**image, do_sample=True, num_return_sequences=4000, max_new_tokens=1)[:, 1]
+    with torch.no_grad():
+        expected = model(**image, decoder_input_ids=torch.tensor([[1]])).logits[0, 0].softmax(-1)
+    frequency = samples.bincount(minlength=len(expected)) / len(samples)
+    torch.testing.assert_close(frequency, expected, rtol=0, atol=0.03)
+
+
+def test_misspelt_and_missing_inputs_are_named():
+    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
+    boxes = inputs.pop("visual_boxes")
+    for given in ({"visual_box": boxes, "visual_boxes": boxes}, {}):
+        with pytest.raises(ValueError, match="visual_box"):
+            model.generate(**inputs, **given)

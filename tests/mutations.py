@@ -1,0 +1,162 @@
+"""Measures what the fast tests notice: the share of small changes of the package with which a test fails.
+
+    python -m tests.mutations --coverage build/coverage.db --collect
+    python -m tests.mutations --coverage build/coverage.db --number 200 --seed 0 --output build/mutations.json
+
+The first command runs the fast tests once and records which of them run which line (needs pytest-cov). The second
+changes one place at a time in a copy of the package (a comparison, a constant, a returned value, a call whose value
+nobody takes) and runs tests that run its line, or, for what an import runs, any line of its file, until one fails. A
+change that no test runs survives.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
+COMPARISONS |= {ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
+MAX_TESTS = 40
+"""Of one change: those that run its line, drawn at random where there are more."""
+MAX_SECONDS = 240
+"""Of the tests of one change; a change that makes them hang longer is noticed."""
+
+
+def places(file: Path) -> Iterator[tuple[str, ast.AST]]:
+    """Yields kind and node of what can be changed, constants of type hints and of module docstrings left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    hints = {inner for node in ast.walk(tree) for hint in hints_of(node) for inner in ast.walk(hint)}
+    for node in ast.walk(tree):
+        if node in hints:
+            continue
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+            yield "comparison", node
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            yield "constant", node
+        elif isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
+            yield "return", node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield "call", node
+
+
+def hints_of(node: ast.AST) -> list[ast.expr]:
+    return [hint for name in ("annotation", "returns") if (hint := getattr(node, name, None)) is not None]
+
+
+def change(text: str, kind: str, node: ast.AST) -> str:
+    """Returns a module with one place changed."""
+    changed = {
+        "comparison": lambda: ast.Compare(
+            node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators
+        ),
+        "constant": lambda: ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1),
+        "return": lambda: ast.Return(ast.Constant(None)),
+        "call": lambda: ast.Pass(),
+    }[kind]()
+    lines = text.encode().splitlines(keepends=True)
+    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+    code = text.encode()
+    new = ast.unparse(ast.fix_missing_locations(changed))
+    return (code[:start] + (new if kind in ("return", "call") else f"({new})").encode() + code[end:]).decode()
+
+
+def collect(checkout: Path, database: Path) -> None:
+    """Runs the fast tests, and records the tests of each line."""
+    options = ["-q", "-n", "2", "--dist", "loadfile", "--cov=hf_ngsan", "--cov-context=test", "--cov-report="]
+    environment = {**os.environ, "COVERAGE_FILE": str(database.resolve())}
+    subprocess.run([sys.executable, "-m", "pytest", *options], cwd=checkout, env=environment, check=False)
+
+
+def tests_of_lines(database: Path, file: Path) -> dict[int, list[str]]:
+    """Returns the tests that run each line of a file, by their pytest names."""
+    from coverage import CoverageData
+
+    data = CoverageData(str(database))
+    data.read()
+    contexts = data.contexts_by_lineno(str(file))
+    return {line: sorted({name.partition("|")[0] for name in names if name}) for line, names in contexts.items()}
+
+
+def is_noticed(tests: list[str], folder: Path) -> bool:
+    """Returns whether one of some tests fails or hangs, in a child of this process, which has the libraries."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        import pytest
+
+        os._exit(int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])))
+    for _ in range(MAX_SECONDS * 10):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status != 0
+        time.sleep(0.1)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--coverage", type=Path, required=True, help="database of coverage")
+    parser.add_argument("--collect", action="store_true", help="make it")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="of the repository")
+    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("build/mutations.json"))
+    arguments = parser.parse_args()
+    checkout = arguments.checkout.resolve()
+    if arguments.collect:
+        return collect(checkout, arguments.coverage)
+    import accelerate  # noqa: F401  # what every child needs is imported once
+    import datasets  # noqa: F401
+    import transformers  # noqa: F401
+
+    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() not in (ROOT, checkout)]
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "hf_ngsan")]:
+        del sys.modules[name]
+    files = sorted((checkout / "hf_ngsan").rglob("*.py"))
+    everything = [(file, kind, node) for file in files for kind, node in places(file)]
+    drawn = random.Random(arguments.seed).sample(everything, arguments.number)
+    found = []
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "copy"
+        shutil.copytree(
+            checkout, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "build", "runs")
+        )
+        for file, kind, node in drawn:
+            of_lines = tests_of_lines(arguments.coverage, file)
+            tests = of_lines.get(node.lineno) or sorted({name for names in of_lines.values() for name in names})
+            tests = sorted(random.Random(arguments.seed).sample(tests, min(MAX_TESTS, len(tests))))
+            copy = folder / file.relative_to(checkout)
+            text = file.read_text(encoding="utf-8")
+            copy.write_text(change(text, kind, node), encoding="utf-8")
+            noticed = bool(tests) and is_noticed(tests, folder)
+            copy.write_text(text, encoding="utf-8")
+            place = f"{file.relative_to(checkout)}:{node.lineno}"
+            found.append({"place": place, "kind": kind, "tests": len(tests), "noticed": noticed})
+            print(f"{place} {kind}: {'noticed' if noticed else 'survived'} ({len(tests)} tests)", flush=True)
+            arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for kind in sorted({one["kind"] for one in found}):
+        of_kind = [one["noticed"] for one in found if one["kind"] == kind]
+        print(f"{kind}: {sum(of_kind)} of {len(of_kind)}")
+    print(f"noticed: {sum(one['noticed'] for one in found)} of {len(found)}")
+
+
+if __name__ == "__main__":
+    main()

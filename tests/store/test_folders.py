@@ -1,0 +1,287 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from hf_ngsan.ground.files import check_place, write_file_atomically, write_text_atomically
+from hf_ngsan.store import folders
+from hf_ngsan.store.folders import (
+    MANIFEST,
+    DamagedFolderError,
+    check_folder,
+    find_folder,
+    remove_leftovers,
+    replace_folder_contents,
+    write_folder_atomically,
+)
+
+
+def fill(folder):
+    (folder / "a.txt").write_text("first")
+    (folder / "b.bin").write_bytes(bytes(range(256)) * 10)
+
+
+class KilledError(BaseException):
+    """Passes every `except Exception`, as the end of a process would."""
+
+
+def fail_half_way(folder, error=RuntimeError):
+    (folder / "a.txt").write_text("first")
+    raise error("half way")
+
+
+def kill_half_way(folder):
+    fail_half_way(folder, KilledError)
+
+
+def test_text_is_written_whole_into_new_folders(tmp_path):
+    write_text_atomically(tmp_path / "new" / "file.txt", "grüße\n")
+    write_text_atomically(tmp_path / "new" / "file.txt", "neu\n")
+    assert (tmp_path / "new" / "file.txt").read_text(encoding="utf-8") == "neu\n"
+    assert os.listdir(tmp_path / "new") == ["file.txt"]
+
+
+def test_a_complete_folder_passes_its_check(tmp_path):
+    write_folder_atomically(tmp_path / "done", fill)
+    check_folder(tmp_path / "done")
+    write_folder_atomically(tmp_path / "plain", fill, manifest=False)
+    assert sorted(os.listdir(tmp_path / "plain")) == ["a.txt", "b.bin"]
+    assert sorted(os.listdir(tmp_path)) == ["done", "plain"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError):
+        write_folder_atomically(tmp_path / "done", fail_half_way)
+    with pytest.raises(RuntimeError):
+        replace_folder_contents(tmp_path / "done", fail_half_way)
+    for write in (lambda file: file.write(b"half") / 0, lambda file: file.write("text")):
+        with pytest.raises((TypeError, ZeroDivisionError)):
+            write_file_atomically(tmp_path / "file", write)
+    with pytest.raises(UnicodeEncodeError):
+        write_text_atomically(tmp_path / "file.txt", "\ud800")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_fails_to_be_written_stays_as_it_was(tmp_path):
+    path = tmp_path / "new" / "file.bin"
+    write_file_atomically(path, lambda file: file.write(b"old"))
+    with pytest.raises(ZeroDivisionError):
+        write_file_atomically(path, lambda file: file.write(b"new") / 0)
+    assert path.read_bytes() == b"old" and os.listdir(path.parent) == ["file.bin"]
+
+
+def test_several_processes_may_write_a_file_at_once(tmp_path):
+    path = tmp_path / "file.bin"
+
+    def write_while_another_writes(file):
+        file.write(b"first")
+        write_file_atomically(path, lambda other: other.write(b"second, of another length"))
+        file.write(b" and last")
+
+    write_file_atomically(path, write_while_another_writes)
+    assert path.read_bytes() == b"first and last" and os.listdir(tmp_path) == ["file.bin"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file_atomically(tmp_path / "pipe", lambda file: file.write(b"first"))
+    write_text_atomically(tmp_path / "pipe", " second")
+    assert os.read(reader, 100) == b"first second"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
+def write_text_to(path, text):
+    write_file_atomically(path, lambda file: file.write(text.encode()))
+
+
+@pytest.mark.parametrize("write", [write_text_atomically, write_text_to])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_symbolic_link_is_followed_and_stays(tmp_path, write, is_there):
+    for name in ("files", "links"):
+        (tmp_path / name).mkdir()
+    target, link = tmp_path / "files" / "target.json", tmp_path / "links" / "link.json"
+    if is_there:
+        target.write_text("old")
+    link.symlink_to(os.path.join("..", "files", "target.json"))
+    (tmp_path / "links" / "second.json").symlink_to("link.json")
+    check_place(tmp_path / "links" / "second.json")
+    write(tmp_path / "links" / "second.json", "new")
+    assert target.read_text() == "new" and os.listdir(target.parent) == ["target.json"]
+    assert os.readlink(link) == "../files/target.json" and os.readlink(link.with_name("second.json")) == "link.json"
+    assert sorted(os.listdir(link.parent)) == ["link.json", "second.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_link_to_a_pipe_is_written_through(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    check_place(tmp_path / "link")
+    write_text_atomically(tmp_path / "link", "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_links_that_lead_nowhere_are_refused(tmp_path):
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    (tmp_path / "away").symlink_to(tmp_path / "missing" / "file.json")
+    before = sorted(os.listdir(tmp_path))
+    for name, kind in (("itself", OSError), ("there", OSError), ("away", FileNotFoundError)):
+        for write in (check_place, lambda path: write_text_atomically(path, "text")):
+            with pytest.raises(kind) as caught:
+                write(tmp_path / name)
+            assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    write_folder_atomically(tmp_path / "link", fill)
+    check_folder(tmp_path / "folder")
+    assert (tmp_path / "link").is_symlink() and sorted(os.listdir(tmp_path)) == ["folder", "link"]
+
+
+def test_a_device_can_be_written_to_wherever_it_is():
+    check_place(Path(os.devnull))
+
+
+def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_path):
+    with pytest.raises(KilledError):
+        write_folder_atomically(tmp_path / "done", kill_half_way)
+    assert not (tmp_path / "done").exists()
+    assert len(os.listdir(tmp_path)) == 1
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
+    write_folder_atomically(tmp_path / "done", fill)
+    check_folder(tmp_path / "done")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "b.bin").write_bytes(b"short"), ["b.bin", "5 of 2560 bytes"]),
+        (lambda folder: (folder / "b.bin").write_bytes(bytes(2560)), ["b.bin", "changed"]),
+        (lambda folder: (folder / "b.bin").unlink(), ["b.bin", "missing"]),
+        (lambda folder: (folder / MANIFEST).unlink(), ["incomplete", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text("{"), ["damaged", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text("[]"), ["damaged", MANIFEST]),
+        (lambda folder: (folder / MANIFEST).write_text('{"a.txt": 5}'), ["damaged", MANIFEST]),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, words):
+    write_folder_atomically(tmp_path / "done", fill)
+    damage(tmp_path / "done")
+    with pytest.raises(DamagedFolderError) as error:
+        check_folder(tmp_path / "done")
+    for word in ["done", *words]:
+        assert word in str(error.value)
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_incomplete_one(tmp_path):
+    (tmp_path / "step-1").write_text("no folder")
+    with pytest.raises(DamagedFolderError, match="step-1"):
+        check_folder(tmp_path / "step-1")
+
+
+def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
+    replace_folder_contents(tmp_path / "best", fill)
+    (tmp_path / "best" / "notes.md").write_text("mine")
+    replace_folder_contents(tmp_path / "best", lambda folder: (folder / "a.txt").write_text("second"))
+    assert sorted(os.listdir(tmp_path / "best")) == ["a.txt", "b.bin", "notes.md"]
+    assert (tmp_path / "best" / "a.txt").read_text() == "second"
+    with pytest.raises(RuntimeError):
+        replace_folder_contents(tmp_path / "best", fail_half_way)
+    assert (tmp_path / "best" / "a.txt").read_text() == "second"
+
+
+def test_several_files_change_at_once_and_others_stay(tmp_path, exchanges):
+    replace_folder_contents(tmp_path / "best", fill)
+    (tmp_path / "best" / "a").mkdir()
+    (tmp_path / "best" / "a" / "a.txt").write_text("mine")
+
+    def write(folder):
+        (folder / "a.txt").write_text("second")
+        (folder / "b.bin").write_text("second")
+
+    replace_folder_contents(tmp_path / "best", write)
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
+    assert found == {"best/a.txt": "second", "best/b.bin": "second", "best/a/a.txt": "mine"}
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
+def exchanges(request, monkeypatch):
+    if not request.param:
+        monkeypatch.setattr(folders, "exchange", lambda *paths: False)
+    return request.param
+
+
+@pytest.fixture
+def between_the_renames(tmp_path):
+    """What a writer leaves that is killed when the old folder has lost its name."""
+    write_folder_atomically(tmp_path / ".replaced-done", fill)
+    (tmp_path / ".incomplete-done").mkdir()
+    return tmp_path / "done"
+
+
+def test_a_reader_finds_the_folder_that_lost_its_name(between_the_renames):
+    check_folder(find_folder(between_the_renames))
+    assert not between_the_renames.exists()
+    assert find_folder(between_the_renames.with_name("other")) == between_the_renames.with_name("other")
+
+
+def test_the_next_writer_gives_the_folder_its_name_back(between_the_renames):
+    remove_leftovers(between_the_renames.parent)
+    check_folder(between_the_renames)
+    assert os.listdir(between_the_renames.parent) == ["done"]
+
+
+def test_a_writer_that_fails_leaves_the_folder_that_lost_its_name(between_the_renames):
+    with pytest.raises(RuntimeError):
+        write_folder_atomically(between_the_renames, fail_half_way)
+    check_folder(find_folder(between_the_renames))
+    write_folder_atomically(between_the_renames, lambda folder: (folder / "c.txt").write_text("new"))
+    assert find_folder(between_the_renames) == between_the_renames
+    assert os.listdir(between_the_renames.parent) == ["done"]
+
+
+def test_what_was_replaced_before_a_kill_goes(tmp_path):
+    for name in ("done", ".replaced-done"):
+        write_folder_atomically(tmp_path / name, fill)
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == ["done"]
+
+
+def test_a_folder_that_cannot_be_replaced_keeps_its_name(tmp_path, monkeypatch):
+    """As on Windows, where a file in it may be open."""
+    write_folder_atomically(tmp_path / "done", fill)
+    monkeypatch.setattr(folders, "exchange", lambda *paths: False)
+    rename = os.rename
+
+    def refuse(source, target):
+        if str(source).endswith(".incomplete-done"):
+            raise PermissionError
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError):
+        write_folder_atomically(tmp_path / "done", lambda folder: (folder / "c.txt").write_text("new"))
+    check_folder(tmp_path / "done", ["a.txt"])
+
+
+def test_sizes_tell_damage_without_reading(tmp_path):
+    write_folder_atomically(tmp_path / "done", fill)
+    (tmp_path / "done" / "b.bin").write_bytes(bytes(2560))
+    check_folder(tmp_path / "done", read=[])
+    check_folder(tmp_path / "done", read=["a.txt"])
+    for read in (["b.bin"], None):
+        with pytest.raises(DamagedFolderError, match=r"b\.bin"):
+            check_folder(tmp_path / "done", read=read)
+    with pytest.raises(DamagedFolderError, match=r"c\.txt"):
+        check_folder(tmp_path / "done", ["c.txt"], read=[])

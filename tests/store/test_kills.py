@@ -1,0 +1,297 @@
+"""Whoever replaces a folder or a file is killed at every file operation: a reader finds the old or the new, whole."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
+from hf_ngsan.store import folders
+from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
+from hf_ngsan.training.checkpoints import Checkpoints
+from tests.dying import DIED, in_process, workers
+
+pytestmark = pytest.mark.timeout(1800)  # a minute on two idle processors
+
+PRELOADED = ["tests.store.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
+PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
+
+
+class User(NamedTuple):
+    """Who replaces something in a folder.
+
+    Attributes:
+        begin: makes the old one.
+        work: replaces it, as often as it is called, with the same.
+        read: returns what a reader finds, or raises an error.
+    """
+
+    begin: Callable[[Path], object]
+    work: Callable[[Path], object]
+    read: Callable[[Path], Any]
+
+
+def write(*names: str, text: str) -> Callable[[Path], None]:
+    def fill(folder: Path) -> None:
+        for name in names:
+            (folder / name).write_text(f"{name}: {text}")
+
+    return fill
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        file.relative_to(folder).as_posix(): file.read_text() for file in sorted(folder.rglob("*")) if file.is_file()
+    }
+
+
+def contents_of_whole(folder: Path) -> dict[str, str]:
+    place = find_folder(folder / "target")
+    check_folder(place)
+    return contents(place)
+
+
+def begin_model(folder: Path, others: bool = True) -> None:
+    (folder / "target").mkdir()
+    write("config.json", "a.safetensors", "b.safetensors", text="old")(folder / "target")
+    if others:
+        (folder / "target" / "examples").mkdir()
+        (folder / "target" / "examples" / "config.json").write_text("mine")
+        (folder / "target" / "evaluations.json").write_text("of before")
+
+
+def renew_weights(folder: Path) -> None:
+    """As training does: one file differs."""
+
+    def fill(new: Path) -> None:
+        write("config.json", "b.safetensors", text="old")(new)
+        write("a.safetensors", text="new")(new)
+
+    replace_folder_contents(folder / "target", fill)
+
+
+def renew_everything(folder: Path) -> None:
+    replace_folder_contents(folder / "target", write("config.json", "a.safetensors", "b.safetensors", text="new"))
+
+
+def save_checkpoint(folder: Path, text: str) -> None:
+    """The fifth, of four that are kept, has been written before."""
+    checkpoints = Checkpoints(folder / "checkpoints", keep=4)
+    if (folder / "checkpoints").exists():
+        folders.remove_leftovers(folder / "checkpoints")
+    checkpoints.save(5, write("model.safetensors", "progress.json", text=text))
+
+
+def begin_checkpoints(folder: Path) -> None:
+    for step in range(2, 5):
+        Checkpoints(folder / "checkpoints").save(step, write("model.safetensors", "progress.json", text="earlier"))
+    save_checkpoint(folder, "old")
+
+
+def read_checkpoints(folder: Path) -> list[dict[str, str]]:
+    found = Checkpoints(folder / "checkpoints").all()
+    for one in found:
+        check_folder(one)
+    return [contents(one) for one in found[-2:]]
+
+
+VECTORS = np.eye(8, 4, dtype=np.float32)
+
+
+def write_index(folder: Path, num_shards: int = 4) -> None:
+    description = IndexDescription("model", "print", "photos", "sum", dimension=4, num_items=8, items_per_shard=2)
+    index = IndexFolder.begin(folder / "index", description)
+    for number in index.missing_shards()[:num_shards]:
+        rows = index.shard_items(number)
+        names = [f"{row}.jpg" for row in rows]
+        index.write_shard(number, names, VECTORS[rows.start : rows.stop], thumbnails=[b""] * len(names))
+
+
+def add_graph(folder: Path, precision: str) -> None:
+    index = IndexFolder.open(folder / "index")
+    backend = open_backend(index, f"usearch:{precision}")
+    folders.remove_leftovers(folder / "index")
+    if backend.precision != json.loads((backend.folder / "content.json").read_text())["precision"]:
+        write_folder_atomically(backend.folder, backend.write)
+
+
+def begin_graph(folder: Path) -> None:
+    write_index(folder)
+    open_backend(IndexFolder.open(folder / "index"), "usearch").add()
+
+
+def read_graph(folder: Path) -> str:
+    """The precision of the graph that is there."""
+    found = []
+    for precision in ("i8", "f16"):
+        try:
+            search(IndexFolder.open(folder / "index"), VECTORS[:1], 1, f"usearch:{precision}")
+            found.append(precision)
+        except IndexFolderError as error:
+            assert "other embeddings" in str(error)
+    [precision] = found
+    return precision
+
+
+def read_index(folder: Path) -> int:
+    """The number of shards, all whole."""
+    description = IndexDescription("model", "print", "photos", "sum", dimension=4, num_items=8, items_per_shard=2)
+    index = IndexFolder(folder / "index", description)
+    for number in index.written_shards():
+        check_folder(index.shard_folder(number))
+    return min(len(index.written_shards()), 1)
+
+
+def evaluation(score: float) -> Any:
+    from hf_ngsan.sharing.evaluations import RecordedEvaluation, weights_checksum
+
+    return RecordedEvaluation("scenes", "test", 3, {"bleu": score}, {"bleu": "print"}, weights=weights_checksum("."))
+
+
+def record(folder: Path, score: float) -> None:
+    from hf_ngsan.sharing.evaluations import record_evaluation
+
+    record_evaluation(folder, evaluation(score))
+
+
+def read_record(folder: Path) -> list[dict]:
+    from hf_ngsan.sharing.evaluations import read_evaluations
+
+    return [one.scores for one in read_evaluations(folder)]
+
+
+def begin_export(folder: Path) -> None:
+    (folder / "exported").mkdir()
+
+
+def export(folder: Path) -> None:
+    """The command; what is exported does not matter here."""
+    import torch
+
+    import hf_ngsan.exporting
+    import hf_ngsan.loading.models
+    from hf_ngsan.cli import main
+
+    def write_files(model: Any, processor: Any, new: Path, *options: Any) -> None:
+        write("encoder.onnx", "decoder.onnx", "settings.json", text="exported")(new)
+
+    hf_ngsan.exporting.write_exported_captioner = write_files
+    hf_ngsan.loading.models.load_captioner = lambda name: (torch.nn.Identity(), None)
+    exported = folder / "exported"
+    if exported.is_dir() and any(exported.iterdir()):
+        return  # killed after all was done
+    code = main(["export", "--model", str(folder / "model"), "--output", str(exported), "--format", "torch-export"])
+    assert code == 0
+
+
+def read_export(folder: Path) -> dict[str, str]:
+    place = find_folder(folder / "exported")
+    return contents(place)
+
+
+def convert(folder: Path) -> None:
+    from hf_ngsan.data.conversion import convert_features
+
+    if not (folder / "converted").is_dir():
+        convert_features([folder / "arrays"], folder / "converted", images_per_shard=2)
+
+
+def begin_conversion(folder: Path) -> None:
+    (folder / "arrays").mkdir()
+    for number in range(5):
+        np.save(folder / "arrays" / f"{number}.npy", np.full((1, 3, 4), number, np.float32))
+
+
+def read_conversion(folder: Path) -> list[int]:
+    from datasets import load_from_disk
+
+    return load_from_disk(str(folder / "converted"))["image_id"][:] if (folder / "converted").exists() else []
+
+
+USERS = {
+    "a new folder": User(
+        lambda folder: None, lambda folder: write_whole(folder, "new"), lambda folder: contents_or_none(folder)
+    ),
+    "a folder": User(
+        partial(lambda folder: write_whole(folder, "old")), lambda folder: write_whole(folder, "new"), contents_of_whole
+    ),
+    "weights": User(begin_model, renew_weights, lambda folder: contents(folder / "target")),
+    "a model": User(begin_model, renew_everything, lambda folder: contents(find_folder(folder / "target"))),
+    "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
+    "an index": User(partial(write_index, num_shards=1), write_index, read_index),
+    "a graph": User(begin_graph, partial(add_graph, precision="f16"), read_graph),
+    "a record": User(partial(record, score=0.25), partial(record, score=0.5), read_record),
+    "an export": User(begin_export, export, read_export),
+    "a conversion": User(begin_conversion, convert, read_conversion),
+}
+
+FAST = ("a folder", "weights", "a model")
+
+
+def write_whole(folder: Path, text: str) -> None:
+    write_folder_atomically(folder / "target", write("a.txt", "b.txt", text=text))
+
+
+def contents_or_none(folder: Path) -> dict[str, str]:
+    return contents_of_whole(folder) if find_folder(folder / "target").exists() else {}
+
+
+def act(work: Callable[[Path], object], folder: Path, exchanges: bool) -> int:
+    if not exchanges:
+        folders.exchange = lambda *paths: False
+    work(folder)
+    return 0
+
+
+def kill_at_each(name: str, place: Path, exchanges: bool) -> tuple[int, list[str]]:
+    """Returns the number of operations, and what a reader found wrong after a kill at one of them."""
+    user, problems = USERS[name], []
+
+    def begun(folder: Path) -> tuple[Path, Callable[[], int]]:
+        folder.mkdir()
+        user.begin(folder)
+        return folder, partial(act, user.work, folder, exchanges)
+
+    folder, work = begun(place / "straight")
+    old = user.read(folder)
+    assert in_process(work, folder, record=place / "operations.json") == 0, (place / "straight.log").read_text()
+    new = user.read(folder)
+    assert old != new or name == "an index"
+    operations = json.loads((place / "operations.json").read_text())
+    for number, operation in enumerate(operations, 1):
+        folder, work = begun(place / str(number))
+        code = in_process(work, folder, fatal=number)
+        try:
+            found = user.read(folder)
+        except Exception as error:
+            found = repr(error)
+        again = in_process(work, folder)
+        left = [path.name for path in folder.rglob(".*") if path.name.startswith((".incomplete-", ".replaced-"))]
+        left = [one for one in left if not one.endswith("-lock")]
+        if code != DIED or found not in (old, new) or again or user.read(folder) != new or left:
+            log = folder.with_suffix(".log").read_text()[-500:]
+            problems.append(f"{number} ({operation}): {code}, {found}, {again}, {left}; {log}")
+        shutil.rmtree(folder)
+    return len(operations), problems
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with workers(*PRELOADED) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in USERS]
+)
+def test_a_reader_finds_the_old_or_the_new_whatever_kills_the_writer(pool, tmp_path, name, exchanges):
+    if name == "a graph":
+        pytest.importorskip("usearch")
+    number, problems = pool.submit(kill_at_each, name, tmp_path, exchanges).result()
+    assert number >= 5 and not problems, "\n".join(problems)

@@ -1,0 +1,85 @@
+"""Word vectors of files as they are published, in a new model, and files that cannot be used."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from hf_ngsan.data import DataError
+from hf_ngsan.tasks import new_dual_encoder
+from hf_ngsan.tasks.word_vectors import read_word_vectors
+from tests.tasks.tiny_retrieval import tiny_recipe
+
+
+def test_word_vectors_of_a_file(tmp_path):
+    (tmp_path / "glove.txt").write_text("2 8\nred 1 2 3 4 5 6 7 8\nzebra 1 1 1 1 1 1 1 1\n")
+    np.save(tmp_path / "table.npy", np.arange(24).reshape(3, 8) / 10)
+    (tmp_path / "words.txt").write_text("red\nblue\nred\n")
+    for data, expected in (
+        ({"word_vectors": str(tmp_path / "glove.txt")}, torch.arange(1.0, 9)),
+        (
+            {"word_vectors": str(tmp_path / "table.npy"), "dictionary": str(tmp_path / "words.txt")},
+            torch.arange(16, 24) / 10,
+        ),
+    ):
+        model, processor = new_dual_encoder(tiny_recipe(tmp_path, data=data), ["a red blue box"], 10)
+        word = processor.tokenizer.convert_tokens_to_ids("red")
+        torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],
+    ids=["glove.840B", "word2vec", "windows"],
+)
+def test_word_vectors_as_they_are_published(tmp_path, contents):
+    """Words with blanks, and blanks behind the last number."""
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(contents.encode())
+    found = read_word_vectors(str(path), None, ["red", "blue", "."])
+    assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
+
+
+def test_word_vectors_of_other_words_are_refused(tmp_path):
+    (tmp_path / "vectors.txt").write_text("zebra 1 1 1 1 1 1 1 1\n")
+    with pytest.raises(DataError, match=r"vectors\.txt"):
+        new_dual_encoder(tiny_recipe(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10)
+
+
+def test_a_dictionary_has_a_word_a_line(tmp_path):
+    """Python's splitlines() would also split at other characters."""
+    np.save(tmp_path / "vectors.npy", np.array([[1.0], [2.0]]))
+    (tmp_path / "words.txt").write_text("a\x85b\nred\n", encoding="utf-8")
+    assert read_word_vectors(str(tmp_path / "vectors.npy"), str(tmp_path / "words.txt"), ["red"])["red"] == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("file", "dictionary", "named"),
+    [
+        ("short.txt", None, "line 2"),
+        ("text.txt", None, "line 1"),
+        ("nan.txt", None, "line 1"),
+        ("alone.txt", None, "line 1"),
+        ("text.txt", "words", "data.dictionary"),
+        ("missing.txt", None, r"missing\.txt"),
+        ("table.npy", None, "data.dictionary"),
+        ("table.npy", "words", "1 lines"),
+        ("objects.npy", "words", r"objects\.npy"),
+        ("table.npy", "missing", "missing"),
+        ("pipe", None, "pipe"),
+        ("pipe.npy", "words", "pipe"),
+        ("table.npy", "pipe", "pipe"),
+    ],
+)
+def test_files_of_word_vectors_that_cannot_be_used(tmp_path, monkeypatch, file, dictionary, named):
+    monkeypatch.chdir(tmp_path)
+    texts = {"short.txt": "red 1 2\nblue 1\n", "text.txt": "red 1 two\n", "nan.txt": "red 1 nan\n"}
+    for name, text in {**texts, "alone.txt": "red\n", "words": "red\n"}.items():
+        (tmp_path / name).write_text(text)
+    for name in ("pipe", "pipe.npy"):
+        os.mkfifo(name)
+    np.save("table.npy", np.ones((2, 3)))
+    np.save("objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DataError, match=named):
+        read_word_vectors(file, dictionary, ["red", "blue"])
