@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import takewhile
 from types import ModuleType
@@ -153,28 +153,27 @@ class CommandParser(argparse.ArgumentParser):
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
+    modules = {name: import_module(f"hf_ngsan.{module}") for name, module in COMMANDS.items()}
     parser = CommandParser(
         prog=PROGRAM,
-        description=f"{DESCRIPTION}\n\n{list_commands()}",
+        description=f"{DESCRIPTION}\n\n{list_commands(modules)}",
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
-    for name, module in COMMANDS.items():
-        add_command(commands, name, import_module(f"hf_ngsan.{module}"), is_chosen=name == chosen)
+    for name, module in modules.items():
+        add_command(commands, name, module, is_chosen=name == chosen)
     return parser
 
 
-def list_commands() -> str:
-    """Returns the commands with their summaries, one a line, under the names of their groups."""
-    width, lines = max(map(len, COMMANDS)), []
-    for group, commands in GROUPS.items():
+def list_commands(modules: Mapping[str, ModuleType]) -> str:
+    """Returns the commands with the first line of their summaries, one a line, under the names of their groups."""
+    width, lines = max(map(len, modules)), []
+    for group, names in GROUPS.items():
         lines.append(f"{group}:")
-        for name, module in commands.items():
-            summary = import_module(f"hf_ngsan.{module}").SUMMARY.partition("\n")[0]
-            lines.append(f"  {name:<{width}}  {summary}")
+        lines += [f"  {name:<{width}}  {modules[name].SUMMARY.splitlines()[0]}" for name in names]
     return "\n".join(lines)
 
 

@@ -165,7 +165,7 @@ def test_the_citation_is_of_this_version():
     assert all(reference["title"] in (ROOT / "README.md").read_text() for reference in citation["references"])
 
 
-def test_the_workflow_runs_targets_of_the_makefile():
+def test_the_workflow_runs_targets_of_the_makefile_and_tests_that_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     run = set()
     for workflow in ROOT.glob(".github/workflows/*.yml"):
@@ -174,5 +174,9 @@ def test_the_workflow_runs_targets_of_the_makefile():
             commands = [step["run"].split() for step in job["steps"] if step.get("run", "").startswith("make ")]
             kinds = job.get("strategy", {}).get("matrix", {}).get("kind", [])
             run |= {word for command in commands for word in command[1:] if word.isalpha()} | {*kinds}
-            assert commands, name
+            tested = [
+                word for step in job["steps"] for word in step.get("run", "").split() if word.startswith("tests/")
+            ]
+            assert all((ROOT / file).is_file() for file in tested), name
+            assert commands or tested, name
     assert {"test", "lint", "newest", "oldest"} == run <= targets

@@ -172,10 +172,11 @@ class Shard:
         return items
 
     def verify(self, thumbnails: bool = False) -> None:
-        """Reads every file and compares it with its checksum; thumbnails are also decoded if asked for."""
-        self.check(read=None)
-        _ = self.embeddings, self.items
-        with self.thumbnails() as archive:
+        """Reads every file anew and compares it with its checksum; thumbnails are also decoded if asked for."""
+        anew = Shard(self.folder, self.number, self.own, self.description)
+        anew.check(read=[THUMBNAILS])
+        _ = anew.embeddings, anew.items
+        with anew.thumbnails() as archive:
             for row in range(len(archive.namelist())) if thumbnails else ():
                 read_thumbnail(archive, row)
 

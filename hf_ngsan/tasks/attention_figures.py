@@ -26,7 +26,7 @@ def prepare_figures(folder: str | Path) -> dict[str, Any]:
 def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     """Saves the figure that `plot` makes of some parts of a pipeline's answer, or logs why there is none."""
     if not answer["words"]:
-        logger.warning("The caption of %s has no words; there is no figure of it.", name)
+        logger.warning("There is no figure of %s, which has no words.", name)
     elif "image" not in answer:
         logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
     else:

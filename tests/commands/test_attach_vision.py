@@ -137,6 +137,7 @@ def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path,
     assert "2 x 3, not 2 x 2" in fails(capsys, *attach(journey, output, grid=(2, 3)))
     assert "not 2 x 2" in fails(capsys, *attach(journey, output, grid=None))
     assert "another preprocessing" in fails(capsys, *attach(journey, output, backbone=tmp_path / "processor"))
+    assert "another preprocessing" in fails(capsys, *attach(journey, output), "--image-size", 48)
     for option, value in (("--num-regions", 3), ("--score-threshold", 0.1), ("--suppression-threshold", 0.3)):
         assert f"{option} does not apply" in fails(capsys, *attach(journey, output), option, value)
     assert str(journey / "nothing") in fails(capsys, *attach(journey, output, backbone="nothing"))

@@ -61,6 +61,17 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert capsys.readouterr().out.count("CIDEr-D") == 2
 
 
+def test_a_check_reads_the_rows_that_are_named(run, tmp_path, capsys, monkeypatch):
+    eager.use_eager_graphs(monkeypatch)
+    spec = "scenes:size=12,validation=5,test=4"
+    for number, (options, images, split) in enumerate(
+        (([], 4, "test"), (["--split", "validation"], 5, "validation"), (["--limit", 2], 2, "test"))
+    ):
+        arguments = ["export", "--model", run, "--output", tmp_path / str(number), "--check", "--data", spec, *options]
+        said = prints(capsys, *arguments)
+        assert said.count(f"{images} images") == 2 and f"{spec}, split {split}." in said
+
+
 def other_words(captioner, tokens, visual, cache):
     """Lets a captioner say the same word again and again."""
     scores, cache = captioner.step(tokens, visual, cache)

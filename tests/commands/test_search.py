@@ -6,7 +6,6 @@ import os
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
@@ -77,20 +76,13 @@ def test_captions_of_an_index_are_printed_beside_names(model, tmp_path, capsys):
     assert lines == [[f"photo_{n}.png", f"a ball {n} | red"] for n in range(3)]
 
 
-def test_options_of_reading_are_followed(model, photos, tmp_path, capsys, monkeypatch):
+def test_options_of_reading_are_followed(model, photos, tmp_path, capsys, workers):
     names = {1: "photo0.png", 2: "photo1.png", 3: "photo2.png"}
     listed = ["--images", write_coco_file(tmp_path / "list.json", names), "--image-folder", photos]
-    started, init = [], DataLoader.__init__
-
-    def here(self, *args, num_workers=0, **given):
-        started.append(num_workers)
-        init(self, *args, **given)
-
-    monkeypatch.setattr(DataLoader, "__init__", here)
     command = ["index", "--model", model, *listed, "--output"]
     prints(capsys, *command, tmp_path / "one", "--num-workers", 0)
     prints(capsys, *command, tmp_path / "three", "--num-workers", 3, "--images-per-shard", 1)
-    assert {*started} == {0, 3}
+    assert {*workers} == {0, 3}
     indexes = [IndexFolder.open(tmp_path / name) for name in ("one", "three")]
     assert [index.num_shards for index in indexes] == [1, 3]
     assert {*indexes[0].items()[0]} == {*names.values()}

@@ -52,8 +52,8 @@ class CaptionRewards:
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
 
     Raises:
-        RewardError: a row without references, unknown names, no weight other than 0, or document frequencies that do
-            not fit.
+        RewardError: a row without references, unknown names, no weight other than 0, a tokenizer without an end token,
+            or document frequencies that do not fit.
 
     Example:
 
@@ -94,6 +94,8 @@ class CaptionRewards:
             raise RewardError(
                 f"The weights of the rewards must be finite numbers, and one other than 0, not {numbers}."
             )
+        if tokenizer.eos_token_id is None:
+            raise RewardError("The tokenizer has no end token, without which no caption ends; set tokenizer.eos_token.")
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer = tokenizer

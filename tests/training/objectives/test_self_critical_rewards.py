@@ -1,5 +1,6 @@
 """Rewards on token ids against the metrics on text, what they must not depend on, and every refusal."""
 
+import copy
 import math
 import sys
 
@@ -325,6 +326,8 @@ def test_a_function_that_fails_is_named():
 
 
 TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
+ENDLESS = copy.deepcopy(TOKENIZER)
+ENDLESS.eos_token = None
 
 
 @pytest.mark.parametrize(
@@ -339,6 +342,7 @@ TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
         ({"references": [["a cat"], []]}, "Row 1"),
         ({"references": [["a cat"], ["a dog"], ["...", ""]]}, "Row 2"),
         ({"references": [["a cat"]]}, "two images"),
+        ({"tokenizer": ENDLESS}, "eos_token"),
         ({"document_frequency": TEXT}, "text"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 6]], [[7, 6]]], eos_token_id=6)}, "token 6"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 2]], [[7, 2]]])}, "None"),
