@@ -129,9 +129,8 @@ MODEL_TYPES = {
 }
 """The registry of model types; [`register_model_type`] adds to it."""
 AUTO = "transformers.models.auto"
-
-
 KEEPS_NAME = "keeps_image_to_text"
+"""Attribute of the function of transformers that was changed to leave this task alone."""
 
 
 def model_types_of(task: str) -> tuple[str, ...]:
@@ -295,10 +294,10 @@ def register_pipelines() -> None:
         **supported["image-text-to-text"],
         "impl": "hf_ngsan.loading.pipelines.CaptioningPipeline",
     }
-    if hasattr(pipelines, "_resolve_deprecated_task") and not hasattr(
-        pipelines._resolve_deprecated_task, KEEPS_NAME
-    ):  # transformers 5 takes it for another name of the task above
-        pipelines._resolve_deprecated_task = keeps_image_to_text(pipelines._resolve_deprecated_task)
+    # transformers 5 takes it for another name of the task above.
+    resolve = getattr(pipelines, "_resolve_deprecated_task", None)
+    if resolve is not None and not hasattr(resolve, KEEPS_NAME):
+        pipelines._resolve_deprecated_task = keeps_image_to_text(resolve)  # type: ignore[assignment]
     removed = getattr(pipelines, "REMOVED_TASKS", {})
     if removed.pop("vqa", None):
         pipelines.PIPELINE_REGISTRY.task_aliases["vqa"] = "visual-question-answering"

@@ -95,18 +95,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(options: argparse.Namespace) -> str:
     """Returns the task that the models belong to, and raises an error if they cannot do what is asked."""
-    from ..auto import MODEL_TYPES
-    from ..loading.models import ModelFolderError, find_model_folder, load_config
+    from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
     from ..tasks.registry import TASKS, task_class
 
     if options.output:
         check_output_file(options.output)
     if options.record and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
         raise ValueError("--record writes into the folder of one model; give one --model, a folder.")
-    model_type = load_config(options.model[0]).model_type
-    task = MODEL_TYPES[model_type].task
+    config = load_config(options.model[0])
+    task = task_of(config)
     if task not in TASKS:
-        raise ModelFolderError(f"{options.model[0]} holds a {model_type} model, which belongs to no task with scores.")
+        raise ModelFolderError(
+            f"{options.model[0]} holds a {config.model_type} model, which belongs to no task with scores."
+        )
     kind = task_class(task)
     for model in options.model[1:]:
         if not kind.can_ensemble:

@@ -10,7 +10,7 @@ from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unre
 from ..models.pipeline_items import Batch, Item, ItemReader, SettingsError
 from ..models.processing_captioning import check_text
 from .captioners import Guest, guest_of
-from .processors import whole_processor
+from .checkpoints import whole_processor
 
 
 @dataclass
@@ -87,7 +87,7 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
         self, model: Any, *, processor: Any = None, tokenizer: Any = None, image_processor: Any = None, **kwargs: Any
     ) -> None:
         parts = [part for part in (processor, tokenizer, image_processor) if part is not None]
-        super().__init__(model, processor=whole_processor(parts, model.name_or_path), **kwargs)
+        super().__init__(model, processor=whole_processor(model.name_or_path, parts), **kwargs)
         self.guest: Guest = guest_of(self.model, self.processor)
 
     def reader(self, **preprocess_params: Any) -> GuestReader:

@@ -29,6 +29,7 @@ from transformers.utils import logging as transformers_logging
 from ..auto import MODEL_TYPES, model_types_of
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
+from ..guests.checkpoints import task_of_guest, whole_processor
 from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
 from .limits import check_image_processor, count, parameters_of, refuse_too_large
@@ -96,7 +97,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
 
     Args:
         name: what [`find_model_folder`] takes.
-        task: which the model must belong to; any of this package's model types if `None`.
+        task: which the model must belong to; any, if `None`.
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
@@ -105,7 +106,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     folder = find_model_folder(name)
     described = read_config_file(folder)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    if described.get("model_type") not in known:
+    if described.get("model_type") not in known and not is_guest(described, task):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
@@ -115,6 +116,18 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
     except Exception as error:
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+
+
+def is_guest(described: Mapping, task: str | None = None) -> bool:
+    """Returns whether a config.json is that of a captioner or dual encoder of transformers, registered or not."""
+    found = None if described.get("model_type") in MODEL_TYPES else task_of_guest(described)
+    return found is not None and task in (None, found)
+
+
+def task_of(config: PreTrainedConfig) -> str | None:
+    """Returns the name of the task that a model with this configuration is for; `None` for parts of models."""
+    entry = MODEL_TYPES.get(config.model_type)
+    return task_of_guest(config.to_dict()) if entry is None else entry.task
 
 
 def count_parameters(name: str | os.PathLike) -> int:
@@ -185,7 +198,8 @@ def load_model(
     folder, saved = find_model_folder(name), load_config(name, task)
     config = changed_config(saved, config_changes)
     model_loader, processor_loader = auto_classes_of(config)
-    has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer)
+    guest = is_guest(config.to_dict())
+    has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
     if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise incomplete(folder, "tokenizer.json is missing")
     left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
@@ -204,7 +218,9 @@ def load_model(
                 trust_remote_code=False,
             )
             processor: Any = None
-            if processor_loader is not None:
+            if guest:
+                processor = whole_processor(folder)
+            elif processor_loader is not None:
                 processor = load_processor(processor_loader, folder)
             image_processor = getattr(processor, "image_processor", processor)
             if isinstance(image_processor, BaseImageProcessor):
@@ -221,7 +237,12 @@ def load_model(
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    if model.can_generate() and Path(folder).is_dir() and not (Path(folder) / "generation_config.json").is_file():
+    if (
+        model.can_generate()
+        and not guest
+        and Path(folder).is_dir()
+        and not (Path(folder) / "generation_config.json").is_file()
+    ):
         raise incomplete(folder, "generation_config.json is missing")
     tokenizer: Any = getattr(processor, "tokenizer", processor)
     if has_tokenizer:

@@ -31,6 +31,7 @@ from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
 from ..loading.hub import needs_the_package
 from ..loading.limits import count
+from ..loading.models import task_of
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
@@ -117,7 +118,7 @@ def write_eval_results(folder: Path, facts: CardFacts) -> None:
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
     """Returns the metadata of a card, which the Hub shows and searches."""
-    task = task_of(model)
+    task = task_of_model(model)
     own_tags = () if task is None else task.tags
     pipeline_tag = None if task is None else task.pipeline_tag
     results = [
@@ -146,15 +147,15 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
     )
 
 
-def task_of(model: PreTrainedModel) -> type[Task] | None:
-    """Returns the task that a model belongs to; None for a part of models."""
-    entry = MODEL_TYPES.get(model.config.model_type)
-    return task_class(entry.task) if entry is not None and entry.task in TASKS else None
+def task_of_model(model: PreTrainedModel) -> type[Task] | None:
+    """Returns the class of the task that a model belongs to; None for a part of models."""
+    task = task_of(model.config)
+    return task_class(task) if task in TASKS else None
 
 
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
     """Returns the text of a card: the template `card.md.jinja`, filled in."""
-    task, entry = task_of(model), MODEL_TYPES.get(model.config.model_type)
+    task, entry = task_of_model(model), MODEL_TYPES.get(model.config.model_type)
     return template().render(
         facts=facts,
         name=repo_id.split("/")[-1],
@@ -240,7 +241,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
     start = facts.training_config.get("model", {}).get("init_from")
     if start:
         yield f"It began with the weights of {code(start)}."
-    task = task_of(model)
+    task = task_of_model(model)
     if task is not None:
         yield from task.card_notes(facts.training_config)
     if has_curve:
@@ -249,7 +250,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
 
 def usage(model: PreTrainedModel, place: str) -> str:
     """Returns Python that loads a model, and runs it if its task says how, with transformers alone."""
-    task = task_of(model)
+    task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
     if lines is None:
         auto = model.config.auto_class_of(type(model)) or "AutoModel"

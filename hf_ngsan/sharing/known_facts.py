@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..auto import MODEL_TYPES
 from ..ground.messages import one_sentence
-from ..loading.models import ModelFolderError, find_model_folder, load_config
+from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..models.configuration_hub import is_finite
 from ..tasks.registry import load_recipe, task_class
 from ..training.checkpoints import PROGRESS, Checkpoints
@@ -143,7 +142,7 @@ def recipe_of(folder: Path) -> Recipe | None:
     run = run_of(folder)
     if run is None:
         return None
-    task = MODEL_TYPES[load_config(folder).model_type].task
+    task = task_of(load_config(folder))
     if task is None:
         return load_recipe(training_config_of(run))
     return load_recipe_of_class(training_config_of(run), (), lambda model: task_class(task).recipe_class)
@@ -186,7 +185,7 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
     settings = best / "generation_config.json"
     written = mapping_of(settings) if settings.is_file() else {}
     generation = {name: value for name, value in written.items() if is_finite(value)}
-    kind = task_class(str(MODEL_TYPES[load_config(best).model_type].task))
+    kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
         data=recipe.data.spec,
         split=recipe.data.validation_split,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..auto import MODEL_TYPES
+from ..loading.models import task_of
 from ..models.attention_maps import evaluation_mode
 from ..training.task import InputRoles
 from .registry import TASKS, task_class
@@ -67,8 +67,7 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
     Raises:
         ValueError: the model writes no words.
     """
-    kind = model.config.model_type
-    task = MODEL_TYPES[kind].task if kind in MODEL_TYPES else None
+    kind, task = model.config.model_type, task_of(model.config)
     roles = task_class(task).input_roles if task in TASKS else None
     if roles is None:
         raise ValueError(f"A {kind} model writes no words, so there is nothing to audit.")

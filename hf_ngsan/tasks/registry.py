@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pkgutil import resolve_name
 
 from ..auto import MODEL_TYPES
-from ..loading.models import load_config
+from ..loading.models import load_config, task_of
 from ..training.recipe import Recipe, RecipeError, suggestion
 from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.run import TrainingResult, run_task
@@ -44,7 +44,10 @@ def task_class_of(model: Mapping) -> type[Task]:
             raise RecipeError(f"model.{key} must be text, not {value!r}; leave it out, or name a model there.")
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
-        model_type = load_config(model["init_from"]).model_type
+        config = load_config(model["init_from"])
+        model_type, task = config.model_type, task_of(config)
+        if task in TASKS:
+            return task_class(task)
     if model_type is None:
         return task_class(DEFAULT_TASK)
     known = {name: entry.task for name, entry in MODEL_TYPES.items() if entry.task in TASKS}

@@ -1,0 +1,58 @@
+"""Checkpoints of transformers' own models: the task that they are for, and their processors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import transformers
+from transformers import (
+    AutoImageProcessor,
+    AutoProcessor,
+    AutoTokenizer,
+    BaseImageProcessor,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+    VisionTextDualEncoderProcessor,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+
+def task_of_guest(described: Mapping) -> str | None:
+    """Returns the task of a model of transformers: "captioning", "retrieval", or `None` for any other.
+
+    A captioner is what `AutoModelForImageTextToText` loads; a dual encoder is what has `get_image_features` and
+    `get_text_features`.
+
+    Args:
+        described: the contents of its config.json.
+    """
+    names = described.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    if not isinstance(name, str):
+        return None
+    if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
+        return "captioning"
+    kind = getattr(transformers, name, None)
+    return "retrieval" if hasattr(kind, "get_image_features") and hasattr(kind, "get_text_features") else None
+
+
+def whole_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
+    """Returns a processor of images and text, which a checkpoint without one is given.
+
+    Args:
+        folder: of the checkpoint, or its name on the Hub.
+        parts: those that are loaded already: a processor, or a tokenizer, an image processor, both or none.
+
+    Raises:
+        OSError, ValueError: the checkpoint lacks what is missing.
+    """
+    parts = parts or [AutoProcessor.from_pretrained(folder, trust_remote_code=False)]  # nosec B615
+
+    def first(kind: type) -> Any:
+        return next((part for part in parts if isinstance(part, kind)), None)
+
+    if (whole := first(ProcessorMixin)) is not None:
+        return whole
+    return VisionTextDualEncoderProcessor(
+        first(BaseImageProcessor) or AutoImageProcessor.from_pretrained(folder, trust_remote_code=False),  # nosec B615
+        first(PreTrainedTokenizerBase) or AutoTokenizer.from_pretrained(folder, trust_remote_code=False),  # nosec B615
+    )

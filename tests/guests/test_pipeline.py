@@ -1,0 +1,34 @@
+"""The image-to-text pipeline for captioners of transformers itself."""
+
+import pytest
+import torch
+from transformers import pipeline
+
+import hf_ngsan  # noqa: F401
+from hf_ngsan.guests import guest_of
+from hf_ngsan.loading.models import load_model
+from tests.guests.tiny import CAPTIONERS, photos, save, tiny
+
+
+@pytest.fixture(scope="module", params=sorted(CAPTIONERS))
+def folder(request, tmp_path_factory):
+    return save(tiny(request.param), tmp_path_factory.mktemp("guests") / request.param)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
+def test_captions_are_those_of_generate(folder, arguments):
+    model, processor = load_model(folder, "captioning")
+    guest, images = guest_of(model, processor), photos(3)
+    inputs = guest.inputs(images, [""] * 3)
+    with torch.inference_mode():
+        expected = guest.decode(model.generate(**inputs, max_new_tokens=6, **arguments), inputs)
+    found = pipeline("image-to-text", model=str(folder))(images, max_new_tokens=6, **arguments)
+    assert [answer["generated_text"] for answers in found for answer in answers] == expected
+
+
+def test_a_batch_is_captioned_as_one_by_one(folder):
+    captioner = pipeline("image-to-text", model=str(folder))
+    images = photos(3)
+    alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
+    together = captioner(images, max_new_tokens=6, batch_size=3)
+    assert [answers[0]["generated_text"] for answers in together] == alone
