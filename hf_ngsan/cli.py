@@ -1,4 +1,8 @@
-"""The command `hf-ngsan`: a table of commands. An error that a user can fix is one sentence and exit code 2."""
+"""The command line `hf-ngsan`: finds the module of a command, parses its arguments, runs it, and reports errors.
+
+An error that a user can fix is one sentence on the standard error, with exit code 2; `--debug` shows its traceback.
+Importing the modules of all commands is quick, since each imports what it needs in its `run`.
+"""
 
 import argparse
 import difflib
@@ -107,18 +111,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def to_save_memory(options: argparse.Namespace) -> str:
-    """Returns what a user can do against a lack of memory, as the beginning of a sentence."""
+    """Returns advice for when memory runs out, the beginning of a sentence."""
     if hasattr(options, "batch_size"):
         return "use a smaller --batch-size, or "
     return getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", "")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses a command line, where key=value and a query may stand behind options too, which argparse refuses."""
+    """Parses a command line; unlike argparse, it takes key=value and a query behind options too."""
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
-        parser.error(f"there is no command {command!r:.60}{did_you_mean(command, COMMANDS)}")
+        parser.error(f"unknown command {command!r:.60}{did_you_mean(command, COMMANDS)}")
     options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
         options.text = rest.pop()
@@ -130,13 +134,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns a question for the known name that is most like a word, as the end of a sentence."""
+    """Returns the most similar known name as a question, the end of an error."""
     found = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]}?" if found else "; --help lists what there is"
+    return f"; did you mean {found[0]}?" if found else "; --help lists them"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Refuses unknown options with the nearest name, before it looks for missing ones."""
+    """Reports an unknown option, with the most similar name, before missing arguments."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known = self._option_string_actions
@@ -147,12 +151,12 @@ class CommandParser(argparse.ArgumentParser):
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                self.error(f"there is no option {name!r:.60}{did_you_mean(name, known)}")
+                self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}")
         return super().parse_known_args(args, namespace)
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of all commands, of which only the chosen one knows its arguments: some import much."""
+    """Returns the parser of all commands. Only the chosen one gets its arguments, since some of them import much."""
     modules = {name: import_module(f"hf_ngsan.{module}") for name, module in COMMANDS.items()}
     parser = CommandParser(
         prog=PROGRAM,
@@ -162,14 +166,23 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
         parents=[common_parser()],
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
+    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, help="hf-ngsan COMMAND --help describes it")
     for name, module in modules.items():
-        add_command(commands, name, module, is_chosen=name == chosen)
+        command = commands.add_parser(
+            name,
+            description=module.SUMMARY,
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[common_parser()],
+        )
+        if name == chosen:
+            module.add_arguments(command)
+        command.set_defaults(command=module)
     return parser
 
 
 def list_commands(modules: Mapping[str, ModuleType]) -> str:
-    """Returns the commands with the first line of their summaries, one a line, under the names of their groups."""
+    """Returns the list of commands, grouped, each with the first line of its summary."""
     width, lines = max(map(len, modules)), []
     for group, names in GROUPS.items():
         lines.append(f"{group}:")
@@ -177,23 +190,10 @@ def list_commands(modules: Mapping[str, ModuleType]) -> str:
     return "\n".join(lines)
 
 
-def add_command(commands: Any, name: str, module: ModuleType, is_chosen: bool) -> None:
-    parser = commands.add_parser(
-        name,
-        description=module.SUMMARY,
-        epilog=module.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[common_parser()],
-    )
-    if is_chosen:
-        module.add_arguments(parser)
-    parser.set_defaults(command=module)
-
-
 def common_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the options of every command, which may stand before or behind its name.
+    """Returns the parser of the options that all commands have; they may stand before or behind the command.
 
-    These options are parsed first, so that other arguments and help texts know what the user's modules register.
+    They are parsed first: the modules of `--import` register readers, tasks and models that other arguments name.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
@@ -202,7 +202,7 @@ def common_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="import a Python module first, such as one that registers a reader, a task, a backbone or a model type; "
+        help="first import a Python module that registers a reader, a task, a backbone or a model type, for example; "
         "modules in the current folder are found too; may be repeated",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of every error")

@@ -1,4 +1,4 @@
-"""The commands of `hf-ngsan`, one a file; `hf_ngsan.cli` is their table.
+"""The commands of `hf-ngsan`, one per file; `hf_ngsan.cli` lists them.
 
-Importing them imports nothing heavy: what a command needs, its `run` imports.
+A command imports what is slow to import, such as torch, in its `run`, so that `--help` is quick.
 """

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan answer`: answers to questions about image files, or about the images of a dataset."""
+"""The command `hf-ngsan answer`: answers to questions about image files or the images of a dataset."""
 
 import argparse
 import json
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """Answer questions about images.
 
-The question is about one image, or there are many, from a file or a dataset. Each line has the name of the image or
-question, the answer and its score."""
+There is one question about one image, or a file or dataset of questions. Each line of the output has the name of an
+image or the id of a question, an answer and its score, separated by tabs."""
 EPILOG = f"""examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-attention",
         type=user_path,
         metavar="DIR",
-        help="write a figure for each question: the regions that each of its words attends to",
+        help="write a figure for each question with the attention map of each of its words",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
@@ -105,16 +105,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises a ValueError for options that do not belong together."""
+    """Raises a ValueError for options that exclude or need each other."""
     sources = [name for name in ("image", "questions", "data") if getattr(options, name) is not None]
     if len(sources) != 1:
-        raise ValueError("Say what the questions are about: give one of --image, --questions and --data.")
+        raise ValueError("The images are missing or ambiguous; give exactly one of --image, --questions and --data.")
     asks_one = options.image is not None or options.image_id is not None
     if options.image_id is not None and options.data is None:
         raise ValueError("--image-id names an image of a dataset; give the dataset with --data.")
     if asks_one != (options.question is not None):
         if asks_one:
-            raise ValueError("There is no question about the image; give it in quotation marks.")
+            raise ValueError("The question about the image is missing; give it in quotation marks.")
         raise ValueError("A question is about one image; name it with --image, or with --data and --image-id.")
     if options.output:
         if options.data is None or asks_one:
@@ -125,7 +125,7 @@ def check(options: argparse.Namespace) -> None:
 def inputs_of(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple[Any, Iterable[str]]:
-    """Returns what is asked, and the names of the questions."""
+    """Returns rows of images and questions, and the name of each."""
     from ..tasks.caption_rows import check_drawable
     from ..tasks.question_answering.rows import column, image_rows, load_questions, questions_for
 
@@ -152,7 +152,7 @@ def inputs_of(
 
 
 def file_questions(path: Path) -> tuple[list[dict], list[str]]:
-    """Reads a file of questions about images; a ValueError names the line that is none."""
+    """Reads a JSON lines file of questions; returns rows of images and questions, and the name of each."""
     from ..ground.coco_files import read_json_lines
 
     asked = []

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan app`: a web page that captions, searches, and shows what geometry does."""
+"""The command `hf-ngsan app`: a web page with captions, attention maps and search."""
 
 import argparse
 import threading
@@ -11,7 +11,7 @@ from .arguments import DATASETS, MODEL, add_address_arguments
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
-It captions photographs, lets regions be dragged, and searches an index by words."""
+The page captions photographs, searches an index by words, and captions an image anew when its regions are dragged."""
 EPILOG = f"""examples:
   hf-ngsan app
   hf-ngsan app --model runs/demo/model --data scenes
@@ -24,9 +24,7 @@ Ctrl-C ends it. It needs the extra demo. The page works without a network: it lo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    parser.add_argument(
-        "--data", type=user_path, metavar="SPEC", help="dataset whose regions can be dragged, see below"
-    )
+    parser.add_argument("--data", type=user_path, metavar="SPEC", help="dataset of images with regions to drag")
     parser.add_argument("--split", default="test", help="split of the dataset (%(default)s)")
     parser.add_argument(
         "--index", type=user_path, metavar="INDEX", help="index of images to search by words, written by hf-ngsan index"
@@ -40,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         from ..space.page import launch, make_page
         from ..space.parts import load_parts
     except ImportError:
-        raise ValueError('hf-ngsan app needs Gradio; pip install "hf-ngsan[demo]" brings it.') from None
+        raise ValueError('hf-ngsan app needs Gradio; install it with pip install "hf-ngsan[demo]".') from None
     check_host(options.host)
     page = make_page(load_parts(options.model, options.data, options.split, options.index))
     try:

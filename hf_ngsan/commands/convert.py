@@ -1,4 +1,4 @@
-"""The command `hf-ngsan convert`: third-party feature files into a folder that training and evaluation read."""
+"""The command `hf-ngsan convert`: a dataset from feature files, images or annotations of third parties."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
 from ..ground.argument_types import at_most, positive_int, user_path
 from ..ground.bounds import MAX_GRID
+from .arguments import print_skipped
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 SUMMARY = """Convert files of features, images or captions into a dataset.
 
 Training reads the folder as features:DIR or images:DIR."""
-LISTED_AT_MOST = 20
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
   hf-ngsan convert cocobu dataset_coco.json --output features --skip-broken
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
     parser.add_argument(
-        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, see below (recognised)"
+        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)"
     )
     parser.add_argument(
         "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pool grids to this size (not pooled)",
     )
     parser.add_argument(
-        "--split", metavar="NAME", help="value of the column 'split' where annotations have none: train, test, ..."
+        "--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ..."
     )
     parser.add_argument(
         "--images-per-shard", type=positive_int, default=256, metavar="N", help="images per shard (%(default)s)"
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-broken",
         action="store_true",
-        help="leave out and list records that cannot be used, instead of stopping at the first",
+        help="leave out and list unusable records, instead of stopping at the first",
     )
 
 
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
         table = convert_annotations(
             options.inputs, options.output, split=options.split, skip_broken=options.skip_broken
         )
-        print_skipped(table.skipped, options.output)
+        print_skipped([entry["reason"] for entry in table.skipped], options.output)
         columns = ", ".join(table.columns)
         print(f"{options.output}: {table.num_rows} rows with {columns}, {len(table.skipped)} skipped.")
         return
@@ -103,16 +103,9 @@ def run(options: argparse.Namespace) -> None:
 def print_summary(result: "ConversionResult", output: str) -> None:
     for note in result.notes:
         print(f"Note: {note}")
-    print_skipped(result.skipped, output)
+    print_skipped([entry["reason"] for entry in result.skipped], output)
     fewest, most = result.num_regions
     regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
     features = f" with features of dimension {result.feature_size}, {regions} each" if result.feature_size else ""
     print(f"{output}: {result.num_rows} images{new}{features}, {len(result.skipped)} skipped.")
-
-
-def print_skipped(skipped: list[dict], output: str) -> None:
-    for entry in skipped[:LISTED_AT_MOST]:
-        print(f"skipped: {entry['reason']}")
-    if len(skipped) > LISTED_AT_MOST:
-        print(f"skipped: {len(skipped) - LISTED_AT_MOST} more; all are in {output}/skipped.json.")

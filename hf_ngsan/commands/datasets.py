@@ -1,4 +1,4 @@
-"""The command `hf-ngsan datasets`: the kinds of datasets."""
+"""The command `hf-ngsan datasets`: a list of the kinds of datasets."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from ..data import describe_readers
 SUMMARY = "List the kinds of datasets, for --data and data.spec."
 EPILOG = """examples:
   hf-ngsan datasets
-  hf-ngsan datasets --import my_reader    # and those that your module registers"""
+  hf-ngsan datasets --import my_reader    # with those that your module registers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SUMMARY = """Score a model on a split of a dataset.
 
-The scores are those that the model's task computes in training, printed as JSON."""
+The output is JSON with the scores that training of the model reports."""
 EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
@@ -35,11 +35,12 @@ EPILOG = f"""examples:
 
 
 class TaskOptions:
-    """The options of all tasks in one parser, where tasks may share one, and which of them are whose.
+    """Evaluation options of all tasks in one parser, where several tasks may have the same option.
 
     Attributes:
-        owners: names of the tasks by each option's name in the parsed namespace.
-        names, defaults: of each option.
+        owners: the tasks that have an option, by its name in the parsed namespace, as all attributes.
+        names: the options as they are written, such as `--num-beams`.
+        defaults: default values.
     """
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
@@ -53,7 +54,7 @@ class TaskOptions:
         from ..tasks.registry import task_class
 
         self.task, self.group = task, self.parser.add_argument_group(f"for {task_class(task).model_noun}")
-        task_class(task).add_evaluation_options(self)  # type: ignore[arg-type]  # which has the one method it needs
+        task_class(task).add_evaluation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
 
     def add_argument(self, name: str, **settings: Any) -> None:
         dest = settings.get("dest", name.lstrip("-").replace("-", "_"))
@@ -63,7 +64,7 @@ class TaskOptions:
         self.owners[dest].append(self.task)
 
     def given(self, options: argparse.Namespace) -> dict[str, Any]:
-        """Returns the options that were given, by their names in the namespace."""
+        """Returns the options that differ from their defaults, by their names in the namespace."""
         found = {dest: getattr(options, dest) for dest in self.owners}
         return {dest: value for dest, value in found.items() if value != self.defaults[dest]}
 
@@ -77,12 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="FILE",
         help="write the result of each row: captions in the COCO result format, ranks of the right answers, "
-        "translations one a line, or answers as VQA's results",
+        "translations one a line, or answers in the format of VQA's results",
     )
     parser.add_argument(
         "--record",
         action="store_true",
-        help="also write the scores and their settings into the model's folder, for the card of hf-ngsan push",
+        help="also write the scores and their settings into the folder of the model, for the card of hf-ngsan push",
     )
     add_launch_argument(parser)
     from ..tasks.registry import TASKS
@@ -94,20 +95,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> str:
-    """Returns the task that the models belong to, and raises an error if they cannot do what is asked."""
+    """Returns the task of the models; raises an error for options that do not fit it."""
     from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
     from ..tasks.registry import TASKS, task_class
 
     if options.output:
         check_output_file(options.output)
     if options.record and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
-        raise ValueError("--record writes into the folder of one model; give one --model, a folder.")
+        raise ValueError("--record writes into the folder of one model; give one --model that is a folder.")
     config = load_config(options.model[0])
     task = task_of(config)
     if task not in TASKS:
-        raise ModelFolderError(
-            f"{options.model[0]} holds a {config.model_type} model, which belongs to no task with scores."
-        )
+        raise ModelFolderError(f"{options.model[0]} holds a {config.model_type} model, which no task evaluates.")
     kind = task_class(task)
     for model in options.model[1:]:
         if not kind.can_ensemble:
@@ -119,7 +118,7 @@ def check(options: argparse.Namespace) -> str:
             nouns = " or ".join(task_class(owner).model_noun for owner in own.owners[dest])
             raise ValueError(f"{own.names[dest]} is for {nouns}, and this model is {kind.model_noun}; leave it out.")
     if options.output and not kind.has_results:
-        raise ValueError(f"--output has nothing to write, as this model is {kind.model_noun}; leave it out.")
+        raise ValueError(f"--output has nothing to write for {kind.model_noun}; leave it out.")
     return task
 
 
@@ -148,7 +147,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
-    """Returns the training config by which a task evaluates what the command names."""
+    """Returns the training config of an evaluation with the arguments of the command."""
     sections = {
         "model": {"init_from": options.model[0]},
         "data": {"spec": options.data, "limit": options.limit},
@@ -160,7 +159,7 @@ def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
 def record(
     options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
 ) -> None:
-    """Writes scores, with what they depend on, into the folder of the model."""
+    """Writes the scores, with the settings that they depend on, into the folder of the model."""
     from ..loading.models import find_model_folder
     from ..sharing.evaluations import (
         EVALUATIONS,
@@ -187,7 +186,7 @@ def record(
 
 
 def record_self_test(options: argparse.Namespace, model: Any, processor: Any) -> None:
-    """Writes what the model computes into its folder."""
+    """Writes outputs of the model into its folder, for `hf-ngsan inspect --self-test`."""
     from ..loading.models import find_model_folder
     from ..loading.self_test import SELF_TEST, write_self_test
 
@@ -197,7 +196,7 @@ def record_self_test(options: argparse.Namespace, model: Any, processor: Any) ->
 
 
 def claim(folder: Path, name: str) -> None:
-    """Lets a run whose model has a file of ours still be overwritten."""
+    """Lists a new file of a model among those of its training run, which `--overwrite` may delete."""
     from ..training.output_folder import MARKER, claim_files
 
     if (folder.parent / MARKER).is_file():

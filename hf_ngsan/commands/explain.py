@@ -1,4 +1,4 @@
-"""The command `hf-ngsan explain`: what the heads of a dual encoder have to do with the match of an image and a text."""
+"""The command `hf-ngsan explain`: the share of each attention head of a dual encoder in the similarity of a pair."""
 
 import argparse
 
@@ -10,9 +10,9 @@ EPILOG = """examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
 
-The first line is the similarity, a cosine. It is a sum of terms, one for each pair of an image head and a text head;
-the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its terms. A line
-of a text head also has the word with the largest weight. The lines of one side add up to the similarity."""
+The first line has the cosine similarity of image and text. It is a sum of terms, one for each pair of an image head and
+a text head; the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its
+terms; that of a text head also has the word with the largest weight. The lines of one side add up to the similarity."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", metavar="TEXT", help="text to compare the image with")
     parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the map of each head over the image and the words"
+        "--figure",
+        type=user_path,
+        metavar="FILE",
+        help="draw the attention map of each head over the image and the words",
     )
 
 

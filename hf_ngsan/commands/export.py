@@ -1,4 +1,4 @@
-"""The command `hf-ngsan export`: a captioner as files of ONNX, OpenVINO or torch.export."""
+"""The command `hf-ngsan export`: a captioner in the format of ONNX, OpenVINO or torch.export."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 FORMATS = ("onnx", "openvino", "torch-export")
 SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export.
 
-The exported captioner needs neither this package nor, as ONNX or OpenVINO, torch."""
+The exported captioner does not need this package, and as ONNX or OpenVINO it does not need torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
   hf-ngsan export --model runs/scenes --int8 --output small
   python exported/captioner.py photo.jpg --num-beams 3
 
-The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, which captions
-with them greedily and by beam search; it needs NumPy and the runtime only. The command needs the extra export, or
-openvino.
+The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, a program for
+greedy and beam search that needs only NumPy and the runtime. The command needs the extra export, or openvino.
 
 {DATASETS}"""
 IMAGES = 64
+"""Default number of images to check."""
 TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 
@@ -77,14 +77,15 @@ def run(options: argparse.Namespace) -> int:
     if rows is None:
         return 0
     comparison = compare(model, processor, Captioner(options.output), rows)
-    print(f"Compared on {spec}, split {split}.\n{told(comparison, options.int8)}")
+    print(f"Compared on {spec}, split {split}.\n{report_of(comparison, options.int8)}")
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
 
 
 def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
-    """Returns dataset and split that a model is checked on unless others are given: of its training run, or scenes.
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes.
 
-    Captions that are scored must be of images as it was trained on, so those of scenes are scored if it was on these.
+    CIDEr-D is only meaningful on captions like those of training: scenes are scored only if the model was trained on
+    them.
     """
     from pathlib import Path
 
@@ -104,12 +105,12 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
         return "scenes:images=true", split
     if not takes_images and model.config.visual_feature_size == FEATURE_SIZE:
         return "scenes", split
-    kind = "images, with captions, of the kind that it was trained on" if scored else "images to check it on"
-    raise ValueError(f"{name} was not trained on synthetic scenes, or does not tell; give {kind} with --data.")
+    kind = "images with captions like those of its training" if scored else "images to check it on"
+    raise ValueError(f"{name} does not record that it was trained on synthetic scenes; give {kind} with --data.")
 
 
-def told(comparison: "Comparison", int8: bool) -> str:
-    """Returns what a comparison says, a line for each number of beams."""
+def report_of(comparison: "Comparison", int8: bool) -> str:
+    """Returns the report of a comparison, with a line for each number of beams."""
     lines = []
     for beams, others in comparison.other_captions.items():
         line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "

@@ -1,7 +1,6 @@
-"""The command `hf-ngsan extract`: features of images into a folder that training and evaluation read."""
+"""The command `hf-ngsan extract`: a dataset of visual features of images."""
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from .arguments import (
     add_launch_argument,
     add_reading_arguments,
     add_vision_arguments,
+    print_skipped,
     vision_fields,
 )
 
@@ -30,9 +30,8 @@ EPILOG = """examples:
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
-The same command continues an extraction that was killed, and adds images to a folder that has others already, such as
-those of another split. Images that cannot be read are skipped and listed in skipped.json."""
-LISTED_AT_MOST = 20
+The same command continues an extraction that was killed. A command with other images, such as those of another split,
+adds them to the folder. Images that cannot be read are skipped and listed in skipped.json."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,15 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     copies = parser.add_argument_group(
         "copies",
-        "Features of changed images. Training with augmentation.feature_copies=true takes the features of an image or\n"
-        "of one of its copies, at random in every epoch. Images with left or right in their captions\n"
+        "Features of randomly changed images. Training with augmentation.feature_copies=true takes the features of an\n"
+        "image or of one of its copies, at random in every epoch. Images with left or right in their captions\n"
         "are not mirrored.",
     )
     copies.add_argument(
         "--copies",
         type=at_most(MAX_COPIES),
         metavar="N",
-        help="also extract N copies of each image, changed at random",
+        help="also extract features of N randomly changed copies of each image",
     )
     copies.add_argument(
         "--smallest-crop",
@@ -78,7 +77,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
         type=fraction,
         default=0.5,
         metavar="SHARE",
-        help="share of the images that are mirrored (%(default)s)",
+        help="share of mirrored images (%(default)s)",
     )
     copies.add_argument(
         "--color-jitter",
@@ -153,12 +152,12 @@ def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
 
 
 def print_summary(result: "ExtractionResult", images: "ImageList", options: argparse.Namespace) -> None:
-    """Prints what has become of the images; the folder may hold others too, of another split for example."""
+    """Prints how many images were extracted and skipped; the folder may hold other images too, of another split."""
     for note in images.notes:
         print(f"Note: {note}")
     listed = {image.image_id for image in images.images}
     skipped = [entry for entry in result.skipped if entry["image_id"] in listed]
-    print_skipped([entry["reason"] for entry in skipped], f"; all are in {options.output}/skipped.json")
+    print_skipped([entry["reason"] for entry in skipped], options.output)
     number = len(images) - len(skipped)
     pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
     total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
@@ -174,11 +173,3 @@ def print_summary(result: "ExtractionResult", images: "ImageList", options: argp
             f"hf-ngsan caption reads them as features:{options.output}, split {options.split}; training and evaluation "
             "need captions, which a COCO caption file has (--images captions_NAME.json)."
         )
-
-
-def print_skipped(reasons: Sequence[str], rest: str = "") -> None:
-    """Prints why images were skipped, the first ones; `rest` says where to find the others."""
-    for reason in reasons[:LISTED_AT_MOST]:
-        print(f"skipped: {reason}")
-    if len(reasons) > LISTED_AT_MOST:
-        print(f"skipped: {len(reasons) - LISTED_AT_MOST} more{rest}.")

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan index`: embeddings of images in a folder that `hf-ngsan search` reads."""
+"""The command `hf-ngsan index`: a folder of image embeddings, which `hf-ngsan search` reads."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ from .arguments import (
     add_launch_argument,
     add_model_argument,
     add_reading_arguments,
+    print_skipped,
 )
-from .extract import print_skipped
 
 if TYPE_CHECKING:
     from ..extraction import ImageList
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="BACKEND",
-        help="search backend: exact compares every image (default of a new index); usearch is a fast, approximate "
-        "graph, its hits are scored exactly; milvus:URI names a server's URL or a file ending in .db",
+        help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
+        "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
     )
     add_reading_arguments(parser)
     add_launch_argument(parser)

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan inspect`: the kind of a file or folder, its contents, and its first problem."""
+"""The command `hf-ngsan inspect`: the kind, the contents and the first problem of a file or folder."""
 
 import argparse
 import json
@@ -24,9 +24,9 @@ EPILOG = """examples:
   hf-ngsan inspect ngsan-flickr8k --self-test
   hf-ngsan inspect index --verify
 
-The command reads all data, in order to find the first problem."""
+The command reads all data to find the first problem."""
 BLANK_SIDE = 400
-"""Side of the blank image that is drawn where the data have none, in pixels."""
+"""Width of the blank image that is drawn if the data have no image, in pixels."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
     parser.add_argument("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
     parser.add_argument(
-        "--images", type=user_path, metavar="DIR", help="with --figure: folder of the images, if the data have none"
+        "--images",
+        type=user_path,
+        metavar="DIR",
+        help="with --figure: folder of the images, if the data have no images",
     )
     parser.add_argument(
         "--self-test",
@@ -45,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="of an index, features or a training run: compare all files with their checksums; exit code 2 and the "
-        "file's name if one differs",
+        help="compare all files of an index, features or a training run with their checksums; exit code 2 and the name "
+        "of the file if one differs",
     )
 
 
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def self_test(name: str) -> int:
-    """Prints whether a model computes what was recorded of it; returns 1 if it does not."""
+    """Prints whether the outputs of a model are those recorded in its folder; returns 1 if they differ."""
     from ..loading.models import find_model_folder, load_model
     from ..loading.self_test import run_self_test
 
@@ -73,7 +76,7 @@ def self_test(name: str) -> int:
 
 
 def verify(path: Path) -> str:
-    """Compares the files of a folder with the checksums that were written with them, and returns what was compared.
+    """Compares the files of a folder with their checksums, and returns a description of what was compared.
 
     Raises:
         ValueError, OSError: a file is damaged or missing, or the folder has no checksums.
@@ -86,7 +89,7 @@ def verify(path: Path) -> str:
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder; name one that has checksums: an index, features or a run.")
+        raise NotADirectoryError(f"{path} is no folder; name an index, extracted features, or a training run.")
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
@@ -94,9 +97,9 @@ def verify(path: Path) -> str:
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
-        return f"{index.num_shards} parts{' and the graph' if graph.is_dir() else ''} of a search index"
+        return f"{index.num_shards} shards{' and the graph' if graph.is_dir() else ''} of a search index"
     if (path / RECORDS).is_dir():
-        return f"{verify_shards(path)} parts of features"
+        return f"{verify_shards(path)} shards of features"
     checkpoints = Checkpoints(path / "checkpoints").all()
     for checkpoint in checkpoints:
         check_folder(checkpoint)
@@ -106,7 +109,7 @@ def verify(path: Path) -> str:
         check_folder(folder)
     if not (checkpoints or others):
         raise ValueError(
-            f"{path} has no checksums to compare with; an index, features and the checkpoints of a run do."
+            f"{path} has no checksums; name an index, extracted features, or a training run with checkpoints."
         )
     return f"{len(checkpoints) + len(others)} folders of a training run"
 
@@ -135,7 +138,7 @@ def show(options: argparse.Namespace) -> None:
 
 
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
-    """Returns what is found in data: images, or what [`~hf_ngsan.data.inspection.inspect_data`] knows."""
+    """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats.registry import some_files
     from ..data.inspection import inspect_data
     from ..data.saved import is_saved
@@ -154,9 +157,9 @@ def tell(path: Path, kind: str, lines: list[str]) -> None:
 
 
 def made_by(path: Path) -> str:
-    """Returns how the features of a folder were made, as far as it says so."""
+    """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
     for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
-        if not (path / name).is_file():  # a pipe may never say anything
+        if not (path / name).is_file():  # opening a named pipe would wait forever
             continue
         try:
             value = json.loads((path / name).read_text(encoding="utf-8"))[key]
@@ -167,7 +170,7 @@ def made_by(path: Path) -> str:
 
 
 def lines_of_model(path: Path) -> list[str]:
-    """Returns what a model is; its weights are counted, not loaded."""
+    """Describes a model; its weights are counted, not loaded."""
     from ..auto import MODEL_TYPES
     from ..loading.models import ModelFolderError, count_parameters, read_config_file
 
@@ -177,7 +180,7 @@ def lines_of_model(path: Path) -> list[str]:
         if config.get(field) is not None:
             lines.append(f"{words}: {config[field]}")
     if config.get("vision_config"):
-        lines.append("it has a vision encoder, so it reads images")
+        lines.append("has a vision encoder and reads images")
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
@@ -188,7 +191,7 @@ def lines_of_model(path: Path) -> list[str]:
 
 
 def count_weights(file: Path) -> int:
-    """Returns the numbers in a file of weights, by its header alone."""
+    """Returns the number of weights in a file, from its header alone."""
     import math
 
     from safetensors import SafetensorError, safe_open
@@ -199,11 +202,11 @@ def count_weights(file: Path) -> int:
         with safe_open(file, framework="np") as weights:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ModelFolderError(f"{file} cannot be read ({error}); it may be cut, get it again.") from None
+        raise ModelFolderError(f"{file} cannot be read ({error}) and may be cut; get it again.") from None
 
 
 def lines_of_index(path: Path) -> list[str]:
-    """Returns what a search index holds, and which of its parts is missing or damaged."""
+    """Describes a search index: its contents, and shards that are missing or damaged."""
     from ..retrieval import IndexFolder, IndexFolderError
     from ..retrieval.index_folder import read_description
 
@@ -212,7 +215,7 @@ def lines_of_index(path: Path) -> list[str]:
     found, skipped, missing = 0, 0, index.missing_shards()
     if missing:
         problems.append(
-            f"{len(missing)} of its {index.num_shards} parts are missing; the same hf-ngsan index again continues it."
+            f"{len(missing)} of {index.num_shards} shards are missing; the same hf-ngsan index command continues it."
         )
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
@@ -226,14 +229,14 @@ def lines_of_index(path: Path) -> list[str]:
     return [
         f"{found} images of {description.num_items} in {description.source}",
         f"skipped: {skipped}",
-        f"dimension of an embedding: {description.dimension}",
-        f"made by {description.model}",
+        f"embedding dimension: {description.dimension}",
+        f"model: {description.model}",
         f"first problem{more}: {problems[0]}" if problems else "no problem found",
     ]
 
 
 def lines_of_run(path: Path) -> list[str]:
-    """Returns how far a training run is, and what its best model is."""
+    """Describes the progress and the models of a training run."""
     lines = []
     history = read_history(path / "history.jsonl")
     if history:
@@ -261,7 +264,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
 
 
 def draw(findings: "Findings", options: argparse.Namespace) -> None:
-    """Writes the figure of the sample."""
+    """Draws the regions and captions of one image into the file of --figure."""
     import numpy as np
 
     from ..visualization import save_figure
@@ -270,7 +273,7 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
     row = findings.sample
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
-        raise ValueError(f"{options.path} has no {which}, so there is nothing to draw.")
+        raise ValueError(f"{options.path} has no {which} to draw.")
     image = image_of(row, options.images)
     if image is None:
         width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
@@ -280,7 +283,7 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
-    """Returns the image of a row, from the row or from the file whose name ends in its id; None without."""
+    """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.inspection import sample_image
     from ..extraction.image_list import image_files, number_at_the_end
     from ..models.images import load_image

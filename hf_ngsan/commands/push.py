@@ -1,4 +1,4 @@
-"""The command `hf-ngsan push`: a model with its processor, code and card, in one commit on the Hub."""
+"""The command `hf-ngsan push`: an upload of a model with processor, code and card to the Hub."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from .arguments import MODEL, check_new_folder
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
 
-Everything arrives in one commit."""
+All files arrive in one commit."""
 EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=user_path,
         metavar="RUN",
-        help="training runs with the same training config and other seeds: the card gets mean and standard deviation",
+        help="training runs with the same training config and other seeds; the card shows mean and standard deviation",
     )
     parser.add_argument(
         "--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions"
@@ -70,12 +70,14 @@ def run(options: argparse.Namespace) -> None:
     if target is not None:
         check_new_folder(str(target), "--dry-run")
     repo_id = options.repo_id if target is not None else full_name(options.repo_id)
-    facts = known_facts(options.model, options.runs, license=options.license)  # first: it refuses files elsewhere
-    told = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
-    if facts.own_card is not None and told:
+    facts = known_facts(
+        options.model, options.runs, license=options.license
+    )  # refuses links to files elsewhere, so before loading
+    given = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
+    if facts.own_card is not None and given:
         raise ValueError(
-            f"{options.model} has a card of its own, README.md, which is taken as it is, so {' and '.join(told)} would "
-            "change nothing; write that into README.md, or leave it out."
+            f"{options.model} has a README.md, which is uploaded unchanged and excludes {' and '.join(given)}; edit "
+            "README.md, or leave the options out."
         )
     model, processor = load_model(options.model)
 

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan references`: the captions of a dataset as references for `hf-ngsan score`."""
+"""The command `hf-ngsan references`: a file of the captions of a dataset, for `hf-ngsan score`."""
 
 import argparse
 
@@ -16,7 +16,13 @@ EPILOG = f"""examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
-    parser.add_argument("--output", required=True, type=user_path, metavar="FILE.json", help="the file to write")
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=user_path,
+        metavar="FILE.json",
+        help="file of the references, in the COCO caption format",
+    )
 
 
 def run(options: argparse.Namespace) -> None:

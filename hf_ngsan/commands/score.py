@@ -1,4 +1,4 @@
-"""The command `hf-ngsan score`: metrics of a COCO result file."""
+"""The command `hf-ngsan score`: caption metrics of a COCO result file."""
 
 import argparse
 import json
@@ -16,8 +16,8 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
-cider_d is the number that the COCO evaluation calls "CIDEr"; cider is the plain formula of the paper. meteor needs Java
-and pip install 'hf-ngsan[eval]', spice the models of Stanford CoreNLP too."""
+cider_d is called CIDEr by the COCO evaluation; cider is the plain formula of the paper. meteor needs Java and
+pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,20 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=METRICS,
         default=list(DEFAULT_METRICS),
-        help="default: %(default)s",
+        help="metrics to compute (%(default)s)",
         metavar="METRIC",
     )
     parser.add_argument(
         "--document-frequency",
         type=user_path,
         metavar="FILE.npz",
-        help="document frequencies for CIDEr (DocumentFrequency.save); default: those of the references",
+        help="document frequencies for CIDEr, written by DocumentFrequency.save (those of the references)",
     )
     parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
     parser.add_argument(
         "--check-server-format",
         action="store_true",
-        help="only check that the COCO server would accept the file; --references then names a file with all images",
+        help="only check that the COCO server accepts the file; --references then names a file with all images",
     )
 
 
@@ -58,10 +58,13 @@ def run(options: argparse.Namespace) -> None:
         run_server_check(options)
         return
     if options.references is None:
-        raise ValueError("score needs --references CAPTIONS.json, the captions to compare with.")
+        raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
 
     if options.per_image is not None:
-        check_per_image_file(options.per_image)
+        check_output_file(options.per_image, "--per-image")
+        folder = Path(options.per_image).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--per-image {options.per_image}: the folder {folder} does not exist; create it.")
 
     from ..ground.coco_files import read_references, read_results
     from ..ground.files import write_file_atomically
@@ -89,13 +92,6 @@ def run(options: argparse.Namespace) -> None:
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
-
-
-def check_per_image_file(path: str) -> None:
-    """Raises an OSError for a file that could not be written, or whose folder does not exist."""
-    check_output_file(path, "--per-image")
-    if not Path(path).parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {Path(path).parent} to write {path} to.")
 
 
 def run_server_check(options: argparse.Namespace) -> None:

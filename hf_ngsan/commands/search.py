@@ -1,4 +1,4 @@
-"""The command `hf-ngsan search`: the images of an index that are nearest to a text or to another image."""
+"""The command `hf-ngsan search`: the images of an index that are most similar to a text or an image."""
 
 import argparse
 
@@ -8,19 +8,21 @@ from .arguments import check_figure_file
 
 SUMMARY = """Find images of an index by words or by another image.
 
-Each line has the similarity, the name of an image and its captions, with tabs between them."""
+Each line of the output has the similarity, the name of an image and its captions, separated by tabs."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
   hf-ngsan search photos.index --image photo.jpg --top-k 20
 
-Captions are those of the COCO file or dataset, such as images:photos, that was indexed."""
+The captions come from the COCO file or dataset, such as images:photos, that was indexed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", type=user_path, metavar="INDEX", help="folder written by hf-ngsan index")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to search for")
-    parser.add_argument("--image", type=user_path, metavar="FILE", help="image file or URL to search for instead")
+    parser.add_argument(
+        "--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text"
+    )
     parser.add_argument(
         "--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)"
     )
@@ -30,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exact", action="store_true", help="compare with every image, whatever the backend of the index"
     )
-    parser.add_argument("--model", type=user_path, metavar="DIR", help="model of the index, if it has been moved")
+    parser.add_argument(
+        "--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -42,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.retrieval.search import draw_hits, search_images
 
     if (options.text is None) == (options.image is None):
-        raise ValueError("Give a text to look for, or an image with --image, and not both.")
+        raise ValueError("Give a text or an image, with --image, and not both.")
     if options.figure:
         check_figure_file(options.figure)
     index = IndexFolder.open(Path(options.index))

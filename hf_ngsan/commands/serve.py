@@ -1,4 +1,4 @@
-"""The command `hf-ngsan serve`: captions over HTTP."""
+"""The command `hf-ngsan serve`: an HTTP server that captions images."""
 
 import argparse
 
@@ -14,8 +14,8 @@ EPILOG = """examples:
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
 POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
-state of the server. Ctrl-C or SIGTERM ends it when the requests under way have their answers. The command needs the
-extra serve."""
+state of the server. Ctrl-C or SIGTERM ends it once the current requests are answered. The command needs the extra
+serve."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_most(1000, whole_number),
         default=5,
         metavar="MS",
-        help="milliseconds that a batch waits for the next image while it is not full (%(default)s)",
+        help="milliseconds that a batch with free places waits for the next image (%(default)s)",
     )
     parser.add_argument(
         "--max-images", type=at_most(4096), default=64, metavar="N", help="maximal images of a request (%(default)s)"
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         default=512,
         metavar="N",
-        help="maximal open connections (%(default)s, or fewer where the process may open few files)",
+        help="maximal open connections (%(default)s, or fewer if the process may open fewer files)",
     )
     parser.add_argument(
         "--allow-urls",
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
         from ..serving.connections import most_connections
     except ImportError:
         raise ValueError(
-            'hf-ngsan serve needs FastAPI and uvicorn; pip install "hf-ngsan[serve]" brings them.'
+            'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
     from ..ground.launching import make_accelerator
     from ..ground.listening import check_host, listen, url_of

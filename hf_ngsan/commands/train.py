@@ -1,4 +1,4 @@
-"""The command `hf-ngsan train`: a model of any task, from a training config."""
+"""The command `hf-ngsan train`: the training of a model of any task by a training config."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stage",
-        help="short for training.stage=STAGE, for tasks with stages (captioning: xe, scst or auto)",
+        help="short for training.stage=STAGE, for a task with stages (captioning: xe, scst or auto)",
     )
-    parser.add_argument("--resume", action="store_true", help="resume the run in the output folder, if there is one")
+    parser.add_argument("--resume", action="store_true", help="resume the run in the output folder, if it has one")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
     add_launch_argument(parser)
 

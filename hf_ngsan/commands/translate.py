@@ -1,19 +1,19 @@
-"""The command `hf-ngsan translate`: translations of sentences, from the command line, a file or the standard input."""
+"""The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.errors import DataError
 from ..ground.argument_types import user_path
 from .arguments import (
     add_generation_arguments,
     add_model_argument,
     add_skip_errors_argument,
     check_output_file,
+    check_text,
     generation_options,
 )
 
@@ -26,12 +26,14 @@ EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
-An empty line stays empty. A line with more tokens than data.max_length of the training config is an error; with
---skip-errors it becomes an empty line, and is counted at the end."""
+An empty line stays empty. A line with more tokens than data.max_length of the training config is an error;
+--skip-errors replaces it by an empty line and counts it at the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="sentences (the lines of the standard input)")
+    parser.add_argument(
+        "texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)"
+    )
     add_model_argument(parser)
     parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
     parser.add_argument(
@@ -48,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.translation.evaluate import translate_batch
 
     if options.texts and options.input:
-        raise ValueError("Give sentences to translate, or a file of them with --input, and not both.")
+        raise ValueError("Give sentences or a file of them, with --input, and not both.")
     if options.output:
         check_output_file(options.output)
     model, tokenizer = load_model(options.model, "translation")
@@ -80,28 +82,17 @@ def sentences(options: argparse.Namespace) -> Iterator[str]:
     from ..data.parallel_text import decoded_lines, lines_of
 
     if options.texts:
-        yield from checked_arguments(options.texts)
+        for text in options.texts:
+            check_text(text, "TEXT")
+            yield text
     elif options.input:
         yield from lines_of(Path(options.input))
     else:
         yield from decoded_lines(sys.stdin.buffer, "the standard input")
 
 
-def checked_arguments(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise DataError(f"{text!r} is not UTF-8 text; write it in characters.") from None
-        yield text
-
-
 def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", skip: bool) -> list[int]:
-    """Returns the numbers of the lines that are too long.
-
-    Raises:
-        ValueError: there are some, and they are not to be skipped.
-    """
+    """Returns the numbers of the lines that are too long, or raises a ValueError for the first unless `skip`."""
     from ..tasks.translation.rows import count_tokens
 
     lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
@@ -115,7 +106,7 @@ def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", s
 
 
 def report(empty: int, skipped: list[int]) -> None:
-    """Says on the standard error how many lines have no translation."""
+    """Prints on the standard error how many lines have no translation."""
     from ..data.parallel_text import name_lines
 
     if empty:

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan visualness`: how much each word of a captioner depends on the images of a dataset."""
+"""The command `hf-ngsan visualness`: a table of how much each word of a captioner depends on the image."""
 
 import argparse
 
@@ -11,7 +11,7 @@ EPILOG = f"""examples:
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
 The table has a line for each word, the most visual word first: the word, its visualness from 0 to 1 (mean over its
-occurrences), the number of occurrences, and the standard deviation.
+occurrences), its number of occurrences, and the standard deviation.
 
 {DATASETS}"""
 HEADER = "word\tvisualness\tcount\tstd"
@@ -67,4 +67,4 @@ def run(options: argparse.Namespace) -> None:
         for row, words in zip(loaded.select_columns(["image_id", "image"]), captions, strict=True):
             figure = plot_visualness(row["image"], words)
             save_figure(figure, folder / f"{row['image_id']}.png")
-            figure.clear()  # else its parts, which refer to each other, would stay in memory for long
+            figure.clear()  # its parts refer to each other, so they would stay in memory for long

@@ -1,4 +1,4 @@
-"""The command `hf-ngsan demo`."""
+"""The command `hf-ngsan demo`: small models, trained and compared on synthetic scenes."""
 
 import argparse
 import os
@@ -8,8 +8,8 @@ from ..ground.bounds import MAX_INTEGER
 
 SUMMARY = """Caption a photograph, train small models and compare them.
 
-The models are trained on synthetic scenes, in some minutes on two CPU cores: SAN, NG-SAN with unsigned and with
-signed geometry, a captioner of pixels, and a dual encoder that finds scenes by words."""
+The models are trained on synthetic scenes in some minutes on two CPU cores: SAN, NG-SAN with unsigned and with signed
+geometry, a captioner of pixels, and a dual encoder that finds scenes by words."""
 EPILOG = """examples:
   hf-ngsan demo
   hf-ngsan demo --output runs/another --seed 1"""
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seed of scenes and weights (%(default)s)",
     )
-    parser.add_argument("--retrain", action="store_true", help="train models again that are trained already")
+    parser.add_argument("--retrain", action="store_true", help="train again the models that are already trained")
 
 
 def run(options: argparse.Namespace) -> int:

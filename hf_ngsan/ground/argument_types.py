@@ -1,4 +1,7 @@
-"""Types of command-line arguments: functions that argparse calls with the text, and that refuse wrong values."""
+"""Types of command-line arguments: `parser.add_argument("--top-k", type=at_most(100))`.
+
+argparse calls them with the text, and reports their ArgumentTypeError with the name of the argument.
+"""
 
 import argparse
 import math
@@ -6,7 +9,7 @@ import os
 from collections.abc import Callable
 
 MAX_DIGITS = 18
-"""Every number of so many fits into 64 bits."""
+"""Digits of the longest number that fits into 64 bits for certain."""
 
 
 def positive_int(text: str) -> int:
@@ -25,7 +28,7 @@ def whole_number(text: str) -> int:
 
 
 def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable[[str], int]:
-    """Returns the type of an argument that is no larger than a number."""
+    """Returns the type of a whole number with an upper bound."""
 
     def bounded(text: str) -> int:
         number = kind(text)
@@ -37,12 +40,12 @@ def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable
 
 
 def user_path(text: str) -> str:
-    """Returns a path, in which `~` at the beginning is a home folder, as it is for a shell."""
+    """Returns a path with `~` at its beginning replaced by the home folder, as a shell does."""
     return os.path.expanduser(text)
 
 
 def between(least: float, most: float) -> Callable[[str], float]:
-    """Returns the type of an argument that is a number within bounds."""
+    """Returns the type of a number within two bounds, which are included."""
 
     def bounded(text: str) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Options of `generate()` on a command line, and what of them the scores of generated text depend on."""
+"""Options of `generate()` on a command line, and those that the scores of generated text depend on."""
 
 import argparse
 from collections.abc import Mapping
@@ -12,14 +12,12 @@ MAX_LENGTH_PENALTY = 5
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="width of the beam search (the model's)"
-    )
+    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
     parser.add_argument(
         "--max-new-tokens",
         type=at_most(MAX_CAPTION_LENGTH),
         metavar="N",
-        help="longest text in tokens, its end included (the model's)",
+        help="maximal tokens of a text, with its end token (the model's)",
     )
     parser.add_argument(
         "--length-penalty",
@@ -30,22 +28,22 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
 
 
 def checked_options(given: dict[str, Any], own: Any) -> dict[str, Any]:
-    """Returns arguments of `generate()` that were given in place of a model's own settings.
+    """Returns arguments of `generate()` that replace a model's own settings.
 
     Raises:
-        ValueError: a length penalty where there is one beam, which competes with no other.
+        ValueError: a length penalty with one beam, where it has no effect.
     """
     if "length_penalty" in given and given.get("num_beams", own.num_beams or 1) == 1:
-        raise ValueError("--length-penalty ranks beams, and there is one; ask for more with --num-beams.")
+        raise ValueError("--length-penalty needs several beams; ask for them with --num-beams.")
     return given
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the scores of generated text depend on; `None` for what has no effect.
+    """Returns the settings that the scores of generated text depend on; `None` for one without effect.
 
     Args:
         generation: the model's settings of `generate()`.
-        options: arguments of `generate()` that were given in their place.
+        options: arguments of `generate()` that replace them.
     """
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1

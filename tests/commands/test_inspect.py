@@ -144,7 +144,7 @@ def test_a_figure_has_the_boxes_and_captions_of_an_image(has_images, tmp_path, c
     assert (pixels == [255, 0, 0]).all(-1).any() == has_images
     message = fails(capsys, "inspect", tmp_path / "out", "--figure", tmp_path / "other.png", "--image-id", 13)
     assert "13" in message and not (tmp_path / "other.png").exists()
-    assert "nothing to draw" in fails(capsys, "inspect", inputs[1], "--figure", tmp_path / "other.png")
+    assert str(inputs[1]) in fails(capsys, "inspect", inputs[1], "--figure", tmp_path / "other.png")
 
 
 def test_models_and_runs(run, tmp_path, capsys):
@@ -213,7 +213,7 @@ def test_folders_of_images_with_captions(tmp_path):
 def test_search_indexes(tmp_path, capsys):
     written(tmp_path / "index", leave_out=[1])
     text = prints(capsys, "inspect", tmp_path / "index")
-    assert "search index" in text and "3 images of 5 in photos" in text and "1 of its 3 parts" in text
+    assert "search index" in text and "3 images of 5 in photos" in text and "1 of 3" in text
     written(tmp_path / "index")
     text = prints(capsys, "inspect", tmp_path / "index")
     assert "5 images of 5" in text and "some/model" in text and "no problem" in text

@@ -189,7 +189,7 @@ class CaptioningTask(Task):
             "--metrics",
             nargs="+",
             metavar="METRIC",
-            help="of bleu, rouge_l, cider_d, cider, meteor, spice (all but the last two, which need Java)",
+            help="metrics of bleu, rouge_l, cider_d, cider, meteor, spice (all but meteor and spice, which need Java)",
         )
 
     @classmethod

@@ -174,10 +174,10 @@ class RetrievalTask(Task):
             nargs=3,
             type=user_path,
             metavar=("I2T.json", "T2I.json", "CAPTIONS.json"),
-            help="also mAP@R by all right answers: eccv_image_to_caption.json and eccv_caption_to_image.json of ECCV "
-            "Caption, and COCO's file of captions, which has their ids",
+            help="also mAP@R with all correct matches: eccv_image_to_caption.json and eccv_caption_to_image.json of "
+            "ECCV Caption, and the COCO file with the ids of the captions",
         )
-        parser.add_argument("--head-diversity", action="store_true", help="also how different the attention heads are")
+        parser.add_argument("--head-diversity", action="store_true", help="also the diversity of the attention heads")
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
