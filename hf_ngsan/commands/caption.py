@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import at_most, between, fraction, user_path
 from ..ground.bounds import MAX_CAPTIONS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
-    from ..models.processing_captioning import CaptioningProcessor
 
 MAX_DIVERSITY_PENALTY = 100
 SUMMARY = """Print a caption for each image.
@@ -54,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    parser.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
+    texts = parser.add_mutually_exclusive_group()
+    texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
+    texts.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help='instruction for a model that follows one, such as "<DETAILED_CAPTION>" for Florence-2',
+    )
     add_search_arguments(parser)
     parser.add_argument(
         "--save-attention",
@@ -123,6 +128,7 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
+    from ..loading.models import is_guest, reads_images
     from ..tasks.captioning.generate import is_model, load_captioners
     from ..tasks.captioning.images import caption_images
 
@@ -135,16 +141,15 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError("Give image files or a dataset, with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
     model, processor = load_captioners(models)
-    text: dict[str, Any] = {}
-    if options.text is not None:
-        check_text(options.text, "--text")
-        if unknown := cast("CaptioningProcessor", processor).unknown_words(options.text):
-            raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
-        text["text"] = options.text
+    text = text_of(options, model, processor)
     generation = search_options(options, model.generation_config)
     if options.rerank_with is not None:
         generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
-    if paths and model.config.vision_config is None:
+    if options.save_attention and is_guest(model.config):
+        raise ValueError(
+            f"--save-attention needs a captioner of hf-ngsan; {models[0]} is a {model.config.model_type} model."
+        )
+    if paths and not reads_images(model.config):
         raise ValueError(
             f"{models[0]} has no vision encoder and reads no image files; give it features with --data, or the "
             "vision encoder that its features were made with: hf-ngsan attach-vision."
@@ -171,6 +176,32 @@ def run(options: argparse.Namespace) -> None:
             print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
     if skipped:
         print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
+
+
+def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
+    """Returns the argument `text` of the pipeline: the beginning of captions, or the prompt.
+
+    Raises:
+        ValueError: the captioner does not take what is given.
+    """
+    from ..guests.captioners import guest_of
+    from ..loading.models import is_guest
+
+    guest = guest_of(model, processor) if is_guest(model.config) else None
+    takes_prompts, kind = guest is not None and guest.follows_prompts, model.config.model_type
+    if options.prompt is not None:
+        check_text(options.prompt, "--prompt")
+        if not takes_prompts:
+            raise ValueError(f"A {kind} model takes no --prompt; give the beginning of its captions with --text.")
+        return {"text": options.prompt}
+    if options.text is None:
+        return {}
+    check_text(options.text, "--text")
+    if takes_prompts:
+        raise ValueError(f"A {kind} model continues no --text; give it an instruction with --prompt.")
+    if guest is None and (unknown := processor.unknown_words(options.text)):
+        raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
+    return {"text": options.text}
 
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:

@@ -87,12 +87,12 @@ def run(options: argparse.Namespace) -> None:
         ) from None
     from ..ground.launching import make_accelerator
     from ..ground.listening import check_host, listen, url_of
-    from ..loading.models import load_captioner
-    from ..models.pipeline_image_to_text import ImageToTextPipeline
+    from ..loading.models import load_captioner, reads_images
+    from ..loading.pipelines import CaptioningPipeline
 
     check_host(options.host)
     model, processor = load_captioner(options.model)
-    if model.config.vision_config is None:
+    if not reads_images(model.config):
         raise ValueError(
             f"{options.model} has no vision encoder and reads no images; give it one with hf-ngsan attach-vision."
         )
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
         allow_urls=options.allow_urls,
     )
     with listen(options.host, options.port) as listening:
-        pipeline = ImageToTextPipeline(model=model.to(make_accelerator().device), processor=processor)
+        pipeline = CaptioningPipeline(model=model.to(make_accelerator().device), processor=processor)
         server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)
         url = url_of(options.host, listening.getsockname()[1])
         print(f"Serving {options.model} at {url}/caption", flush=True)

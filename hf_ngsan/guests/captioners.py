@@ -1,16 +1,18 @@
-"""How captioners of transformers are spoken to: one class a family, a default for all others.
+"""Captioners of transformers: how images and texts become inputs, and how generated ids become captions.
 
-A description says how images and texts become inputs, and how ids become captions; all else (the pipeline, the
-commands, training) asks it. [`register_guest`] adds one:
+The default serves what a processor and `generate` need no more for than images and texts. A family that differs has a
+class of a few lines, and [`register_guest`] adds one:
 
     class Shouting(Guest):
         def decode(self, sequences, inputs):
             return [caption.upper() for caption in super().decode(sequences, inputs)]
 
     register_guest("blip", Shouting)
+
+The pipeline, the commands and the training ask a description, and know no model type.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -19,23 +21,24 @@ from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
 QUESTION = "Describe this image in one sentence."
-"""For models that chat, where no prompt is given."""
+"""Asked of models that chat, where no prompt is given."""
 
 
 class Guest:
-    """A captioner of transformers with its processor; by itself the description of whatever has no other.
+    """A captioner of transformers with its processor; the description of every family that has no class of its own.
 
     Class attributes:
-        default_prompt: text that goes in where none is given; `None` for none.
-        begins_caption: whether a caption begins with its text, as with BLIP; else the text is an instruction.
+        default_prompt: text for the model where none is given; `None` for none.
+        follows_prompts: whether the text is an instruction, as of Florence-2; else captions begin with it, as with
+            BLIP.
 
     Args:
-        model: on its device, in evaluation mode.
+        model: in evaluation mode.
         processor: with `image_processor` and `tokenizer`.
     """
 
     default_prompt: ClassVar[str | None] = None
-    begins_caption: ClassVar[bool] = True
+    follows_prompts: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model, self.processor = model, processor
@@ -44,106 +47,110 @@ class Guest:
     def tokenizer(self) -> Any:
         return self.processor.tokenizer
 
-    def inputs(self, images: Sequence[Image.Image], texts: Sequence[str]) -> BatchFeature:
-        """Returns the arguments of `generate` for some images, each with the same text.
+    def inputs(self, image: Image.Image, text: str = "") -> BatchFeature:
+        """Returns the arguments of `generate` for an image, tensors with one row or more.
 
         Args:
-            images: upright, RGB.
-            texts: one an image; `""` for the default.
+            image: upright, RGB.
+            text: the beginning of the caption or the prompt; `""` for the default.
         """
-        texts = [text or self.default_prompt or "" for text in texts]
-        return self.process(list(images), texts if any(texts) else None)
+        return self.process(image, text or self.default_prompt)
 
-    def process(self, images: list[Image.Image], texts: list[str] | None) -> BatchFeature:
-        """Calls the processor; texts are `None` where the model is asked for nothing."""
-        if texts is None:
-            return self.processor(images=images, return_tensors="pt")
-        return self.processor(images=images, text=texts, padding=True, return_tensors="pt")
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        """Calls the processor; the text is `None` where there is none."""
+        if text is None:
+            return self.processor(images=image, return_tensors="pt")
+        return self.processor(images=image, text=text, return_tensors="pt")
 
     def decode(self, sequences: torch.Tensor, inputs: BatchFeature) -> list[str]:
-        """Returns captions of generated ids `(rows, length)`, of which there may be several an image.
+        """Returns captions of generated ids `(rows, length)`, any number of rows an image, without their prompts.
 
-        An instruction that the ids repeat is left out.
+        Args:
+            sequences: of `generate`.
+            inputs: of the images.
         """
-        if not self.begins_caption and "input_ids" in inputs:
-            asked = inputs["input_ids"]
+        asked = inputs.get("input_ids")
+        if self.follows_prompts and asked is not None:
             asked = asked.repeat_interleave(len(sequences) // len(asked), dim=0)
             if sequences.shape[1] >= asked.shape[1] and torch.equal(sequences[:, : asked.shape[1]], asked):
                 sequences = sequences[:, asked.shape[1] :]
-        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        return self.cleaned(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
+
+    def cleaned(self, texts: list[str]) -> list[str]:
+        """Returns decoded texts as captions, without spaces that are doubled or at the ends."""
         return [" ".join(text.split()) for text in texts]
 
 
 class Git(Guest):
-    """GIT (Wang et al. 2022): the text is the beginning of the sequence, without an end token."""
+    """GIT (Wang et al. 2022): the text begins the sequence, without an end token."""
 
-    def process(self, images: list[Image.Image], texts: list[str] | None) -> BatchFeature:
-        inputs = super().process(images, None)
-        if texts is not None:
-            words = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            inputs["input_ids"] = torch.tensor([[self.tokenizer.cls_token_id, *ids] for ids in words])
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        inputs = super().process(image, None)
+        if text is not None:
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            inputs["input_ids"] = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
         return inputs
 
 
 class VisionEncoderDecoder(Guest):
     """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the text begins what is decoded."""
 
-    def process(self, images: list[Image.Image], texts: list[str] | None) -> BatchFeature:
-        inputs = self.processor.image_processor(images, return_tensors="pt")
-        if texts is not None:
-            start = self.model.generation_config.decoder_start_token_id
-            words = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            inputs["decoder_input_ids"] = torch.tensor([[start, *ids] for ids in words])
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        inputs = self.processor.image_processor(image, return_tensors="pt")
+        if text is not None:
+            settings, config = self.model.generation_config, self.model.config.decoder
+            start = [settings.decoder_start_token_id, settings.bos_token_id, config.bos_token_id]
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            inputs["decoder_input_ids"] = torch.tensor([[next(one for one in start if one is not None), *ids]])
         return inputs
 
 
+class InstructBlip(Guest):
+    """InstructBLIP (Dai et al. 2023): the question goes to the language model and to the query transformer."""
+
+    default_prompt = QUESTION
+    follows_prompts = True
+
+
 class Florence2(Guest):
-    """Florence-2 (Xiao et al. 2024): tasks are prompts, such as `<CAPTION>` and `<DETAILED_CAPTION>`."""
+    """Florence-2 (Xiao et al. 2024): the prompts are tasks, such as `<CAPTION>` and `<DETAILED_CAPTION>`."""
 
     default_prompt = "<CAPTION>"
-    begins_caption = False
+    follows_prompts = True
 
 
 class Kosmos2(Guest):
-    """Kosmos-2 (Peng et al. 2023): grounding tokens and boxes are left out of the caption."""
+    """Kosmos-2 (Peng et al. 2023): marks of phrases and their boxes are left out of captions."""
 
     default_prompt = "An image of"
 
-    def decode(self, sequences: torch.Tensor, inputs: BatchFeature) -> list[str]:
-        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
-        return [" ".join(self.processor.post_process_generation(text)[0].split()) for text in texts]
+    def cleaned(self, texts: list[str]) -> list[str]:
+        return super().cleaned([self.processor.post_process_generation(text)[0] for text in texts])
 
 
 class PaliGemma(Guest):
     """PaliGemma (Beyer et al. 2024): the prompt names the task and the language."""
 
     default_prompt = "caption en"
-    begins_caption = False
+    follows_prompts = True
 
 
 class Chat(Guest):
-    """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...), by the template of their processor: the text is a question."""
+    """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""
 
     default_prompt = QUESTION
-    begins_caption = False
+    follows_prompts = True
 
-    def process(self, images: list[Image.Image], texts: list[str] | None) -> BatchFeature:
-        chats = [
-            [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}] for text in texts or []
-        ]
-        prompts = [self.processor.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
-        return self.processor(
-            images=[[image] for image in images],
-            text=prompts,
-            padding=True,
-            padding_side="left",  # words are appended on the right
-            return_tensors="pt",
-        )
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        content = [{"type": "image"}, {"type": "text", "text": text}]
+        chat = self.processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+        return self.processor(images=[image], text=[chat], return_tensors="pt")
 
 
 GUESTS: dict[str, type[Guest]] = {
     "git": Git,
     "vision-encoder-decoder": VisionEncoderDecoder,
+    "instructblip": InstructBlip,
     "florence2": Florence2,
     "kosmos-2": Kosmos2,
     "paligemma": PaliGemma,
@@ -152,11 +159,28 @@ GUESTS: dict[str, type[Guest]] = {
 
 
 def register_guest(model_type: str, description: type[Guest]) -> None:
-    """Adds the description of a captioner of transformers, or puts another in place of the package's own."""
+    """Adds the description of a captioner of transformers, or replaces the package's own."""
     GUESTS[model_type] = description
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
-    """Returns the description of a captioner: its own, else that of models that chat, else the default."""
+    """Returns the description of a captioner: that of its model type, of models that chat, or the default."""
     chats = getattr(processor, "chat_template", None) is not None
     return GUESTS.get(model.config.model_type, Chat if chats else Guest)(model, processor)
+
+
+def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFeature]]:
+    """Puts inputs of single images together where their shapes agree, so that none of them is padded.
+
+    Yields:
+        Places of images, and the inputs of these.
+    """
+    alike: dict[tuple, list[tuple[int, BatchFeature]]] = {}
+    for place, one in enumerate(inputs):
+        alike.setdefault(tuple((name, tuple(one[name].shape)) for name in sorted(one)), []).append((place, one))
+    for group in alike.values():
+        names = group[0][1].keys()
+        yield (
+            [place for place, _ in group],
+            BatchFeature({name: torch.cat([one[name] for _, one in group]) for name in names}),
+        )

@@ -1,21 +1,27 @@
-"""`pipeline("image-to-text")` for captioners of transformers itself."""
+"""`pipeline("image-to-text")` for captioners of transformers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformers.feature_extraction_utils import BatchFeature
 
+from ..models.decoding import with_search
 from ..models.images import ImageError, load_image, reason, titled
 from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
 from ..models.pipeline_items import Batch, Item, ItemReader, SettingsError
 from ..models.processing_captioning import check_text
-from .captioners import Guest, guest_of
+from .captioners import Guest, batches, guest_of
 from .checkpoints import whole_processor
+
+LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
+DEFAULT_LENGTH = 20
+"""Tokens; what `generate()` itself takes where a checkpoint says nothing, with a warning at every call."""
 
 
 @dataclass
 class GuestReader(ItemReader):
-    """Reads images, and makes inputs of those with one text together, so that no text needs padding."""
+    """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
 
     guest: Any = None
 
@@ -32,47 +38,31 @@ class GuestReader(ItemReader):
     def read_image(self, item: Item, source: Any) -> None:
         if source.get("regions") is not None or source.get("visual_boxes") is not None:
             raise SettingsError(f"This {self.config.model_type} model takes whole images; leave out their regions.")
-        item.image = load_image(source["image"], item.name)
+        image = load_image(source["image"], item.name)
+        try:
+            item.pixels = self.guest.inputs(image, item.text)
+        except Exception as error:  # each processor has its own
+            raise ImageError(f"{titled(item.name)} cannot be made into inputs: {reason(error)}") from error
 
     def collate(self, items: list[Item]) -> Batch:
-        """Makes inputs of those items that could be read, in groups of one text."""
-        groups: dict[str, list[int]] = {}
-        for position, item in enumerate(items):
-            if item.error is None:
-                groups.setdefault(item.text, []).append(position)
-        made = []
-        for positions in groups.values():
-            made += self.model_inputs_of(items, positions)
+        readable = [position for position, item in enumerate(items) if item.error is None]
+        inputs: list[Any] = [items[position].pixels for position in readable]
+        groups = [([readable[place] for place in places], together) for places, together in batches(inputs)]
         for item in items:
-            item.image = None
-        return Batch(items, made)
-
-    def model_inputs_of(self, items: list[Item], positions: list[int]) -> list[tuple[list[int], BatchFeature]]:
-        """Returns positions with their inputs; an image that the processor cannot take gets an error, and no inputs."""
-        chosen = [items[position] for position in positions]
-        try:
-            images: list[Any] = [item.image for item in chosen]
-            return [(positions, self.guest.inputs(images, [item.text for item in chosen]))]
-        except Exception as error:  # each processor has its own
-            if len(positions) == 1:
-                chosen[0].error = ImageError(f"{titled(chosen[0].name)} cannot be made into inputs: {reason(error)}")
-                return []
-            alone = [position for position in positions if self.model_inputs_of(items, [position])]
-            if len(alone) == len(positions):
-                raise
-            return self.model_inputs_of(items, alone) if alone else []
+            item.pixels = None
+        return Batch(items, groups)
 
 
 class GuestImageToTextPipeline(ImageToTextPipeline):
     r"""Captions images with a captioner of transformers: BLIP, GIT, ViT-GPT2, Florence-2, models that chat, ...
 
-    It takes images as [`ImageToTextPipeline`] does, and gives what that gives, but for attention and visualness.
+    Inputs and outputs are those of [`ImageToTextPipeline`], without features, regions, attention and visualness.
     Captions are those of the model's own `generate` with the same arguments.
 
     Call arguments:
         inputs, or images: one image or several; mappings with `image` and, if wanted, `text`.
-        text (`str` or `list[str]`, *optional*): the beginning of every caption, or what is asked of models that take
-            instructions, such as `"<DETAILED_CAPTION>"` of Florence-2 or a question of models that chat.
+        text (`str` or `list[str]`, *optional*): the beginning of every caption, or for models that take prompts the
+            prompt, such as `"<DETAILED_CAPTION>"` of Florence-2 or a question to a model that chats.
         on_error, generate_kwargs: see [`ImageToTextPipeline`]; any argument of the model's `generate()`.
 
     Returns:
@@ -98,13 +88,44 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
     ) -> list[Captioned]:
         for name in ("return_attention", "return_visualness"):
             if generate_kwargs.pop(name, False):
-                raise ValueError(f"{name}=True needs a captioner of hf-ngsan, not a {self.model.config.model_type}.")
+                raise ValueError(
+                    f"{name}=True needs a captioner of hf-ngsan; this is a {self.model.config.model_type} model."
+                )
         captioned = unread(batch.items, "generated_text", on_error)
         for positions, inputs in batch.groups:
-            found = self.model.generate(**inputs.to(self.device), **generate_kwargs)
-            texts = self.guest.decode(getattr(found, "sequences", found), inputs)
+            texts = generated(self.guest, inputs, **generate_kwargs)
             each = len(texts) // len(positions)
             for row, position in enumerate(positions):
                 answers = [{"generated_text": text} for text in texts[row * each : (row + 1) * each]]
                 captioned[position] = Captioned(answers)
         return [captioned[position] for position in range(len(batch.items))]
+
+
+def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> list[str]:
+    """Returns captions of images with inputs of the same shapes, one for each sequence that `generate` returns."""
+    settings = guest.model.generation_config
+    if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
+        generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
+    inputs = inputs.to(guest.model.device, guest.model.dtype)
+    model: Any = guest.model
+    found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
+    return guest.decode(getattr(found, "sequences", found), inputs)
+
+
+def caption_images_of(
+    guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **generate_arguments: Any
+) -> list[str]:
+    """Returns a caption for each image.
+
+    Args:
+        guest: in evaluation mode.
+        images: what [`~hf_ngsan.models.images.load_image`] reads.
+        texts: one for each image, see [`Guest.inputs`]; `None` for the default.
+        generate_arguments: of the model's `generate`, which returns one sequence for each image.
+    """
+    texts = [""] * len(images) if texts is None else texts
+    made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
+    captions: dict[int, str] = {}
+    for places, inputs in batches(made):
+        captions |= dict(zip(places, generated(guest, inputs, **generate_arguments), strict=True))
+    return [captions[place] for place in range(len(images))]

@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from ..auto import MODEL_TYPES, model_types_of
+from ..auto import MODEL_TYPES, model_types_of, own_model_types
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
 from ..guests.checkpoints import task_of_guest, whole_processor
@@ -106,7 +106,8 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     folder = find_model_folder(name)
     described = read_config_file(folder)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    if described.get("model_type") not in known and not is_guest(described, task):
+    found = task_of(described)
+    if described.get("model_type") not in known and (found is None or task not in (None, found)):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
@@ -118,16 +119,25 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
 
-def is_guest(described: Mapping, task: str | None = None) -> bool:
-    """Returns whether a config.json is that of a captioner or dual encoder of transformers, registered or not."""
-    found = None if described.get("model_type") in MODEL_TYPES else task_of_guest(described)
-    return found is not None and task in (None, found)
+def is_guest(config: PreTrainedConfig) -> bool:
+    """Returns whether a model is one of transformers, a captioner or a dual encoder, registered or not."""
+    return config.model_type not in own_model_types()
 
 
-def task_of(config: PreTrainedConfig) -> str | None:
-    """Returns the name of the task that a model with this configuration is for; `None` for parts of models."""
-    entry = MODEL_TYPES.get(config.model_type)
-    return task_of_guest(config.to_dict()) if entry is None else entry.task
+def reads_images(config: Any) -> bool:
+    """Returns whether a model has a vision encoder."""
+    return is_guest(config) or config.vision_config is not None
+
+
+def task_of(config: PreTrainedConfig | Mapping) -> str | None:
+    """Returns the name of the task that a model is for; `None` for parts of models, and for models of other kinds.
+
+    Args:
+        config: its configuration, or the contents of its config.json.
+    """
+    described = config.to_dict() if isinstance(config, PreTrainedConfig) else config
+    entry = MODEL_TYPES.get(str(described.get("model_type")))
+    return task_of_guest(described) if entry is None else entry.task
 
 
 def count_parameters(name: str | os.PathLike) -> int:
@@ -198,7 +208,7 @@ def load_model(
     folder, saved = find_model_folder(name), load_config(name, task)
     config = changed_config(saved, config_changes)
     model_loader, processor_loader = auto_classes_of(config)
-    guest = is_guest(config.to_dict())
+    guest = is_guest(config)
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
     if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise incomplete(folder, "tokenizer.json is missing")

@@ -140,7 +140,11 @@ def constrained_beam_search(
             `generate()` was asked for something that this search does not support.
     """
     check_settings("constrained_beam_search", generation_config)
-    is_wanted = table_of_words(required_words, model.config.vocab_size).to(input_ids.device).unique(dim=0)
+    is_wanted = (
+        table_of_words(required_words, model.config.get_text_config(decoder=True).vocab_size)
+        .to(input_ids.device)
+        .unique(dim=0)
+    )
     too_many = ValueError(
         f"No caption of at most {generation_config.max_length - input_ids.shape[1]} new tokens has all "
         f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."
@@ -150,7 +154,7 @@ def constrained_beam_search(
     beams, banks = generation_config.num_beams, len(is_wanted) + 1
     images = len(input_ids) // beams
     input_ids, model_kwargs = model._expand_inputs_for_generation(
-        input_ids=input_ids, expand_size=banks, is_encoder_decoder=True, **model_kwargs
+        input_ids=input_ids, expand_size=banks, is_encoder_decoder=model.config.is_encoder_decoder, **model_kwargs
     )
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     first_rows = torch.arange(images, device=input_ids.device)[:, None] * banks * beams
@@ -214,26 +218,26 @@ def contrastive_search(
         raise ValueError(f"candidates is {candidates}; it must be a whole number above 0.")
     if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
         raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
-    images, each = len(input_ids), min(candidates, model.config.vocab_size)
+    images, each = len(input_ids), min(candidates, model.config.get_text_config(decoder=True).vocab_size)
     padding = padding_of(generation_config)
     sequences, is_finished = input_ids, torch.zeros(images, dtype=torch.bool, device=input_ids.device)
     is_word = model_kwargs.get("decoder_attention_mask")
     is_word = torch.ones_like(input_ids) if is_word is None else is_word
     expanded, model_kwargs = model._expand_inputs_for_generation(
-        input_ids=input_ids, expand_size=each, is_encoder_decoder=True, **model_kwargs
+        input_ids=input_ids, expand_size=each, is_encoder_decoder=model.config.is_encoder_decoder, **model_kwargs
     )
     decoder = StepwiseDecoder(model, expanded, {**model_kwargs, "output_hidden_states": True})
     first_rows = rows = torch.arange(images, device=input_ids.device) * each
     outputs = decoder.step()
-    if not getattr(outputs, "decoder_hidden_states", None):
+    if not states_of(outputs):
         raise ValueError("contrastive_search compares hidden states of one captioner; an ensemble has none.")
-    states = outputs.decoder_hidden_states[-1][rows]
+    states = states_of(outputs)[-1][rows, -input_ids.shape[1] :]  # some decoders have states of the image in front
     while not bool(is_finished.all()):
         probabilities = logits_processor(sequences, outputs.logits[rows, -1].float()).softmax(-1)
         probable = probabilities.topk(each)
         decoder.choose(rows.repeat_interleave(each), probable.indices.flatten())
         outputs = decoder.step()
-        ahead = outputs.decoder_hidden_states[-1][:, -1].view(images, each, 1, -1)
+        ahead = states_of(outputs)[-1][:, -1].view(images, each, 1, -1)
         likeness = cosine_similarity(ahead.float(), states[:, None].float(), dim=-1)
         likeness = likeness.masked_fill(is_word[:, None] == 0, NEVER).amax(-1)
         values = (1 - penalty_alpha) * probable.values - penalty_alpha * likeness
@@ -241,11 +245,16 @@ def contrastive_search(
         rows = first_rows + best
         words = torch.where(is_finished, padding, decoder.sequences[rows, -1])
         sequences = torch.cat([sequences, words[:, None]], dim=1)
-        states = torch.cat([states, outputs.decoder_hidden_states[-1][rows, -1:]], dim=1)
+        states = torch.cat([states, states_of(outputs)[-1][rows, -1:]], dim=1)
         is_word = pad(is_word, (0, 1), value=1)
         is_finished |= stopping_criteria(sequences, None)
     found: Any = sequences
     return GenerateEncoderDecoderOutput(sequences=found) if generation_config.return_dict_in_generate else found
+
+
+def states_of(outputs: Any) -> Any:
+    """Returns the hidden states of the decoder, under whatever name a model has them; `None` if it has none."""
+    return getattr(outputs, "decoder_hidden_states", None) or getattr(outputs, "hidden_states", None)
 
 
 def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> torch.Tensor:

@@ -35,7 +35,9 @@ class StepwiseDecoder:
         )
         outputs = self.model(**inputs, return_dict=True)
         self.is_first = False
-        self.kwargs = self.model._update_model_kwargs_for_generation(outputs, self.kwargs, is_encoder_decoder=True)
+        self.kwargs = self.model._update_model_kwargs_for_generation(
+            outputs, self.kwargs, is_encoder_decoder=self.model.config.is_encoder_decoder
+        )
         return outputs
 
     def log_probs(self, logits_processor: Any) -> torch.Tensor:
@@ -46,7 +48,7 @@ class StepwiseDecoder:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
         self.sequences = self.sequences[rows]
         self.append(words)
-        cache = self.kwargs.get("cache")
+        cache = self.kwargs.get("cache", self.kwargs.get("past_key_values"))
         if cache is not None:
             cache.reorder_cache(rows)
 

@@ -8,7 +8,8 @@ from typing import Any
 from datasets import Dataset
 
 from ..ground.launching import make_accelerator
-from ..loading.models import load_captioner, load_model
+from ..loading.models import load_captioner, load_model, reads_images
+from ..loading.pipelines import CaptioningPipeline
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
@@ -46,7 +47,7 @@ class Parts:
 
     @property
     def reads_images(self) -> bool:
-        return self.pipeline.model.config.vision_config is not None
+        return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
         """Returns the captions of all beams, the best first, with attention and, if there is any, visualness."""
@@ -75,8 +76,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     """
     captioner, processor = load_captioner(model)
     device = make_accelerator().device
-    pipeline = ImageToTextPipeline(model=captioner.to(device), processor=processor)
-    if captioner.config.vision_config is None and data is None:
+    pipeline = CaptioningPipeline(model=captioner.to(device), processor=processor)
+    if not reads_images(captioner.config) and data is None:
         raise ValueError(
             f"{model} has no vision encoder and reads no images; give it a dataset with --data, such as scenes, or a "
             "vision encoder with hf-ngsan attach-vision."

@@ -13,6 +13,7 @@ from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
 from ..data.specs import check_captions
 from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
+from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..training.run import load_split, short_checksum
 from ..training.settings import DataSettings, setting
@@ -95,8 +96,12 @@ def rows_for(
         DataError: the features have another dimension than the model takes, or there are none.
         ProvenanceError: they are known to be of another backbone.
     """
-    if model.config.vision_config is not None and "image" in rows.column_names:
+    if reads_images(model.config) and "image" in rows.column_names:
         return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
+    if is_guest(model.config):
+        raise DataError(
+            f"{data} has no images, which a {model.config.model_type} model needs; give a dataset with images."
+        )
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(

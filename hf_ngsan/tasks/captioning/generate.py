@@ -10,7 +10,9 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.collator import visual_arguments
-from ...loading.models import ModelFolderError, find_model_folder, load_captioner
+from ...guests.captioners import guest_of
+from ...guests.pipeline import caption_images_of
+from ...loading.models import ModelFolderError, find_model_folder, is_guest, load_captioner
 from ...models.captioning import CaptioningForConditionalGeneration
 from ...models.ensemble import EnsembleForConditionalGeneration
 from ...training.batches import take
@@ -31,6 +33,11 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
     model, processor = loaded[0]
     if len(loaded) == 1:
         return model, processor
+    for name, (guest, _) in zip(names, loaded, strict=True):
+        if is_guest(guest.config):
+            raise ModelFolderError(
+                f"{name} holds a {guest.config.model_type} model, which is in no ensemble; give it alone."
+            )
 
     def image_settings(processor: Any) -> dict | None:
         return None if processor.image_processor is None else processor.image_processor.to_dict()
@@ -133,6 +140,10 @@ def caption_batch(
         batch: rows.
         prefixes: what the caption of each row shall begin with; it is part of the caption.
     """
+    if is_guest(model.config):
+        images = visual_arguments(batch)["images"]
+        with torch.inference_mode():
+            return caption_images_of(guest_of(model, processor), images, prefixes, **generate_arguments)
     inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
     with torch.inference_mode():
         ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)

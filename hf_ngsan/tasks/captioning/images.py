@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...ground.files import with_file_names
-from ...models.pipeline_image_to_text import ImageToTextPipeline
+from ...loading.pipelines import CaptioningPipeline
 from ...visualization import plot_word_maps
 from ..attention_figures import prepare_figures, save_attention
 
@@ -48,7 +48,7 @@ def caption_images(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> Iterator[CaptionedImage]:
-    """Captions images as they come, a batch at a time, through [`ImageToTextPipeline`].
+    """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
 
     Args:
         model: a captioner in evaluation mode.
@@ -74,7 +74,7 @@ def caption_images(
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)
-    pipeline = ImageToTextPipeline(model=model, processor=processor, batch_size=batch_size)
+    pipeline = CaptioningPipeline(model=model, processor=processor, batch_size=batch_size)
     seen: Any = images
     images = images if isinstance(images, Dataset) else iter(images)
     answers = pipeline(images, on_error=on_error, **generate_arguments)
