@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--record",
-        action="store_true",
-        help="also write the scores and their settings into the folder of the model, for the card of hf-ngsan push",
+        nargs="?",
+        const="",
+        type=user_path,
+        metavar="FILE",
+        help="also write the scores and their settings into the folder of the model, for the card of hf-ngsan push, or "
+        "into a file",
     )
     add_launch_argument(parser)
     from ..tasks.registry import TASKS
@@ -101,8 +106,12 @@ def check(options: argparse.Namespace) -> str:
 
     if options.output:
         check_output_file(options.output)
-    if options.record and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
-        raise ValueError("--record writes into the folder of one model; give one --model that is a folder.")
+    if options.record:
+        check_output_file(options.record, "--record")
+    elif options.record == "" and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
+        raise ValueError(
+            "--record writes into the folder of one model; give one --model that is a folder, or --record FILE."
+        )
     config = load_config(options.model[0])
     task = task_of(config)
     if task not in TASKS:
@@ -137,11 +146,12 @@ def run(options: argparse.Namespace) -> None:
     if accelerator.is_main_process:
         if options.output:
             evaluation.save(options.output)
-        if options.record:
+        if options.record is not None:
             generation: Any = getattr(model, "generation_config", None)
             settings = {} if generation is None else generation.to_dict()
             record(options, kind, len(rows), evaluation, settings)
-            record_self_test(options, model, processor)
+            if not options.record:
+                record_self_test(options, model, processor)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
 
@@ -159,7 +169,8 @@ def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
 def record(
     options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
 ) -> None:
-    """Writes the scores, with the settings that they depend on, into the folder of the model."""
+    """Writes the scores, with the settings that they depend on, into the folder of the model or the file asked for."""
+    from ..ground.files import write_text_atomically
     from ..loading.models import find_model_folder
     from ..sharing.evaluations import (
         EVALUATIONS,
@@ -171,17 +182,18 @@ def record(
 
     folder = Path(find_model_folder(options.model[0]))
     given = options.task_options.given(options)
-    record_evaluation(
-        folder,
-        RecordedEvaluation(
-            data=options.data,
-            split=options.split,
-            rows=rows,
-            scores=dict(evaluation.scores),
-            fingerprints=fingerprints_of(kind, evaluation, generation, given),
-            weights=weights_checksum(folder),
-        ),
+    found = RecordedEvaluation(
+        data=options.data,
+        split=options.split,
+        rows=rows,
+        scores=dict(evaluation.scores),
+        fingerprints=fingerprints_of(kind, evaluation, generation, given),
+        weights=weights_checksum(folder),
     )
+    if options.record:
+        write_text_atomically(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
+        return
+    record_evaluation(folder, found)
     claim(folder, EVALUATIONS)
 
 

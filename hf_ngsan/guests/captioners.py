@@ -134,6 +134,9 @@ class PaliGemma(Guest):
     default_prompt = "caption en"
     follows_prompts = True
 
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        return super().process(image, f"{self.processor.image_token}{text}")
+
 
 class Chat(Guest):
     """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""

@@ -9,7 +9,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from ..models.decoding import with_search
 from ..models.images import ImageError, load_image, reason, titled
 from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
-from ..models.pipeline_items import Batch, Item, ItemReader, SettingsError
+from ..models.pipeline_items import MAX_WORD_LENGTH, Batch, Item, ItemReader, SettingsError
 from ..models.processing_captioning import check_text
 from .captioners import Guest, batches, guest_of
 from .checkpoints import whole_processor
@@ -31,6 +31,12 @@ class GuestReader(ItemReader):
 
     def check_prefix(self, text: str, name: str) -> None:
         check_text(text, name)
+        longest = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        if longest and (len(text) > longest * MAX_WORD_LENGTH or self.number_of_words(text) >= longest):
+            raise ValueError(f"{name} is longer than what this model reads: {longest - 1} tokens.")
+
+    def number_of_words(self, text: str) -> int:
+        return len(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def read_features(self, item: Item, source: Any) -> None:
         raise ValueError(f"This {self.config.model_type} model takes images, not visual_features; give an image.")

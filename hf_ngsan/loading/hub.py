@@ -9,10 +9,11 @@ from typing import Any
 
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import MODEL_TYPES, own_model_types
+from ..auto import is_in_transformers, own_model_types
 from ..ground.files import write_text_atomically
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
+from .models import task_of
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -38,7 +39,7 @@ def save_for_hub(
     References to other code, which the checkpoints that model and processor were loaded from may have, are left out.
 
     Args:
-        model: a model of this package, or of a model type that was registered with it.
+        model: a model of this package, of a model type that was registered with it, or of transformers itself.
         processor: its processor. An architecture without one takes what it has, an image processor or a tokenizer, or
             `None`.
         directory: where to write; made if absent.
@@ -84,8 +85,9 @@ def save_for_hub(
 
 
 def is_of_transformers(model: PreTrainedModel) -> bool:
-    """Returns whether a model is one of transformers itself that was registered for a task."""
-    return model.config.model_type in MODEL_TYPES and model.config.model_type not in own_model_types()
+    """Returns whether a model is a captioner or dual encoder of transformers itself, which needs no code."""
+    is_guest = model.config.model_type not in own_model_types() and task_of(model.config) is not None
+    return is_guest and is_in_transformers(type(model).__module__)
 
 
 def needs_the_package(folder: Path) -> bool:

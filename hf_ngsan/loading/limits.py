@@ -25,6 +25,8 @@ ALWAYS_ALLOWED = 2**20
 """Parameters, which take 4 MiB in float32: not worth refusing, whatever the weights files have."""
 MAX_AREA = 2**22
 """Pixels of an image that is given to a model: 2048 x 2048."""
+MAX_PIXELS = 2**24
+"""Where a setting is their number; Qwen2-VL's own is 12,845,056."""
 
 
 class UnusableModelError(ValueError):
@@ -69,12 +71,19 @@ def count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(one.numel() for one in parameters)
 
 
+def counts_pixels(image_processor: BaseImageProcessor) -> bool:
+    """Returns whether the edges of `size` are numbers of pixels, as with Qwen-VL, which keeps the shape of images."""
+    return "max_pixels" in getattr(getattr(image_processor, "valid_kwargs", None), "__annotations__", {})
+
+
 def check_image_processor(image_processor: BaseImageProcessor) -> None:
     """Raises an UnusableModelError unless images become tensors of finite numbers and of no absurd size."""
     for name in ("size", "crop_size", "pad_size"):
         size: Any = getattr(image_processor, name, None)
         size = asdict(size) if is_dataclass(size) and not isinstance(size, type) else size
         sides = [side for side in (size.values() if isinstance(size, Mapping) else [size]) if side is not None]
+        if counts_pixels(image_processor) and all(type(area) is int and 1 <= area <= MAX_PIXELS for area in sides):
+            continue
         if not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
             raise UnusableModelError(
                 f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {MAX_SIDE} pixels"
@@ -85,7 +94,8 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
                 f"{name} of the image processor is {size!r:.100}; images can have {MAX_AREA:,} pixels at most"
             )
     try:
-        pixels = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")["pixel_values"]
+        made = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")
+        pixels = made["flattened_patches" if "flattened_patches" in made else "pixel_values"]  # Pix2Struct has patches
     except Exception as error:  # whatever comes of a setting of the wrong type
         raise UnusableModelError(f"the settings of the image processor do not work ({one_sentence(error)})") from error
     if not torch.isfinite(pixels).all():

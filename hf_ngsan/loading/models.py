@@ -237,6 +237,8 @@ def load_model(
                 check_image_processor(image_processor)
     except (MissingBackboneError, ModelFolderError):
         raise
+    except ImportError as error:
+        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if "trust_remote_code" in str(error):
             what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()

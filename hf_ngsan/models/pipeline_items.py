@@ -173,6 +173,9 @@ class ItemReader:
             shown = [f"{word!r:.40}" for word in unknown[:MAX_SHOWN]] + ["…"] * (len(unknown) > MAX_SHOWN)
             raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
 
+    def number_of_words(self, text: str) -> int:
+        return len(self.processor.words_of(text)[0])
+
     def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
         check_features(item.features, item.name)

@@ -152,7 +152,7 @@ class RequestReader:
                 reader.check_prefix(text, "The text")
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
-            words = len(self.pipeline.processor.words_of(text)[0])
+            words = reader.number_of_words(text)
             beams = beams or usual.num_beams
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS

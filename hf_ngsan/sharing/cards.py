@@ -29,9 +29,9 @@ from transformers import PreTrainedModel
 from ..auto import MODEL_TYPES
 from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
-from ..loading.hub import needs_the_package
+from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.limits import count
-from ..loading.models import task_of
+from ..loading.models import auto_classes_of, task_of
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
@@ -169,6 +169,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         vocab_size=getattr(model.config, "vocab_size", None),
         usage=usage(model, f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")),
         needs_package=needs_the_package(folder),
+        is_of_transformers=is_of_transformers(model),
         evaluations=[(one, *over_seeds(one, facts)) for one in facts.evaluations],
         training=training(model, facts, (folder / TRAINING_CURVE).is_file()),
         licence=facts.license_name or facts.license,
@@ -252,7 +253,11 @@ def usage(model: PreTrainedModel, place: str) -> str:
     """Returns Python that loads a model, and runs it if its task says how, with transformers alone."""
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
-    if lines is None:
+    if lines is None and is_of_transformers(model):
+        auto = auto_classes_of(model.config)[0].__name__
+        lines = [f"from transformers import {auto}, AutoProcessor", ""]
+        lines += [f"model = {auto}.from_pretrained({place})", f"processor = AutoProcessor.from_pretrained({place})"]
+    elif lines is None:
         auto = model.config.auto_class_of(type(model)) or "AutoModel"
         processors = ("AutoProcessor", "AutoTokenizer", "AutoImageProcessor")
         processor = [name for name in processors if name in model.config.remote_classes][:1]

@@ -40,7 +40,8 @@ import transformers
 with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
     config = json.load(file)
 names = {reference.split(".")[-1]: auto for auto, reference in config.get("auto_map", {}).items()}
-auto = names[config["architectures"][0]] if names else "AutoModel"
+auto = config["architectures"][0]  # a class of transformers itself, or one that comes with the folder
+auto = names.get(auto, auto)
 if auto == "AutoBackbone":
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
     loader, options = get_class_from_dynamic_module(config["auto_map"][auto], folder), {}

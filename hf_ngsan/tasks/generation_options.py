@@ -9,6 +9,8 @@ from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
 MAX_LENGTH_PENALTY = 5
+DEFAULT_LENGTH = 20
+"""New tokens that `generate()` of transformers 5 writes where neither model nor caller says how many."""
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -51,5 +53,5 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
     return {
         "beams": beams,
         "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
-        "max": settings.get("max_new_tokens") or settings.get("max_length"),
+        "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_LENGTH,
     }

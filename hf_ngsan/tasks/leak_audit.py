@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..loading.models import task_of
+from ..loading.models import is_guest, task_of
 from ..models.attention_maps import evaluation_mode
 from ..training.task import InputRoles
 from .registry import TASKS, task_class
@@ -68,6 +68,8 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
         ValueError: the model writes no words.
     """
     kind, task = model.config.model_type, task_of(model.config)
+    if is_guest(model.config):
+        raise ValueError(f"A {kind} model is one of transformers, whose inputs the audit does not know.")
     roles = task_class(task).input_roles if task in TASKS else None
     if roles is None:
         raise ValueError(f"A {kind} model writes no words, so there is nothing to audit.")

@@ -260,7 +260,7 @@ def test_help_tells_the_penalty_of_groups(capsys):
 
 def test_a_caption_that_a_captioner_says_twice_is_printed_once(capsys, model, photos, monkeypatch):
     says = [{"generated_text": "a dog"}, {"generated_text": "a cat"}, {"generated_text": "a dog"}]
-    monkeypatch.setattr("hf_ngsan.tasks.captioning.images.CaptioningPipeline.__call__", lambda *_, **__: [says])
+    monkeypatch.setattr("hf_ngsan.models.pipeline_image_to_text.ImageToTextPipeline.__call__", lambda *_, **__: [says])
     found = captions(capsys, "--model", model, photos[0], "--groups", 3)
     assert found == [[str(photos[0]), "a dog"], [str(photos[0]), "a cat"]]
 

@@ -33,7 +33,11 @@ WORDS = [
     "it",
 ]
 TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-VISION = {**TEXT, "image_size": 32, "patch_size": 8}
+VISION = {**TEXT, "image_size": 32, "patch_size": 8, "initializer_range": 0.02}
+IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+CHAT = """{% for message in messages %}{% for part in message['content'] %}
+{%- if part['type'] == 'image' %}<image>{% else %} {{ part['text'] }}{% endif %}
+{%- endfor %}{% endfor %} it"""
 
 
 def photos(number: int = 2, seed: int = 0) -> list[Image.Image]:
@@ -45,18 +49,21 @@ def photos(number: int = 2, seed: int = 0) -> list[Image.Image]:
 
 
 def word_tokenizer(
-    special: dict[str, str], template: str = "$A", extra: tuple[str, ...] = ()
+    special: dict[str, str], template: str = "$A", extra: tuple[str, ...] = (), named: dict[str, str] | None = None
 ) -> PreTrainedTokenizerFast:
-    """A word-level tokenizer with some special tokens, which `template` puts around a text."""
-    names = [*special.values(), *extra]
+    """A word-level tokenizer with special tokens, some of them `named`; `template` puts some around a text."""
+    named = named or {}
+    names = [*special.values(), *extra, *named.values()]
     vocabulary = {word: index for index, word in enumerate(dict.fromkeys([*names, *WORDS]))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if template != "$A":
         used = [(name, vocabulary[name]) for name in names if name in template.split()]
         tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=used)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special)
-    wrapped.add_special_tokens({"additional_special_tokens": list(extra)} if extra else {})
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=512, extra_special_tokens=named, **special
+    )
+    wrapped.add_tokens(list(extra), special_tokens=True)
     return wrapped
 
 
@@ -65,9 +72,9 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
     return word_tokenizer(special, "[CLS] $A [SEP]", ("[DEC]",))
 
 
-def gpt_tokenizer(extra: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
+def gpt_tokenizer(*extra: str, **named: str) -> PreTrainedTokenizerFast:
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return word_tokenizer(special, extra=extra)
+    return word_tokenizer(special, extra=extra, named=named)
 
 
 def blip() -> tuple[Any, Any]:
@@ -75,7 +82,7 @@ def blip() -> tuple[Any, Any]:
     ids = {"bos_token_id": 4, "pad_token_id": 0, "eos_token_id": 3, "sep_token_id": 3}
     text = {**TEXT, "vocab_size": len(tokenizer), "encoder_hidden_size": 16, "max_position_embeddings": 64, **ids}
     model = transformers.BlipForConditionalGeneration(transformers.BlipConfig(text_config=text, vision_config=VISION))
-    images = transformers.BlipImageProcessor(size={"height": 32, "width": 32})
+    images = square(transformers.BlipImageProcessor)
     return model, transformers.BlipProcessor(images, tokenizer)
 
 
@@ -85,7 +92,7 @@ def git() -> tuple[Any, Any]:
     config = transformers.GitConfig(
         **TEXT, vocab_size=len(tokenizer), max_position_embeddings=64, vision_config=VISION, **ids
     )
-    images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    images = square(transformers.CLIPImageProcessor)
     return transformers.GitForCausalLM(config), transformers.GitProcessor(images, tokenizer)
 
 
@@ -101,7 +108,141 @@ def vit_gpt2() -> tuple[Any, Any]:
     )
     model = transformers.VisionEncoderDecoderModel(config)
     model.generation_config.update(decoder_start_token_id=1, pad_token_id=0, eos_token_id=2)
-    return model, (transformers.ViTImageProcessor(size={"height": 32, "width": 32}), tokenizer)
+    return model, (square(transformers.ViTImageProcessor), tokenizer)
+
+
+def square(kind: Any, side: int = 32) -> Any:
+    """An image processor for square images."""
+    if kind is transformers.CLIPImageProcessor:
+        return kind(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    return kind(size={"height": side, "width": side})
+
+
+def blip2() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer("<image>")
+    config = transformers.Blip2Config(
+        vision_config=VISION, qformer_config=query_transformer(tokenizer), text_config=opt(tokenizer),
+        num_query_tokens=4, image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    images = square(transformers.BlipImageProcessor)
+    processor = transformers.Blip2Processor(images, tokenizer, num_query_tokens=4)
+    return transformers.Blip2ForConditionalGeneration(config), processor
+
+
+def instructblip() -> tuple[Any, Any]:
+    tokenizer, of_queries = gpt_tokenizer("<image>"), bert_tokenizer()
+    config = transformers.InstructBlipConfig(
+        vision_config=VISION, qformer_config=query_transformer(of_queries), text_config=opt(tokenizer),
+        num_query_tokens=4, image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    images = square(transformers.BlipImageProcessor)
+    processor = transformers.InstructBlipProcessor(images, tokenizer, of_queries, num_query_tokens=4)
+    return transformers.InstructBlipForConditionalGeneration(config), processor
+
+
+def query_transformer(tokenizer: Any) -> dict:
+    return {**TEXT, "vocab_size": len(tokenizer), "encoder_hidden_size": 16, "max_position_embeddings": 64}
+
+
+def opt(tokenizer: Any) -> dict:
+    sizes = {"hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return {
+        "model_type": "opt",
+        **sizes,
+        "ffn_dim": 32,
+        "max_position_embeddings": 64,
+        **IDS,
+        "vocab_size": len(tokenizer),
+    }
+
+
+def llama(tokenizer: Any, **changes: Any) -> dict:
+    return {"model_type": "llama", **TEXT, "num_key_value_heads": 2, **IDS, "vocab_size": len(tokenizer), **changes}
+
+
+def florence2() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer(image_token="<image>")
+    text = {
+        "model_type": "bart", "vocab_size": len(tokenizer), "d_model": 16, "max_position_embeddings": 64, **IDS,
+        "decoder_start_token_id": 2, "forced_eos_token_id": None,
+        **{f"{side}_{name}": value for side in ("encoder", "decoder")
+           for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))},
+    }  # fmt: skip
+    vision = {
+        "embed_dim": [8, 8, 16, 16], "depths": [1] * 4, "num_heads": [2] * 4, "num_groups": [2] * 4,
+        "projection_dim": 16, "window_size": 4, "drop_path_rate": 0.0,
+    }  # fmt: skip
+    config = transformers.Florence2Config(
+        text_config=text, vision_config=vision, image_token_id=tokenizer.image_token_id, vocab_size=len(tokenizer)
+    )
+    images = transformers.CLIPImageProcessor(size={"height": 64, "width": 64}, do_center_crop=False)
+    images.image_seq_length = 5
+    processor = transformers.Florence2Processor(images, tokenizer)
+    return transformers.Florence2ForConditionalGeneration(config), processor
+
+
+def kosmos2() -> tuple[Any, Any]:
+    marks = ("<image>", "</image>", "<grounding>", "<phrase>", "</phrase>", "<object>", "</object>")
+    tokenizer = gpt_tokenizer(*marks, "</delimiter_of_multi_objects/>")
+    text = {"embed_dim": 16, "layers": 2, "attention_heads": 2, "ffn_dim": 32, "max_position_embeddings": 128, **IDS}
+    processor = transformers.Kosmos2Processor(
+        square(transformers.CLIPImageProcessor), tokenizer, num_patch_index_tokens=4
+    )
+    text["vocab_size"] = 128  # it takes the ids from 4 on for the image
+    config = transformers.Kosmos2Config(text_config=text, vision_config=VISION, latent_query_num=64)
+    return transformers.Kosmos2ForConditionalGeneration(config), processor
+
+
+def paligemma() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer(image_token="<image>")
+    images = square(transformers.SiglipImageProcessor)
+    images.image_seq_length = 16
+    processor = transformers.PaliGemmaProcessor(images, tokenizer)  # which adds tokens of places
+    config = transformers.PaliGemmaConfig(
+        text_config=llama(tokenizer, model_type="gemma", head_dim=8),
+        vision_config={"model_type": "siglip_vision_model", **VISION},
+        image_token_index=tokenizer.image_token_id,
+        projection_dim=16,
+    )
+    return transformers.PaliGemmaForConditionalGeneration(config), processor
+
+
+def llava() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer("<image>")
+    image_token = tokenizer.convert_tokens_to_ids("<image>")
+    vision = {"model_type": "clip_vision_model", "projection_dim": 16, **VISION}
+    config = transformers.LlavaConfig(
+        text_config=llama(tokenizer), vision_config=vision, image_token_index=image_token, image_seq_length=16
+    )
+    processor = transformers.LlavaProcessor(
+        square(transformers.CLIPImageProcessor), tokenizer, patch_size=8, vision_feature_select_strategy="default",
+        chat_template=CHAT, image_token="<image>", num_additional_image_tokens=1,
+    )  # fmt: skip
+    return transformers.LlavaForConditionalGeneration(config), processor
+
+
+def idefics3() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
+    config = transformers.Idefics3Config(
+        text_config=llama(tokenizer), vision_config=VISION, scale_factor=2,
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"), pad_token_id=0,
+    )  # fmt: skip
+    images = transformers.Idefics3ImageProcessor(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
+    processor = transformers.Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=CHAT)
+    return transformers.Idefics3ForConditionalGeneration(config), processor
+
+
+def pix2struct() -> tuple[Any, Any]:
+    """Of no description: the default takes it."""
+    tokenizer = gpt_tokenizer()
+    layers = {"hidden_size": 16, "d_kv": 8, "d_ff": 32}
+    text = {**layers, "num_layers": 2, "num_heads": 2, "vocab_size": len(tokenizer), "decoder_start_token_id": 0}
+    vision = {**layers, "patch_embed_hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2, "seq_len": 64}
+    config = transformers.Pix2StructConfig(
+        text_config={**text, "pad_token_id": 0, "eos_token_id": 2}, vision_config={**vision, "patch_size": 8}
+    )
+    images = transformers.Pix2StructImageProcessor(patch_size={"height": 8, "width": 8}, max_patches=16)
+    return transformers.Pix2StructForConditionalGeneration(config), transformers.Pix2StructProcessor(images, tokenizer)
 
 
 def save(guest: tuple[Any, Any], folder: Path) -> Path:
@@ -113,7 +254,12 @@ def save(guest: tuple[Any, Any], folder: Path) -> Path:
     return folder
 
 
-CAPTIONERS = {"blip": blip, "git": git, "vit_gpt2": vit_gpt2}
+CAPTIONERS = {
+    make.__name__: make
+    for make in (
+        blip, git, vit_gpt2, blip2, instructblip, florence2, kosmos2, paligemma, llava, idefics3, pix2struct
+    )
+}  # fmt: skip
 
 
 def tiny(name: str) -> tuple[Any, Any]:

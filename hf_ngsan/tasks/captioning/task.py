@@ -12,6 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
+from ...loading.models import is_guest
 from ...loading.provenance import remember_features
 from ...metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ...metrics.diagnostics import BAD_ENDINGS
@@ -206,6 +207,14 @@ class CaptioningTask(Task):
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
         config: Any = model.config
+        if is_guest(config):
+            return [
+                "import hf_ngsan  # brings the pipeline",
+                "from transformers import pipeline",
+                "",
+                f'captioner = pipeline("image-to-text", model={place})',
+                'print(captioner("photo.jpg"))',
+            ]
         if "image-to-text" not in getattr(config, "remote_pipelines", {}):
             return None
         if config.vision_config is not None:

@@ -1,0 +1,110 @@
+"""Commands with captioners of transformers itself: what they print, record and refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.loading.self_test import run_self_test
+from hf_ngsan.serving import create_app
+from tests.commands.running import fails, prints
+from tests.guests.tiny import photos, save, tiny
+
+SCENES = ("--data", "scenes:images=true", "--split", "test", "--limit", "3")
+
+
+@pytest.fixture(scope="module")
+def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny("blip"), tmp_path_factory.mktemp("guests") / "blip")
+
+
+@pytest.fixture(scope="module")
+def florence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny("florence2"), tmp_path_factory.mktemp("guests") / "florence2")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pictures")
+    files = [folder / f"{number}.png" for number in range(2)]
+    for file, photo in zip(files, photos(2), strict=True):
+        photo.save(file)
+    return files
+
+
+def captions(printed: str) -> list[str]:
+    return [line.split("\t")[1] for line in printed.splitlines()]
+
+
+def test_files_and_rows_are_captioned(blip, pictures, capsys):
+    printed = prints(capsys, "caption", "--model", blip, *pictures, "--text", "the red", "--max-new-tokens", "3")
+    assert [caption[:8] for caption in captions(printed)] == ["the red "] * 2
+    assert len(captions(prints(capsys, "caption", "--model", blip, *SCENES))) == 3
+
+
+def test_searches_are_those_of_other_captioners(blip, pictures, capsys):
+    command = ["caption", "--model", blip, pictures[0], "--max-new-tokens", "6"]
+    [plain] = captions(prints(capsys, *command))
+    [required] = captions(prints(capsys, *command, "--require", "photo", "--num-beams", "3"))
+    assert "photo" in required.split()
+    assert len(set(captions(prints(capsys, *command, "--groups", "2")))) == 2
+    [contrastive] = captions(prints(capsys, *command, "--contrastive", "0.9"))
+    assert contrastive != plain
+
+
+def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys):
+    printed = prints(capsys, "caption", "--model", florence, pictures[0], "--prompt", "<DETAILED_CAPTION>")
+    assert len(captions(printed)) == 1
+    assert "--prompt" in fails(capsys, "caption", "--model", blip, pictures[0], "--prompt", "describe")
+    assert "--text" in fails(capsys, "caption", "--model", florence, pictures[0], "--text", "a red")
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "named"),
+    [
+        ("caption", ["photo.png", "--save-attention", "maps"], "--save-attention"),
+        ("caption", ["photo.png", "--model", "BLIP", "ngsan-flickr8k"], "blip"),
+        ("caption", ["--data", "scenes"], "images"),
+        ("audit", [], "blip"),
+        ("export", ["--output", "graphs"], "BlipForConditionalGeneration"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(blip, command, options, named, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos(1)[0].save("photo.png")
+    options = [blip if option == "BLIP" else option for option in options]
+    model = [] if "--model" in options else ["--model", blip]
+    assert named in fails(capsys, command, *options, *model)
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsys):
+    assert main(["evaluate", "--model", str(blip), *SCENES, "--record"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    [recorded] = json.loads((blip / "evaluations.json").read_text())
+    assert recorded["scores"] == printed
+    assert "max:20" in recorded["fingerprints"]["cider_d"]
+    assert run_self_test(*load_captioner(blip), blip).passed
+    file = tmp_path / "scores.json"
+    assert main(["evaluate", "--model", str(blip), *SCENES, "--record", str(file)]) == 0
+    assert json.loads(file.read_text()) == {"model": [str(blip)], **recorded}
+
+
+def test_what_is_pushed_loads_without_this_package(blip, tmp_path, capsys):
+    assert main(["push", str(blip), "user/blip", "--dry-run", str(tmp_path / "pushed")]) == 0
+    card = (tmp_path / "pushed" / "README.md").read_text()
+    assert 'pipeline("image-to-text", model="user/blip"' in card
+    assert not list((tmp_path / "pushed").glob("*.py"))
+
+
+def test_a_server_captions(blip, pictures):
+    model, processor = load_captioner(blip)
+    pipeline = CaptioningPipeline(model=model, processor=processor)
+    expected = [pipeline(str(picture))[0]["generated_text"] for picture in pictures]
+    with TestClient(create_app(pipeline)) as client:
+        answer = client.post("/caption", files=[("files", picture.read_bytes()) for picture in pictures])
+    assert answer.json() == {"captions": expected}
