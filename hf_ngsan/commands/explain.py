@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     import numpy as np
 
     from ..ground.launching import make_accelerator
-    from ..loading.models import load_model
+    from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.images import load_image
     from ..tasks.retrieval.search import check_query
@@ -41,6 +41,10 @@ def run(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure)
     model, processor = load_model(options.model, "retrieval")
+    if is_guest(model.config):
+        raise ValueError(
+            f"{options.model} holds a {model.config.model_type} model, whose similarity has no heads to show."
+        )
     if model.vision is None or processor.image_processor is None:
         raise ValueError(f"{options.model} has no vision encoder, so it reads no images; give a model with one.")
     check_query(processor, options.text)

@@ -20,7 +20,7 @@ from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
-from ..tasks.retrieval.evaluate import embed_images
+from ..tasks.retrieval.encoders import embed_images
 from ..tasks.retrieval.index import THUMBNAIL_SIDE, model_fingerprint
 from ..tasks.retrieval.search import draw_hits, search_images
 from ..training import Recipe

@@ -20,6 +20,8 @@ from PIL import Image
 from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
+from .dual_encoders import DUAL_ENCODERS, DualEncoder
+
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
 
@@ -161,9 +163,15 @@ GUESTS: dict[str, type[Guest]] = {
 """Descriptions by model type."""
 
 
-def register_guest(model_type: str, description: type[Guest]) -> None:
-    """Adds the description of a captioner of transformers, or replaces the package's own."""
-    GUESTS[model_type] = description
+def register_guest(model_type: str, description: type[Guest] | type[DualEncoder]) -> None:
+    """Adds the description of a captioner or dual encoder, or replaces the package's own.
+
+    The model may be of transformers, or of another package that registered it with `AutoConfig` and `AutoModel`.
+    """
+    if issubclass(description, DualEncoder):
+        DUAL_ENCODERS[model_type] = description
+    else:
+        GUESTS[model_type] = description
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:

@@ -15,12 +15,15 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from .captioners import GUESTS
+from .dual_encoders import DUAL_ENCODERS
+
 
 def task_of_guest(described: Mapping) -> str | None:
-    """Returns the task of a model of transformers: "captioning", "retrieval", or `None` for any other.
+    """Returns the task of a model that is not of this package: "captioning", "retrieval", or `None` for neither.
 
     A captioner is what `AutoModelForImageTextToText` loads; a dual encoder is what has `get_image_features` and
-    `get_text_features`.
+    `get_text_features`; of other packages, what [`register_guest`] describes.
 
     Args:
         described: the contents of its config.json.
@@ -31,8 +34,12 @@ def task_of_guest(described: Mapping) -> str | None:
         return None
     if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
         return "captioning"
-    kind = getattr(transformers, name, None)
-    return "retrieval" if hasattr(kind, "get_image_features") and hasattr(kind, "get_text_features") else None
+    kind, model_type = getattr(transformers, name, None), described.get("model_type")
+    if hasattr(kind, "get_image_features") and hasattr(kind, "get_text_features"):
+        return "retrieval"
+    if kind is None and model_type in DUAL_ENCODERS:
+        return "retrieval"
+    return "captioning" if kind is None and model_type in GUESTS else None
 
 
 def whole_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:

@@ -113,7 +113,7 @@ def vit_gpt2() -> tuple[Any, Any]:
 
 def square(kind: Any, side: int = 32) -> Any:
     """An image processor for square images."""
-    if kind is transformers.CLIPImageProcessor:
+    if kind in (transformers.CLIPImageProcessor, transformers.ChineseCLIPImageProcessor):
         return kind(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
     return kind(size={"height": side, "width": side})
 
@@ -263,10 +263,72 @@ CAPTIONERS = {
 
 
 def tiny(name: str) -> tuple[Any, Any]:
-    """A captioner by name, the same in every run."""
+    """A captioner or dual encoder by name, the same in every run."""
     torch.manual_seed(0)
-    model, processor = CAPTIONERS[name]()
+    model, processor = {**CAPTIONERS, **DUAL_ENCODERS}[name]()
     with torch.no_grad():
         for weight in model.parameters():  # further apart than at initialization, so that captions differ by image
             weight.mul_(3.0 if weight.ndim > 1 else 1.0)
     return model.eval(), processor
+
+
+def clip(kind: str = "CLIP") -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer()
+    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=VISION, projection_dim=8)
+    images = square(transformers.CLIPImageProcessor)
+    return getattr(transformers, f"{kind}Model")(config), transformers.CLIPProcessor(images, tokenizer)
+
+
+def metaclip_2() -> tuple[Any, Any]:
+    """Of no description: the default takes it."""
+    return clip("MetaClip2")
+
+
+def siglip() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer()
+    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
+    config = transformers.SiglipConfig(text_config=text, vision_config=VISION)
+    images = square(transformers.SiglipImageProcessor)
+    return transformers.SiglipModel(config), transformers.SiglipProcessor(images, tokenizer)
+
+
+def siglip2() -> tuple[Any, Any]:
+    tokenizer = gpt_tokenizer()
+    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
+    vision = {**TEXT, "patch_size": 8, "num_patches": 16}
+    config = transformers.Siglip2Config(text_config=text, vision_config=vision)
+    images = transformers.Siglip2ImageProcessor(patch_size=8, max_num_patches=16)
+    return transformers.Siglip2Model(config), transformers.Siglip2Processor(images, tokenizer)
+
+
+def chinese_clip() -> tuple[Any, Any]:
+    tokenizer = bert_tokenizer()
+    text = {**TEXT, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    config = transformers.ChineseCLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
+    images = square(transformers.ChineseCLIPImageProcessor)
+    return transformers.ChineseCLIPModel(config), transformers.ChineseCLIPProcessor(images, tokenizer)
+
+
+def altclip() -> tuple[Any, Any]:
+    tokenizer = bert_tokenizer()
+    text = {**TEXT, "vocab_size": len(tokenizer), "max_position_embeddings": 66, "project_dim": 16, "pad_token_id": 0}
+    config = transformers.AltCLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
+    images = square(transformers.CLIPImageProcessor)
+    return transformers.AltCLIPModel(config), transformers.AltCLIPProcessor(images, tokenizer)
+
+
+def align() -> tuple[Any, Any]:
+    tokenizer = bert_tokenizer()
+    text = {**TEXT, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    vision = {
+        "image_size": 32, "width_coefficient": 0.1, "depth_coefficient": 0.1, "hidden_dim": 8,
+        "kernel_sizes": [3, 3], "in_channels": [8, 8], "out_channels": [8, 16], "strides": [1, 2],
+        "num_block_repeats": [1, 1], "expand_ratios": [1, 2], "depthwise_padding": [],
+    }  # fmt: skip
+    config = transformers.AlignConfig(text_config=text, vision_config=vision, projection_dim=8)
+    images = square(transformers.EfficientNetImageProcessor)
+    return transformers.AlignModel(config), transformers.AlignProcessor(images, tokenizer)
+
+
+DUAL_ENCODERS = {make.__name__: make for make in (clip, metaclip_2, siglip, siglip2, chinese_clip, altclip, align)}

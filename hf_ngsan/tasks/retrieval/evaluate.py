@@ -1,6 +1,5 @@
 """Embeddings of a dataset's images and captions, how well they find each other, and how the attention heads differ."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from ...models.contrastive import diversity_penalty
 from ...training.batches import take
 from ...training.gathering import map_sharded
 from ...visualization.heads import head_overlap
+from .encoders import embed_images, embed_texts
 from .positives import Positives
 
 
@@ -50,24 +50,6 @@ class PairEmbeddings:
     def ranks(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rank of the right answer to each image and to each caption; 1 is the first place."""
         return retrieval_ranks(self.images @ self.captions.T, self.caption_images)
-
-
-def embed_images(model: Any, processor: Any, rows: Sequence[dict]) -> np.ndarray:
-    """Returns the embeddings of rows with images or visual features, float32 `(rows, dimension)`."""
-    inputs = processor(**visual_arguments(rows)).to(model.device)
-    with torch.inference_mode():
-        return model.get_image_features(**inputs).pooler_output.float().cpu().numpy()
-
-
-def embed_texts(model: Any, processor: Any, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-    """Returns the embeddings of texts, float32 `(texts, dimension)`; those that are too long are cut."""
-    usable = with_words(processor.tokenizer, texts)
-    parts = []
-    for start in range(0, len(usable), batch_size):
-        inputs = processor(text=usable[start : start + batch_size], truncation=True).to(model.device)
-        with torch.inference_mode():
-            parts.append(model.get_text_features(**inputs).pooler_output.float().cpu().numpy())
-    return np.concatenate(parts)
 
 
 def embed_pairs(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
@@ -23,8 +22,10 @@ from ...extraction.together import (
 )
 from ...ground.files import FileStamp
 from ...ground.progress_display import ProgressDisplay
+from ...guests.dual_encoders import DualEncoder
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
 from ...retrieval import IndexDescription, IndexFolder, check_backend, check_new_index, open_backend
+from .encoders import embed_pixels, encoder_of
 
 MAX_IMAGES_PER_SHARD = 1000
 """What a process that is killed has to embed again at most."""
@@ -82,10 +83,10 @@ def index_images(
             one than when it was indexed, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock = lock_of(Path(folder), "indexing")
+    lock, encoder = lock_of(Path(folder), "indexing"), encoder_of(model, processor)
 
     def plan() -> tuple[IndexFolder, list[int]]:
-        if model.vision is None or processor.image_processor is None:
+        if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
         if backend is not None:
             check_backend(backend)
@@ -95,7 +96,7 @@ def index_images(
             fingerprint=model_fingerprint(model, processor),
             source=images.source,
             source_checksum=images.checksum(split),
-            dimension=model.config.projection_dim,
+            dimension=encoder.dimension,
             num_items=len(images),
             items_per_shard=images_per_shard or default_images_per_shard(len(images), batch_size, MAX_IMAGES_PER_SHARD),
         )
@@ -114,7 +115,7 @@ def index_images(
         index, missing = on_main_process(accelerator, plan)
         own = missing[accelerator.process_index :: accelerator.num_processes]
         workers = default_num_workers(accelerator) if num_workers is None else num_workers
-        write_shards(model, processor, images, index, own, batch_size, workers, strict, accelerator)
+        write_shards(encoder, images, index, own, batch_size, workers, strict, accelerator)
         wait_for_everyone(accelerator)
         on_main_process(accelerator, publish)
     finally:
@@ -123,8 +124,7 @@ def index_images(
 
 
 def write_shards(
-    model: Any,
-    processor: Any,
+    encoder: DualEncoder,
     images: ImageList,
     index: IndexFolder,
     numbers: Sequence[int],
@@ -141,20 +141,21 @@ def write_shards(
     }
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
     workers = num_workers if in_order else 0
-    batches_read = load_batches(images, in_order, processor.image_processor, workers, thumbnail_side=THUMBNAIL_SIDE)
+    image_processor: Any = encoder.image_processor
+    batches_read = load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE)
     prepared = iter(batches_read)
     process, processes = accelerator.process_index + 1, accelerator.num_processes
     title = "indexing" if processes == 1 else f"indexing, process {process} of {processes}"
     with ProgressDisplay(title, sum(map(len, in_order)), shown=process == 1) as display:
         done = 0
         for number, of_shard in batches.items():
-            for count in write_shard(model, images, index, number, len(of_shard), prepared, strict):
+            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict):
                 done += count
                 display.update(done)
 
 
 def write_shard(
-    model: Any,
+    encoder: DualEncoder,
     images: ImageList,
     index: IndexFolder,
     number: int,
@@ -180,15 +181,8 @@ def write_shard(
                 captions += [images.images[place].captions or () for place in batch.positions]
             thumbnails += batch.thumbnails
             stamps |= batch.stamps
-            embeddings.append(embed_pixels(model, batch.inputs))
+            embeddings.append(embed_pixels(encoder, batch.inputs))
             if not np.isfinite(embeddings[-1]).all():
                 raise ExtractionError(f"{names[-1]}: the model's embeddings are not finite; check its weights.")
         yield len(batch.positions) + len(batch.unreadable)
     index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails, stamps, captions)
-
-
-def embed_pixels(model: Any, inputs: dict[str, torch.Tensor]) -> np.ndarray:
-    """Returns embeddings of preprocessed images, float32 `(images, dimension)`."""
-    on_device = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    with torch.inference_mode():
-        return model.get_image_features(**on_device).pooler_output.float().cpu().numpy()

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from ...models.images import load_image
 from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
-from .evaluate import embed_images, embed_texts
-from .index import embed_pixels, model_fingerprint
+from .encoders import embed_images, embed_pixels, embed_texts, encoder_of
+from .index import model_fingerprint
 
 
 def search_images(
@@ -47,7 +48,8 @@ def search_images(
             "the images again."
         )
     if text is None:
-        query = embed_pixels(model, dict(processor(images=load_image(image))))
+        encoder = encoder_of(model, processor)
+        query = embed_pixels(encoder, encoder.image_inputs([load_image(image)]))
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
@@ -59,7 +61,8 @@ def search_images(
 
 def check_query(processor: Any, text: str) -> None:
     """Raises a ValueError for a query without any word, too long, or of unknown words alone."""
-    ids = processor(text=text)["input_ids"][0].tolist()
+    [ids] = processor(text=[text])["input_ids"]
+    ids = ids.tolist() if torch.is_tensor(ids) else ids
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
         raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
 
@@ -92,6 +95,7 @@ class Reranker:
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
+        self.encoder = encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str]) -> list[int]:
         """Returns the places of captions, the most similar first; of equal ones the first.
@@ -109,8 +113,8 @@ class Reranker:
     def embed(self, image: Any) -> np.ndarray:
         """Returns the embedding of an image, float32 `(dimension,)`."""
         if not isinstance(image, Mapping):
-            return embed_pixels(self.model, dict(self.processor(images=load_image(image))))[0]
+            return embed_pixels(self.encoder, self.encoder.image_inputs([load_image(image)]))[0]
         row = dict(image)
-        if self.model.vision is not None and row.get("image") is not None:
+        if self.encoder.image_processor is not None and row.get("image") is not None:
             row = {"image": row["image"]}
         return embed_images(self.model, self.processor, [row])[0]

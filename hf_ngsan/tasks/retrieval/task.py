@@ -17,6 +17,7 @@ from ...data import CaptionCollator
 from ...data.vocabulary import with_words
 from ...ground.argument_types import positive_int, user_path
 from ...ground.files import write_text_atomically
+from ...loading.models import is_guest
 from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
@@ -140,6 +141,10 @@ class RetrievalTask(Task):
         head_diversity: bool = False,
     ) -> RetrievalEvaluation:
         """Scores how well images and captions find each other; see [`RetrievalTask.add_evaluation_options`]."""
+        if head_diversity and is_guest(model.config):
+            raise ValueError(
+                f"--head-diversity needs a dual encoder of hf-ngsan; this is a {model.config.model_type} model."
+            )
         if folds is not None and len(rows) % folds:
             raise ValueError(f"--folds {folds}: {len(rows)} images cannot be divided into so many equal parts.")
         right_answers = None

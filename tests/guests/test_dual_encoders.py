@@ -1,0 +1,138 @@
+"""Dual encoders of transformers: embeddings, and the commands that use them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, CLIPConfig, CLIPModel
+
+from hf_ngsan.cli import main
+from hf_ngsan.guests import register_guest
+from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
+from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
+from hf_ngsan.loading.models import load_model
+from hf_ngsan.metrics.retrieval import retrieval_metrics
+from tests.commands.running import fails, prints
+from tests.guests.tiny import DUAL_ENCODERS, photos, save, tiny
+
+TEXTS = ["a red ball", "two dogs left of the cat in a photo of it on the image right left of the blue ball in it"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny("clip"), tmp_path_factory.mktemp("guests") / "clip")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    for number, photo in enumerate(photos(5)):
+        photo.save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(DUAL_ENCODERS))
+def test_embeddings_are_those_of_the_model(name, tmp_path):
+    model, processor = load_model(save(tiny(name), tmp_path / name), "retrieval")
+    encoder = dual_encoder_of(model, processor)
+    images, texts = encoder.image_inputs(photos(3)), encoder.text_inputs(TEXTS)
+    assert texts["input_ids"].shape[1] <= encoder.longest_text
+    with torch.inference_mode():
+        outputs = model(**images, **texts)
+        for found, expected in (
+            (encoder.embed_images(images), outputs.image_embeds),
+            (encoder.embed_texts(texts), outputs.text_embeds),
+        ):
+            torch.testing.assert_close(found, expected / expected.norm(dim=-1, keepdim=True))
+            assert found.shape[1] == encoder.dimension
+        alone = torch.cat([encoder.embed_texts(encoder.text_inputs([text])) for text in TEXTS])
+        torch.testing.assert_close(alone, encoder.embed_texts(texts), atol=1e-5, rtol=0)
+
+
+def test_images_are_indexed_and_found(clip, pictures, tmp_path, capsys):
+    index = tmp_path / "photos.index"
+    assert main(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)]) == 0
+    model, processor = load_model(clip, "retrieval")
+    encoder = dual_encoder_of(model, processor)
+    with torch.inference_mode():
+        images = encoder.embed_images(encoder.image_inputs(photos(5))).numpy()
+        text = encoder.embed_texts(encoder.text_inputs(["a red ball"])).numpy()[0]
+    lines = prints(capsys, "search", index, "a red ball").splitlines()
+    order = np.argsort(-(images @ text))
+    assert [line.split("\t")[1] for line in lines] == [f"{number}.png" for number in order]
+    assert float(lines[0].split("\t")[0]) == pytest.approx(float((images @ text).max()), abs=1e-4)
+    score, name = prints(capsys, "search", index, "--image", pictures / "3.png").splitlines()[0].split("\t")
+    assert name == "3.png" and float(score) == pytest.approx(1, abs=1e-3)
+
+
+def test_another_model_has_another_index(clip, pictures, tmp_path, capsys):
+    index, other = tmp_path / "photos.index", save(tiny("siglip"), tmp_path / "siglip")
+    assert main(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)]) == 0
+    assert str(clip) in fails(capsys, "search", index, "a red ball", "--model", other)
+
+
+def test_retrieval_is_evaluated(clip, capsys):
+    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4", "--folds", "2"]
+    report = json.loads(prints(capsys, "evaluate", "--model", clip, *options))
+    assert (report["images"], report["captions"]) == (4, 20)
+    assert set(report["all"]) == set(retrieval_metrics(np.eye(2), np.arange(2)))
+
+
+def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
+    blip = save(tiny("blip"), tmp_path / "blip")
+    options = ["--num-beams", "3", "--max-new-tokens", "4", "--rerank-with", clip]
+    assert len(prints(capsys, "caption", "--model", blip, pictures / "0.png", *options).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["explain", "0.png", "a red ball"], "clip"),
+        (["evaluate", "--data", "scenes:images=true", "--limit", "2", "--head-diversity"], "--head-diversity"),
+        (["evaluate", "--data", "scenes", "--limit", "2"], "images"),
+        (["caption", "0.png"], "captioning"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(clip, pictures, arguments, named, capsys, monkeypatch):
+    monkeypatch.chdir(pictures)
+    command, *options = arguments
+    assert named in fails(capsys, command, "--model", clip, *options)
+
+
+class StrangersConfig(CLIPConfig):
+    model_type = "strangers_clip"
+
+
+class StrangersModel(CLIPModel):
+    config_class = StrangersConfig
+
+    def get_text_features(self, **inputs):
+        return super().get_text_features(**inputs).pooler_output * 3  # a tensor that has another length than 1
+
+
+class Shouting(DualEncoder):
+    def text_inputs(self, texts):
+        return super().text_inputs([text.replace("quiet", "red") for text in texts])
+
+
+@pytest.fixture
+def registered():
+    AutoConfig.register("strangers_clip", StrangersConfig)
+    AutoModel.register(StrangersConfig, StrangersModel)
+    register_guest("strangers_clip", Shouting)
+    yield
+    del DESCRIPTIONS["strangers_clip"]
+
+
+def test_a_dual_encoder_of_another_package_is_registered(registered, pictures, tmp_path, capsys):
+    model, processor = tiny("clip")
+    config = StrangersConfig(**{key: value for key, value in model.config.to_dict().items() if key != "model_type"})
+    own = StrangersModel(config)
+    own.load_state_dict(model.state_dict())
+    folder = save((own, processor), tmp_path / "strangers")
+    index = tmp_path / "photos.index"
+    assert main(["index", "--model", str(folder), "--images", str(pictures), "--output", str(index)]) == 0
+    assert prints(capsys, "search", index, "a quiet ball") == prints(capsys, "search", index, "a red ball")
+    assert float(prints(capsys, "search", index, "a red ball").split("\t")[0]) < 1
