@@ -43,7 +43,7 @@ class Item:
     """One input, read.
 
     Attributes:
-        name: what to call it in errors.
+        name: name of the data in errors.
         pixels: what the image processor made of its image alone, for models with a vision encoder.
         size: width and height of its attention maps, where it has an image and they are wanted.
         image: its image at that size, where the size is not that of the image.
@@ -159,7 +159,7 @@ class ItemReader:
 
         Args:
             text: what a caption shall begin with.
-            name: what to call it in errors.
+            name: name of the data in errors.
         """
         check_text(text, name)
         longest = getattr(self.config, "max_position_embeddings", None)

@@ -88,7 +88,7 @@ def rows_for(
     Args:
         model, processor: the captioner.
         rows: from [`load_rows`].
-        data: what messages call them.
+        data: name of the data in messages.
         keep_images: whether images stay beside features, to be drawn upon.
 
     Raises:

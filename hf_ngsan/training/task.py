@@ -58,7 +58,7 @@ class InputRoles:
         words, word_mask: the words that it continues, and their mask.
         source, source_mask: the input that it writes about, and its mask; none for a language model.
         source_name: what messages call the tokens of that, in the plural.
-        rows_name: what messages call its rows, in the plural.
+        rows_name: name of its rows in messages, in the plural.
         source_is_a_set: whether the order of its tokens has no meaning.
         draw_source: from a configuration, a shape `(rows, tokens)` and a generator to random inputs of `source`.
     """

@@ -126,7 +126,7 @@ def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence
 
 
 def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] = MappingProxyType({})) -> np.ndarray:
-    """Returns boxes as an array `(N, 4)`; a ValueError says if they are none, or if there is another number than N."""
+    """Returns boxes as an array `(N, 4)`; raises a ValueError for another shape, or another number than N."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
