@@ -1,4 +1,7 @@
-"""Conversion of annotation files alone: captions by image, or questions with answers, without features."""
+"""Conversion of annotation files without features: captions by image, or questions with answers.
+
+convert_annotations(["captions_val2014.json"], "captions", split="validation")
+"""
 
 import json
 import os
@@ -28,7 +31,7 @@ COLUMNS = {
     "width": Value("int32"),
     "height": Value("int32"),
 }
-"""Of questions, then of images."""
+"""Types of the columns of questions, then of images."""
 
 
 class TableResult(NamedTuple):
@@ -49,14 +52,14 @@ def convert_annotations(
     """Writes annotation files into a folder that `datasets.load_from_disk` reads, whole or not at all.
 
     Args:
-        inputs: files of images ([`formats.annotations`]), which are put together by image id, or files of VQA v2.
+        inputs: files of images ([`formats.annotations`]), which are merged by image id, or files of VQA v2.
         output: the folder; new or empty.
-        split: what the column `split` says of images of which annotations do not.
+        split: value of the column `split` for images without one in the annotations.
         skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Returns:
-        The result. Rows of images have `image_id` and, as far as they are known, `file_name`, `captions`, `split`,
-        `width` and `height`; rows of VQA v2 `question_id`, `image_id`, `question`, `answers`,
+        The result. Rows of images have `image_id` and, if known, `file_name`, `captions`, `split` and size;
+        rows of VQA v2 `question_id`, `image_id`, `question`, `answers`,
         `multiple_choice_answer` and `answer_type`.
 
     Raises:
@@ -91,7 +94,7 @@ def convert_annotations(
 
 
 def columns_of(rows: Sequence[dict]) -> dict:
-    """Returns the types of the columns in which some of the rows have a value."""
+    """Returns the types of the columns in which at least one row has a value."""
     return {name: kind for name, kind in COLUMNS.items() if any(row.get(name) is not None for row in rows)}
 
 

@@ -1,4 +1,7 @@
-"""The COCO layout: `instances_NAME.json` and `captions_NAME.json`."""
+"""The reader of `coco-layout:DIR`: regions and captions from `instances_NAME.json` and `captions_NAME.json`.
+
+load_coco_layout("coco/annotations", "val2017")  # a region's feature is its one-hot category
+"""
 
 import sys
 from collections import defaultdict
@@ -22,7 +25,7 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 
     The feature of a region is its category, one-hot in the order of the file's `categories`. Boxes are clipped to the
     image. Rows are the images with at least one caption and one box, by image id; captions are in the order of their
-    ids, their line breaks and stray blanks removed.
+    ids, without line breaks and double blanks.
 
     Args:
         directory: folder with `instances_NAME.json` and `captions_NAME.json`.
@@ -30,10 +33,10 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 
     Returns:
         `datasets.Dataset` with `width`, `height`, `split` and `objects`, the category names of the regions. Warnings
-        count what was left out, what was clipped, and the boxes without area, which are widened.
+        count images that were left out, clipped boxes, and boxes without area, which are widened.
 
     Raises:
-        DataError: a file is missing, or its content is not what it should be.
+        DataError: a file is missing, or a field of it is missing or wrong.
     """
     instances, captions = find_files(Path(directory), split, "instances_*.json", "captions_*.json")
     key = fingerprint("coco-layout", split, str(instances), instances, captions)
@@ -106,7 +109,8 @@ def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int
 def read_regions(
     content: dict, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], int]:
-    """Returns, by image id, boxes `(N, 4)` as shares of the image and category places `(N,)`; and the boxes clipped."""
+    """Returns, by image id, boxes `(N, 4)` as shares of the image and category places `(N,)`; and the number of clipped
+    boxes."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(content, "annotations", path):
         image_id, category_id = image_of(annotation, sizes), annotation.integer("category_id")

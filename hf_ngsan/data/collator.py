@@ -1,4 +1,9 @@
-"""The collator: from rows of a dataset to a batch for a captioner."""
+"""The collator: rows of a dataset become a batch for a captioner.
+
+collator = CaptionCollator(processor, captions_per_image=5, seed=0)
+collator.set_epoch(3)
+batch = collator([rows[0], rows[1]])  # visual_features, visual_boxes, attention_mask, labels (10, T)
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 class TeacherForced(Protocol):
-    """What a model with a decoder has."""
+    """A model with a decoder."""
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.Tensor: ...
 
@@ -21,8 +26,8 @@ class TeacherForced(Protocol):
 class CaptionCollator:
     """Makes a batch of rows of the feature contract, with a fixed number of captions for each image.
 
-    Which captions a row lends depends on `seed`, the epoch and the row's `image_id` alone, not on any random state,
-    worker or process, so that an epoch can be repeated exactly.
+    The choice of captions depends on `seed`, the epoch and the row's `image_id` alone, not on a random state, worker or
+    process, so that an epoch can be repeated exactly.
 
     Works as the `data_collator` of transformers' `Seq2SeqTrainer`, which needs `remove_unused_columns=False` and, for
     `label_smoothing_factor`, a collator that is given the model.
@@ -30,12 +35,12 @@ class CaptionCollator:
     Args:
         processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
             lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None. None in the
-            place of a string stands for a caption that a row does not have. For rows without `visual_features` it is
-            called with `images=[…]` in place of features and boxes.
-        captions_per_image: C. Of rows with more captions, C different ones are chosen; rows with fewer give label rows
-            of -100 only. None takes every caption of every row, C being the largest number in the batch.
+            place of a string is a caption that a row lacks. For rows without `visual_features` it is called with
+            `images=[…]` instead of features and boxes.
+        captions_per_image: C. C different captions are drawn from a row with more; a row with fewer gets label rows of
+            -100. None takes every caption of every row; C is then the largest number in the batch.
         max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
-        seed: of the choice of captions.
+        seed: seed of the choice of captions.
         augment: changes a row at random before it is collated, given the row and the epoch; None leaves rows as they
             are.
         model: adds `decoder_input_ids` to batches with labels, by its `prepare_decoder_input_ids_from_labels`, for
@@ -132,7 +137,7 @@ def captions_of(row: Row) -> Sequence[str]:
 
 
 def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns what a processor is given of rows: `visual_features` and `visual_boxes`, None for no boxes; or `images`.
+    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes` (or None), or `images`.
 
     Raises:
         DataError: some rows have boxes and others do not, or a row has neither features nor an image.
@@ -158,7 +163,7 @@ def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) ->
 
 
 def is_array(boxes: Any) -> bool:
-    """Returns False for None, and for the NaN that stands for None in datasets with `Array2D`."""
+    """Returns False for None, and for the NaN by which datasets with `Array2D` represent None."""
     return boxes is not None and np.ndim(boxes) > 0
 
 

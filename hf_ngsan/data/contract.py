@@ -20,7 +20,7 @@ from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 MIN_SIDE = 1e-3
-"""Width or height, as a share of the image's, of a box that had no area: at 1000 pixels, one pixel."""
+"""Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 
 
 def caption_features(
@@ -92,12 +92,11 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
 
     Args:
         row: a mapping with the fields of the contract; arrays or nested lists.
-        where: what to call the row in an error, e.g. `"features:mine, row 7"`.
+        where: name of the row in errors, e.g. `"features:mine, row 7"`.
         feature_size: the dimension D that the features must have; None for any.
 
     Returns:
-        The row with its features and boxes as arrays, and with float32 boxes of which those without area are widened
-        (`clamp_boxes`).
+        The row with features and boxes as arrays; boxes are float32, and widened if they had no area (`clamp_boxes`).
 
     Raises:
         DataError: a field is missing or wrong.
@@ -120,11 +119,11 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
     Args:
         dataset: `datasets.Dataset` with the columns of the contract.
-        name: what to call it in messages.
+        name: name for messages.
 
     Returns:
-        The dataset. Where boxes have no area, one warning counts them, and `visual_boxes` holds the widened ones.
-        Columns `visual_boxes` and `captions` without a single value are left out.
+        The dataset. Boxes without area are widened, and one warning counts them. Columns `visual_boxes` and `captions`
+        without a single value are left out.
 
     Raises:
         DataError: naming the first wrong row and its field.
@@ -153,16 +152,16 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def drop_empty_columns(dataset: Dataset) -> Dataset:
-    """Returns the dataset without the optional columns that hold no value at all."""
+    """Returns the dataset without optional columns that have no value in any row."""
     optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
     is_empty = {name: all(part.null_count == len(part) for part in column_parts(dataset, name)) for name in optional}
     return dataset.remove_columns([name for name in optional if is_empty[name]])
 
 
 def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
-    """Returns the dataset with `clamp_boxes` done to every row, after one warning that counts the boxes changed.
+    """Returns the dataset with boxes without area widened in every row; one warning counts them.
 
-    The other columns stay as they are, memory-mapped; nothing is done where no box is without area.
+    Other columns stay memory-mapped; a dataset without such boxes is returned unchanged.
     """
     if "visual_boxes" not in dataset.column_names or not any(map(some_are_flat, column_parts(dataset, "visual_boxes"))):
         return dataset
@@ -183,7 +182,7 @@ def widening_note(name: str, number: int) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Returns whether a field is absent: None, or the NaN that stands for None in datasets with `Array2D`."""
+    """Returns whether a field is absent: None, or the NaN by which datasets with `Array2D` represent None."""
     return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
 
 

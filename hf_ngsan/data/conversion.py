@@ -1,4 +1,7 @@
-"""Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads."""
+"""Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads.
+
+convert_features(["trainval_36.tsv", "dataset_coco.json"], "features").num_rows
+"""
 
 import hashlib
 import json
@@ -37,11 +40,11 @@ class ConversionFolder(ShardFolder):
     error = DataError
 
     def values(self, column: str) -> Iterator:
-        """Yields what the rows have in a column."""
+        """Yields the values of a column."""
         return (value for shard in self.shards(column) for value in shard[column])
 
     def num_regions(self) -> tuple[int, int]:
-        """Returns the fewest and the most regions that an image has; 0 of images without features."""
+        """Returns the fewest and the most regions of an image; 0 for images without features."""
         parts = (part for shard in self.shards("visual_features") for part in shard.data.column(0).chunks)
         lengths = [pc.list_value_length(part) for part in parts if len(part)]
         return min(pc.min(one).as_py() for one in lengths), max(pc.max(one).as_py() for one in lengths)
@@ -57,11 +60,11 @@ class ConversionResult(NamedTuple):
 
     Attributes:
         num_rows: rows of the folder.
-        num_new: those that this run has added; the others are of a run that was interrupted.
-        feature_size: D; 0 of images without features.
-        num_regions: the fewest and the most regions that an image has.
-        skipped: `{"image_id", "file_name", "reason"}` of what could not be read.
-        notes: sentences on what was assumed.
+        num_new: rows of this run; the others are of an earlier run that was interrupted.
+        feature_size: D; 0 for images without features.
+        num_regions: the fewest and the most regions of an image.
+        skipped: `{"image_id", "file_name", "reason"}` of records that could not be read.
+        notes: sentences about assumptions.
     """
 
     num_rows: int
@@ -86,29 +89,29 @@ def convert_features(
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
 
-    Annotation files among the inputs (`.json`, [`formats.annotations`]) add captions, splits and sizes to the images
-    that they are of; images that they are not of are left out and listed, and each of theirs must have features.
+    Annotation files among the inputs (`.json`, [`formats.annotations`]) add captions, splits and sizes to their images,
+    each of which must have features; images without annotations are then left out and listed.
 
-    The rows are in the order of the inputs. The id of an image is the number that the file names it by; where names are
-    no numbers, it is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside
-    the output, and the same call resumes there; the output appears when it is complete. The memory that is needed does
-    not grow with the number of images, but for their ids.
+    The rows are in the order of the inputs. The id of an image is the number in its name; if names are no numbers, it
+    is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside the output,
+    and the same call resumes there; the output appears when it is complete. Memory is needed for the ids of all images
+    and for one batch of rows.
 
     Args:
         inputs: files or folders of features ([`formats.registry`]), and annotation files.
         output: the folder; new or empty.
-        source_format: the name of the format of the features; recognised if None.
+        source_format: name of the format of the features; recognised if None.
         dtype: `"float16"` or `"float32"`, of the stored features.
         boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
         grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
             if None.
-        split: what the column `split` says of images of which annotations do not; no such column where neither does.
-        images_per_shard: images that are read again at most after a run was killed.
+        split: value of the column `split` for images without one in the annotations; no such column if neither has one.
+        images_per_shard: images of a shard; a run that is killed loses at most one shard.
         skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Raises:
-        DataError: an input or a record cannot be used, no record can, or annotated images have no features; nothing is
-            left where there are no complete shards.
+        DataError: an input or a record cannot be used, no record can, or annotated images have no features. Without
+            a complete shard no files are left.
         OSError: the output is not empty, or cannot be written.
 
     Example:
@@ -183,7 +186,7 @@ def check_options(dtype: str, boxes: str | None, split: str | None, images_per_s
 
 
 def open_all(inputs: list[Path], source_format: str | None, skipped: list[dict] | None) -> Iterator[Source]:
-    """Yields the sources; where there is a list of what was skipped, those that cannot be opened go there."""
+    """Yields the sources of the inputs; one that cannot be opened is added to `skipped`, or is an error without it."""
     for path in inputs:
         try:
             yield from open_sources(path, source_format)
@@ -198,7 +201,7 @@ def is_annotation(path: Path) -> bool:
 
 
 def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
-    """Returns a key of options and of files: their paths, sizes and times, for a folder its own and its names."""
+    """Returns a key of options and inputs: path, size and time of each, and the names within a folder."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in paths:
         status = path.stat()
@@ -212,7 +215,7 @@ def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: ob
 def without_features(
     annotations: Annotations, image_ids: Collection[int], names: Collection[str], skip_broken: bool
 ) -> list[dict]:
-    """Returns an entry for each annotated image that has no features; a DataError unless they are to be skipped."""
+    """Returns an entry for each annotated image without features; raises a DataError unless they may be skipped."""
     missing = annotations.missing(image_ids, names)
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_broken:
@@ -224,7 +227,7 @@ def without_features(
 
 
 def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
-    """Raises a DataError for annotated images without features as far as that is known before features are read."""
+    """Raises a DataError for annotated images without features, if their names are known before features are read."""
     if all(isinstance(source, ListedSource) for source in sources):
         names = {entry.name for source in sources for entry in source.entries() if entry.name is not None}
         are_ids = all(source.is_numbered for source in sources)
@@ -238,12 +241,12 @@ def skipped_entry(image_id: int | str | None, place: object, error: DataError) -
 
 @dataclass
 class Conversion:
-    """The work of a conversion: records to rows, shard by shard, from where the folder ends.
+    """The work of a conversion: records to rows, shard by shard, from the end of the folder.
 
     Attributes:
         seen: ids of the images that have rows.
-        names: their names, where ids are but places.
-        num_new: rows that this run has added.
+        names: their names, if ids are only places.
+        num_new: rows of this run.
     """
 
     folder: ConversionFolder
@@ -267,7 +270,7 @@ class Conversion:
             place = 0
 
     def resume(self) -> tuple[int, int, int]:
-        """Returns the next chunk, the source that it begins in and where, after the shards that are complete."""
+        """Returns the chunk after the complete shards, the number of its source, and its place there."""
         metadata = self.folder.path / METADATA
         records = self.folder.records()
         try:
@@ -292,7 +295,7 @@ class Conversion:
         return len(records), source, place
 
     def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> bool:
-        """Writes one shard of the next entries of a source; returns whether there were any left."""
+        """Writes one shard of the next entries of a source; returns False if there are none."""
         rows: list[dict] = []
         num_bytes = 0
         skipped: list[dict] = []
@@ -325,7 +328,7 @@ class Conversion:
                 shard.discard()
 
     def begin_shard(self, chunk: int) -> ShardWriter:
-        """Returns the writer of a shard, in a folder that says what it holds."""
+        """Returns the writer of a shard, after the description of the folder is written."""
         metadata = self.folder.path / METADATA
         if not metadata.exists():
             write_text_atomically(metadata, json.dumps(asdict(self.plan), indent=2))
@@ -352,7 +355,7 @@ class Conversion:
         return row
 
     def image_id(self, number: int, entry: Entry, name: str, where: str) -> int:
-        """Returns the id of an image, by its name or, where names are no numbers, by its place."""
+        """Returns the id of an image: the number in its name or, if names are no numbers, its place."""
         source = self.sources[number]
         before = sum(one.total for one in self.sources[:number] if not one.is_numbered)
         image_id = number_of(name) if source.is_numbered else before + entry.end - 1

@@ -9,17 +9,17 @@ class DataError(ValueError):
 
 
 class MissingSplitError(DataError):
-    """A dataset that has other splits than the one asked for."""
+    """A dataset without the requested split."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what an error says, in one line and without its full stop."""
+    """Returns the message of an error in one line, without its full stop."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 @contextmanager
 def as_data_error() -> Iterator[None]:
-    """Turns the ValueErrors of checks on the ground floor, inside the `with` block, into DataErrors."""
+    """Turns ValueErrors inside the `with` block, such as those of `hf_ngsan.ground`, into DataErrors."""
     try:
         yield
     except ValueError as error:

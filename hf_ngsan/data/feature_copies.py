@@ -1,4 +1,8 @@
-"""Copies of features: those of the same images cropped, mirrored and recoloured at random."""
+"""Copies of features, extracted from the same images cropped, mirrored and recoloured at random.
+
+copies = FeatureCopies("features", "train", seed=0)
+row = copies(row, epoch=3)  # with its own features, or those of one of its copies
+"""
 
 import os
 from collections.abc import Mapping
@@ -14,20 +18,20 @@ FOLDER = "copies"
 
 
 def copy_folder(features: str | os.PathLike, number: int) -> Path:
-    """Returns where the copy of this number, from 1, is in a folder of features."""
+    """Returns the folder of a copy, numbered from 1, in a folder of features."""
     return Path(features) / FOLDER / str(number)
 
 
 class FeatureCopies:
-    """Gives a row, anew in each epoch, its own features or those of one of its copies.
+    """Draws, in each epoch, the features of a row: its own or those of one of its copies.
 
-    Which it gets depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated
-    exactly, by any number of workers and processes.
+    The draw depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly, by
+    any number of workers and processes.
 
     Args:
         features: a folder with copies, as `hf-ngsan extract --copies N` writes it.
-        split: of the rows.
-        seed: of the choice.
+        split: split of the rows.
+        seed: seed of the draw.
 
     Raises:
         DataError: the folder has no copies, or they cannot be read.
@@ -44,7 +48,7 @@ class FeatureCopies:
         self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
 
     def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
-        """Returns the row with the visual features, and the boxes, that it has in this epoch.
+        """Returns the row with its visual features and boxes of an epoch.
 
         Raises:
             DataError: the copy lacks the row's image.

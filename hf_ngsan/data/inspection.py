@@ -1,4 +1,7 @@
-"""Inspection of data: counts of what a file or folder holds, and the first thing that is wrong with it."""
+"""Inspection of data: counts of the contents of a file or folder, and its first problem.
+
+print(*inspect_data(Path("features")).lines(), sep="\n")
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,7 +31,7 @@ SPLITS_SHOWN = 20
 
 @dataclass
 class Spread:
-    """The smallest, mean and largest of some numbers."""
+    """Smallest, mean and largest of some numbers."""
 
     number: int = 0
     total: int = 0
@@ -48,16 +51,15 @@ class Spread:
 
 @dataclass
 class Findings:
-    """Counts of what data hold.
+    """Counts of the contents of data.
 
     Attributes:
-        kind: what the data are.
-        sample_id: of the image to keep in `sample`; the first one with boxes if None.
+        kind: kind of the data.
+        sample_id: id of the image to keep in `sample`; the first one with boxes if None.
         num_images: rows, or images of annotations.
-        sample: a row with `image_id` and, as far as it has them, `image`, `visual_boxes`, `captions`, `width`,
-            `height`.
-        notes: sentences about what is as it should be, but may surprise.
-        num_problems, problem: records that are wrong, and the first of them.
+        sample: a row with `image_id` and, if present, `image`, `visual_boxes`, `captions`, `width`, `height`.
+        notes: sentences about the data that may surprise.
+        num_problems, problem: number of wrong records, and the first problem.
     """
 
     kind: str
@@ -79,7 +81,7 @@ class Findings:
     problem: str = ""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Counts a row of the contract; a DataError says if its captions cannot be counted."""
+        """Counts a row of the contract; raises a DataError if its captions cannot be counted."""
         words = words_of_captions(row)
         self.num_images += 1
         split = row.get("split")
@@ -108,12 +110,12 @@ class Findings:
             self.sample = {name: row[name] for name in names if row.get(name) is not None}
 
     def add_problem(self, error: Exception | str) -> None:
-        """Counts a record that is wrong."""
+        """Counts a wrong record."""
         self.problem = self.problem or str(error)
         self.num_problems += 1
 
     def vocabulary(self) -> tuple[int, str]:
-        """Returns how many words are seen `MIN_COUNT` times in training captions, or in all, and in which."""
+        """Returns the number of words that are seen `MIN_COUNT` times, and in which captions: of training, or all."""
         split = "train" if "train" in self.counts else None
         counts = self.counts["train"] if split else sum(self.counts.values(), Counter())
         return sum(count >= MIN_COUNT for count in counts.values()), "training captions" if split else "captions"
@@ -149,7 +151,7 @@ class Findings:
 
 
 def words_of_captions(row: Mapping[str, Any]) -> list[list[str]] | None:
-    """Returns the words of each caption of a row; a DataError says if they are no texts, or too long."""
+    """Returns the words of each caption of a row; raises a DataError if they are no texts, or too long."""
     captions, where = row.get("captions"), f"image {row.get('image_id', '')}"
     if captions is None:
         return None
@@ -161,15 +163,15 @@ def words_of_captions(row: Mapping[str, Any]) -> list[list[str]] | None:
 
 
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
-    """Reads all of a saved dataset, of feature files or of an annotation file, and counts what is there.
+    """Reads all of a saved dataset, of feature files or of an annotation file, and counts the contents.
 
     Args:
         path: a file or folder.
-        source_format: of features; recognised if None.
-        sample_id: of the image that is to be the sample.
+        source_format: format of features; recognised if None.
+        sample_id: id of the image to keep as the sample.
 
     Raises:
-        DataError: it is none of these, or cannot be opened.
+        DataError: the path is none of these, or cannot be opened.
     """
     if source_format is None and path.is_dir() and is_saved(path):
         return inspect_saved(path, sample_id)
@@ -201,7 +203,7 @@ def inspect_saved(path: Path, sample_id: int | None = None) -> Findings:
 
 
 def undecoded(rows: Dataset) -> Dataset:
-    """Returns rows whose images are left as they are stored."""
+    """Returns rows with images as they are stored, not decoded."""
     for name, kind in rows.features.items():
         if isinstance(kind, Image):
             rows = rows.cast_column(name, Image(decode=False))

@@ -1,4 +1,7 @@
-"""NLVR: statements, true or false, about synthetic pictures of three boxes with items in them (Suhr et al. 2017)."""
+"""The reader of `nlvr:DIR`: statements, true or false, about pictures of items in three boxes (Suhr et al. 2017).
+
+load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box with a black circle."
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
 
 WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
-"""Of a picture and its boxes, in pixels."""
+"""Sizes of a picture and its three boxes, in pixels, as the authors drew them."""
 KINDS = ("square", "circle", "triangle", "box")
 COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
 SIZES = {10: "small", 20: "medium", 30: "large"}
@@ -29,15 +32,15 @@ def load_nlvr(
 ) -> Dataset:
     """Loads one split, or a part of it, with the structured scenes as regions.
 
-    The regions of a picture are its items and its three grey boxes. A region's feature is one-hot: what it is (square,
-    circle, triangle, box), its colour and its size. Only its box in `visual_boxes` says where it is.
+    The regions of a picture are its items and its three grey boxes. The feature of a region is one-hot: its kind
+    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`.
 
     Args:
-        directory: folder with `NAME/NAME.json`, JSON lines.
+        directory: folder with the JSON lines `NAME/NAME.json`.
         split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
             those in all other directories. The up to four pictures of a statement are in one directory.
-        positions: whether the four numbers of its box are added to a region's feature.
-        regions: False puts one blank region in place of the scene, to measure what the statement alone gives away.
+        positions: whether the feature of a region also has the four numbers of its box.
+        regions: False replaces the scene by one blank region, to measure how much the statement alone reveals.
         images: whether rows have the column `image`, which needs the pictures.
 
     Returns:
@@ -58,7 +61,7 @@ def load_nlvr(
 
 
 def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
-    """Returns the file of a split, and the sign and the number of the directory that it is a part by, if any."""
+    """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with dev/dev.json and the other splits of NLVR.")
     match = PART.fullmatch(split)
@@ -172,7 +175,7 @@ def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def picture_of(file: Path, example: dict) -> Path:
-    """Returns the file of the picture in which the boxes are in the order of the structured scene."""
+    """Returns the picture file with the boxes in the order of the structured scene."""
     path = file.parent / "images" / example["directory"] / f"{file.stem}-{example['identifier']}-0.png"
     if not path.is_file():
         raise DataError(f"There is no picture {path}; add it, or leave out images=true.")

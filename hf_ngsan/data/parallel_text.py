@@ -1,4 +1,8 @@
-"""Parallel text: sentences and their translations, from text files or a dataset of the datasets library."""
+"""The reader of `parallel:SOURCE`: sentences and their translations, from text files or a dataset.
+
+load_parallel("multi30k", "train", source="en", target="de")[0]  # train.en and train.de
+# {"line": 1, "source": "Two young men ...", "target": "Zwei junge weiße Männer ..."}
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -16,13 +20,13 @@ from .splits import find_files
 SIDES = ("source", "target")
 FEATURES = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})
 MAX_LINES = 10
-"""Lines that a message names."""
+"""Line numbers that a message lists."""
 
 
 def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
     """Loads one split of parallel text.
 
-    Pairs of which a side is empty are left out; a warning counts them and names their lines.
+    Pairs with an empty side are left out; a warning counts them and names their lines.
 
     Args:
         place: a folder of text files `SPLIT.LANGUAGE`, UTF-8, one sentence a line, of which equally numbered lines are
@@ -35,7 +39,7 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         `datasets.Dataset`, memory-mapped, with `source` and `target` (strings) and `line`, counted from 1.
 
     Raises:
-        DataError: a language is not said, both are the same, there are no such files or columns, files have different
+        DataError: a language is missing, both are the same, there are no such files or columns, files have different
             numbers of lines, text is not UTF-8, or no pair is left.
     """
     if not source or not target:
@@ -59,14 +63,14 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
 
 
 def is_folder_of_text(folder: Path, languages: tuple[str, str]) -> bool:
-    """Returns whether a folder has files that are named by one of two languages."""
+    """Returns whether a folder has files with the suffix of one of two languages."""
     if any("/" in language for language in languages):
         raise DataError(f"A language is the end of a file's name, and has no slash; not {' or '.join(languages)}.")
     return folder.is_dir() and any(file.suffix[1:] in languages for file in folder.iterdir())
 
 
 def text_rows(source: Path, target: Path, name: str) -> Rows:
-    """Reads two text files; a DataError says if they have different numbers of lines, or are not UTF-8."""
+    """Reads two text files; raises a DataError if they have different numbers of lines, or are not UTF-8."""
     numbers = [sum(1 for _ in lines_of(file)) for file in (source, target)]
     if numbers[0] != numbers[1]:
         raise DataError(
@@ -78,7 +82,7 @@ def text_rows(source: Path, target: Path, name: str) -> Rows:
 
 def lines_of(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file."""
-    if is_stream(file):  # which need not end
+    if is_stream(file):  # it may never end
         raise DataError(f"{file} cannot be read: it is a device or a pipe.")
     try:
         with open(file, "rb") as lines:
@@ -88,7 +92,7 @@ def lines_of(file: Path) -> Iterator[str]:
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yields lines of UTF-8 text, which end in a line feed, or a carriage return and one, without their ends.
+    """Yields lines of UTF-8 text without the line feed, or carriage return and line feed, at their ends.
 
     Raises:
         DataError: a line is not UTF-8.
@@ -107,7 +111,7 @@ def numbered(source: Iterable[str], target: Iterable[str]) -> Iterator[tuple[int
 
 
 def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> Dataset:
-    """Returns the columns of both languages as `source` and `target`; a DataError says if they hold no text."""
+    """Returns the columns of both languages as `source` and `target`; raises a DataError if they hold no text."""
     flat = dataset.flatten()
     for prefix in ("", "translation."):
         names = [f"{prefix}{language}" for language in (source, target)]
@@ -135,7 +139,7 @@ def column_rows(dataset: Dataset, name: str) -> Rows:
 def without_empty(
     pairs: Callable[[], Iterable[tuple[int, str, str]]], number: int, empty: Sequence[int], name: str
 ) -> Rows:
-    """Returns the pairs but for those on some lines, with a note on these."""
+    """Returns the pairs without those on some lines, with a note about these."""
     if len(empty) == number:
         raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
     left_out = set(empty)
@@ -143,7 +147,7 @@ def without_empty(
     notes = []
     if empty:
         pairs_were = "1 pair of sentences was" if len(empty) == 1 else f"{len(empty)} pairs of sentences were"
-        notes = [f"{name}: {pairs_were} left out, of which a side is empty: {name_lines(empty)}."]
+        notes = [f"{name}: {pairs_were} left out, because a side is empty: {name_lines(empty)}."]
     return Rows(FEATURES, rows, number - len(empty), notes)
 
 

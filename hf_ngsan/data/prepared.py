@@ -1,4 +1,8 @@
-"""Prepared datasets: written once, memory-mapped ever after, keyed by all that they are made from."""
+"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on.
+
+key = fingerprint("coco-layout", split, instances, captions)  # of values, files and this package's code
+prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
+"""
 
 import hashlib
 import json
@@ -24,7 +28,7 @@ from .errors import DataError
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a key of JSON values and of files (`Path`: their content), and of the code that prepares data.
+    """Returns a key of JSON values, of the content of files (`Path`), and of the code that prepares data.
 
     Raises:
         DataError: a file cannot be read.
@@ -37,7 +41,7 @@ def fingerprint(*parts: Any) -> str:
 
 @dataclass
 class Rows:
-    """Rows to be written, how many they are, their `datasets.Features`, and notes on them for the user."""
+    """Rows to write, their number, their `datasets.Features`, and notes for the user."""
 
     features: Features
     rows: Iterable[dict]
@@ -46,21 +50,21 @@ class Rows:
 
 
 def cache_directory() -> Path:
-    """Returns where prepared data lie: in the cache of `datasets`, which `HF_DATASETS_CACHE` and `HF_HOME` move."""
+    """Returns the folder of prepared data, in the cache of `datasets` (`HF_DATASETS_CACHE`, `HF_HOME`)."""
     return Path(datasets.config.HF_DATASETS_CACHE) / "hf_ngsan"
 
 
 def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
     """Loads a prepared dataset, or writes it first.
 
-    When several processes ask at once, one writes and the others wait; a process that is killed leaves nothing that
-    could be taken for a dataset.
+    If several processes ask at once, one writes and the others wait. A process that is killed leaves no partial
+    dataset.
 
     Args:
-        kind: what the data are, for the folder's name.
-        key: `fingerprint` of all that the data depend on.
-        split: the name that the dataset gets.
-        make: called only if the data must be written; returns `Rows`, whose notes become warnings at every loading.
+        kind: kind of the data, for the name of the folder.
+        key: `fingerprint` of everything that the data depend on.
+        split: split of the dataset.
+        make: makes the `Rows` if they are not prepared yet; their notes become warnings at every loading.
 
     Returns:
         `datasets.Dataset`, memory-mapped, that reads features and boxes as numpy arrays.
@@ -96,7 +100,7 @@ def write_rows(folder: Path, content: Rows, description: str) -> None:
 
 @contextmanager
 def naming_the_cache(name: str) -> Iterator[None]:
-    """Turns a cache that cannot be written, inside the `with` block, into a DataError that names dataset and cache."""
+    """Turns an error of writing the cache inside the `with` block into a DataError that names dataset and cache."""
     try:
         yield
     except Exception as error:
@@ -110,7 +114,7 @@ def naming_the_cache(name: str) -> Iterator[None]:
 
 
 def cache_problem(error: BaseException | None) -> str | None:
-    """Returns why the cache cannot be written, if an error or what it was raised from says that; else None."""
+    """Returns why the cache cannot be written, if an error or one of its causes is about that; else None."""
     cache = os.path.abspath(datasets.config.HF_DATASETS_CACHE)
     while error is not None:
         if isinstance(error, OSError):
@@ -122,7 +126,7 @@ def cache_problem(error: BaseException | None) -> str | None:
 
 
 def file_digest(path: Path) -> bytes:
-    if is_stream(path):  # which need not end
+    if is_stream(path):  # it may never end
         raise DataError(f"{path} cannot be read: it is a device or a pipe.")
     try:
         with open(path, "rb") as file:
@@ -132,7 +136,7 @@ def file_digest(path: Path) -> bytes:
 
 
 def code_digest() -> bytes:
-    """Returns the digests of the source files that read data: other code may prepare other data."""
+    """Returns the digests of the source files that read data, since other code may prepare other data."""
     here = Path(__file__).parent
     files = [*sorted(here.rglob("*.py")), here.parent / "ground" / "boxes.py", here.parent / "ground" / "coco_files.py"]
     return b"".join(map(file_digest, files))

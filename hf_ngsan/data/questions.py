@@ -1,4 +1,7 @@
-"""A word-level tokenizer made from questions, as MCAN's released code splits them."""
+"""A word-level tokenizer of questions that splits words as MCAN's released code does.
+
+words_of_question("What's on the man's T-shirt?")  # ["whats", "on", "the", "mans", "t", "shirt"]
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

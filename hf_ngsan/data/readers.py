@@ -1,6 +1,9 @@
-"""The registry of readers, one for each kind of spec.
+"""The registry of readers, one for each kind of dataset: the spec `features:DIR` belongs to the reader "features".
 
-A module of the user's adds its own with [`register_reader`]; the command line imports it with `--import MODULE`.
+    register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
+    load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
+
+The command line imports a user's module with `--import my_module`.
 """
 
 import textwrap
@@ -16,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ExtraScores(Protocol):
-    """Scores of captions that only one kind of dataset knows how to compute.
+    """Scores of captions that only one kind of dataset can compute.
 
     Attributes:
-        names: of the scores, in the order in which they are reported.
-        completion_tokens: new tokens that an answer of `complete` may have, at most.
+        names: names of the scores in the order of reports.
+        completion_tokens: maximal new tokens of an answer of `complete`.
     """
 
     names: Sequence[str]
@@ -34,8 +37,8 @@ class ExtraScores(Protocol):
         Args:
             rows: the rows that were captioned.
             captions: one for each row.
-            complete: given row indices and as many beginnings of captions, returns the captions that the captioner
-                makes of them greedily.
+            complete: takes row indices and a prefix for each; returns the captions that the captioner completes
+                greedily.
 
         Returns:
             The scores by name; those that cannot be computed are absent.
@@ -48,17 +51,17 @@ class Reader:
     """One kind of dataset.
 
     Attributes:
-        name: what its specs begin with.
+        name: first word of its specs.
         loader: reads one split, as `loader(split, **keys)` or, where specs name a source, as
             `loader(source, split, **keys)`; a function, or the `"module:function"` of one, imported when first used. It
             raises [`DataError`] for data that cannot be used.
-        summary: what the datasets are, in one line.
-        columns: what their rows hold, beyond `image_id`, as far as it is the same for all.
-        source: a word for what stands behind `name:`, such as `DIR`; empty where nothing does.
+        summary: the datasets in one line.
+        columns: columns that all of them have, besides `image_id`.
+        source: placeholder for the text behind `name:`, such as `DIR`; empty if the spec has none.
         keys: the type, `int`, `bool` or `str`, of each value that `KEY=VALUE` can set; they are keyword arguments of
             the loader.
-        usage: how a spec is written; composed of name, source and keys if empty.
-        extra_scores: an [`ExtraScores`], or the `"module:name"` of one; `None` without.
+        usage: how a spec is written; name, source and keys if empty.
+        extra_scores: an [`ExtraScores`], or the `"module:name"` of one; or `None`.
     """
 
     name: str
@@ -85,10 +88,10 @@ READERS: dict[str, Reader] = {}
 
 
 def register_reader(reader: Reader) -> None:
-    """Adds a reader, whose specs every function and command understands from then on.
+    """Adds a reader; every function and command then understands its specs.
 
     Raises:
-        DataError: there is another reader of that name, or its name or keys cannot be written in a spec.
+        DataError: another reader has its name, or its name or keys cannot be written in a spec.
     """
     if READERS.get(reader.name, reader) != reader:
         raise DataError(f"There is a reader {reader.name!r} already; give this one another name.")
@@ -107,7 +110,7 @@ def find_reader(spec: str) -> Reader:
     """Returns the reader of a spec.
 
     Raises:
-        DataError: there is none, or the spec is not text.
+        DataError: no reader has the name, or the spec is not text.
     """
     if not isinstance(spec, str):
         raise DataError(f"The dataset is {spec!r}; it must be text, one of {list_usages()}.")
@@ -118,7 +121,7 @@ def find_reader(spec: str) -> Reader:
 
 
 def extra_scores_of(spec: str) -> ExtraScores | None:
-    """Returns the scores that a dataset has beside those of every dataset, or None.
+    """Returns the extra scores of a dataset, or None.
 
     Raises:
         DataError: the spec has no reader.

@@ -1,7 +1,7 @@
 """Formats of rows that the datasets library lacks: whole arrays of vectors, and images whose errors name their rows.
 
 `with_whole_arrays(rows)` gives the same arrays as the format "numpy", faster. `with_named_images(rows, name)` decodes
-images when they are read, and says which row is wrong where that fails.
+images when they are read; the error of a damaged image names its row.
 """
 
 from collections.abc import Mapping
@@ -22,23 +22,23 @@ WHOLE_ARRAYS, NAMED_IMAGES = "hf_ngsan_whole_arrays", "hf_ngsan_images"
 
 
 def with_whole_arrays(rows: Any) -> Any:
-    """Returns rows that give the same, faster: `datasets`' format "numpy" makes an array of each vector of a list.
+    """Returns rows with equal values that are read faster: the format "numpy" makes an array of each vector of a list.
 
     Args:
-        rows: a sequence of rows; it is returned as it is unless it is a `Dataset` with the format "numpy". The result
-            is to be read, not saved: its format is known to this package alone.
+        rows: a sequence of rows; returned unchanged unless it is a `Dataset` with the format "numpy". Do not save the
+            result: only this package knows its format.
     """
     form = rows.format if isinstance(rows, Dataset) else {"type": None}
     return rows.with_format(**{**form, "type": WHOLE_ARRAYS}) if form["type"] == "numpy" else rows
 
 
 def with_named_images(rows: Dataset, name: str, stream: Any = None) -> Dataset:
-    """Returns rows whose images raise a [`DataError`] that names their row where they cannot be decoded.
+    """Returns rows whose images raise a [`DataError`] with the name of their row if they cannot be decoded.
 
     Args:
         rows: a dataset with a column of images.
-        name: of the dataset, for errors.
-        stream: a [`~images.streaming.ImageStream`] that has the images where the rows have their places alone.
+        name: name of the dataset in errors.
+        stream: the [`~images.streaming.ImageStream`] with the images, if the rows only have their numbers there.
     """
     return rows.with_format(NAMED_IMAGES, origin=Origin(name), stream=stream)
 
@@ -53,7 +53,7 @@ class WholeArrayExtractor(NumpyArrowExtractor):
 
 
 def arrays_of(lists: pa.Array) -> list[np.ndarray] | None:
-    """Returns lists of vectors of one dimension as arrays `(N, D)`; None for anything else, or where some are null."""
+    """Returns lists of vectors of one dimension as arrays `(N, D)`; None for anything else, or with null values."""
     if not pa.types.is_list(lists.type) or not pa.types.is_fixed_size_list(lists.type.value_type):
         return None
     bounds = lists.offsets.to_numpy()
@@ -73,7 +73,7 @@ class WholeArrayFormatter(NumpyFormatter):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where rows come from, for errors. Its module registers the format where rows are sent to another process."""
+    """Name of a dataset in errors. Unpickling it in another process registers the format: it imports this module."""
 
     name: str
 

@@ -1,4 +1,8 @@
-"""The order of rows and batches in an epoch, the same for any number of processes."""
+"""The order of rows and batches in an epoch, the same for any number of processes.
+
+sampler = EpochSampler(num_rows=10, batch_size=4, seed=0, num_processes=2, process_index=0)
+list(sampler)  # three lists of 2, 2 and 1 row numbers: half of each batch of 4, 4 and 2 rows
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -14,11 +18,11 @@ class EpochSampler:
 
     The rows are put in an order that depends on `seed` and `epoch` alone; global batch b is rows
     `b * batch_size … (b + 1) * batch_size` of that order; each process takes a contiguous, near-equal slice of every
-    global batch. So the slices of all processes make up the batches of a single process, whatever their number.
+    global batch. The slices of all processes together are the batches of a single process, whatever their number.
     Every process sees the same number of batches. Where a global batch has fewer rows than there are processes (it can
     be the last one, or `batch_size` is smaller than `num_processes`), some processes get an empty list for it and
-    have to contribute nothing; `drop_last=True` drops an incomplete last batch instead, as a loss over the negatives of
-    a batch wants it, together with one caption an image (`CaptionCollator(captions_per_image=1)`).
+    contribute nothing. `drop_last=True` drops an incomplete last batch instead, as losses over in-batch negatives need
+    it, together with one caption per image (`CaptionCollator(captions_per_image=1)`).
 
     Works as the `batch_sampler` of a `torch.utils.data.DataLoader`.
 
@@ -26,13 +30,12 @@ class EpochSampler:
         num_rows: rows of the dataset.
         batch_size: rows of a *global* batch.
         seed, epoch: non-negative integers that determine the order.
-        num_processes, process_index: how many processes share the batches, and which of them this is.
+        num_processes, process_index: number of processes that share the batches, and index of this one.
         shuffle: False keeps the order of the dataset.
         drop_last: whether to leave out an incomplete last global batch.
         start_batch: number of global batches to skip at the start, to resume in the middle of an epoch.
-        window: shuffle rows within windows of so many alone, whose order and, but for a shift that depends on `seed`
-            and `epoch`, bounds are those of the dataset, for rows that are read from beginning to end; `None`: shuffle
-            all.
+        window: shuffle only within windows of this many rows, for rows that are read from beginning to end; the
+            windows keep their order, and `seed` and `epoch` shift their bounds. `None`: shuffle all rows.
 
     Raises:
         DataError: an argument is out of range.
@@ -95,7 +98,7 @@ class EpochSampler:
             yield rows[first:end].tolist()
 
     def batch_slices(self) -> list[slice]:
-        """Returns where in the order of the rows each global batch lies."""
+        """Returns the slice of each global batch in the order of the rows."""
         size = self.batch_size
         return [slice(batch * size, (batch + 1) * size) for batch in range(self.batches_per_epoch)]
 
@@ -111,19 +114,19 @@ class EpochSampler:
 
     def generator(self, *salt: int) -> np.random.Philox:
         """Returns random bits that are the same for the same seed, epoch and salt."""
-        # Raw bits of a named generator are the same in every version of numpy, its permutations need not be.
+        # NumPy promises that raw bits of a generator stay the same in every version, but not its permutations.
         return np.random.Philox(np.random.SeedSequence([self.seed, self.epoch, *salt]))
 
 
 class TokenSampler(EpochSampler):
-    """Yields batches of rows of about one length that hold a number of tokens, padding included.
+    """Yields batches of rows of similar length, each with at most a number of tokens, padding included.
 
     Rows are sorted by length, equally long ones at random, and cut into batches; the batches come in a random order.
-    Which lengths a batch has does not depend on the epoch, so every epoch has the same number of batches.
+    The lengths in each batch do not depend on the epoch, so every epoch has the same number of batches.
 
     Args:
         lengths: tokens of each row.
-        batch_tokens: of a *global* batch at most: its rows times its longest one. A longer row is a batch of its own.
+        batch_tokens: maximal tokens of a *global* batch: its rows times the longest one. A longer row is a batch alone.
         seed, epoch, num_processes, process_index, start_batch: see [`EpochSampler`].
 
     Raises:

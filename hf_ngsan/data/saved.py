@@ -1,4 +1,4 @@
-"""Folders of features written by `datasets`' `save_to_disk`."""
+"""The reader of `features:DIR`: folders that `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets` wrote."""
 
 import contextlib
 import os
@@ -20,9 +20,9 @@ from .splits import find_split
 def load_saved(directory: str, split: str | None) -> Dataset:
     """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`, or all rows.
 
-    The rows are checked against the contract, and files that `hf-ngsan extract` or `hf-ngsan convert` wrote against the
-    checksums recorded then, when a folder is first loaded, and again only after it has changed; every time where the
-    cache cannot be written.
+    When a folder is first loaded, and after it has changed, its rows are checked against the contract, and files of
+    `hf-ngsan extract` or `hf-ngsan convert` against their recorded checksums. If the cache cannot be written, every
+    loading checks them.
 
     Args:
         directory: the folder given to `save_to_disk`.
@@ -32,9 +32,9 @@ def load_saved(directory: str, split: str | None) -> Dataset:
         `datasets.Dataset`, memory-mapped from the folder.
 
     Raises:
-        DataError: no such folder or split, a row that breaks the contract, or a file that is not what was written.
+        DataError: no such folder or split, a row that breaks the contract, or a file that has changed.
     """
-    if not is_saved(Path(directory)):  # before all that is in the folder is looked at
+    if not is_saved(Path(directory)):  # before the stamps of all its files are read
         raise not_saved(directory)
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
@@ -52,7 +52,7 @@ def load_saved(directory: str, split: str | None) -> Dataset:
 
 
 def refuse_changed_shards(directory: Path) -> None:
-    """Raises a DataError for a file that is not the one whose size and checksum were recorded when it was written."""
+    """Raises a DataError for a file that has changed since its size and checksum were recorded."""
     for record in read_records(directory):
         file = directory / record.file
         if file.is_file() and not is_unchanged(file, record.stamp):
@@ -62,7 +62,7 @@ def refuse_changed_shards(directory: Path) -> None:
 
 
 def is_saved(directory: Path) -> bool:
-    """Returns whether a folder is one that `save_to_disk` of the datasets library wrote."""
+    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
     return any((directory / name).is_file() for name in SAVED_DATASET_FILES)
 
 
@@ -77,7 +77,7 @@ def open_saved(directory: Path) -> Dataset | DatasetDict:
         return datasets.load_from_disk(str(directory))
     except FileNotFoundError:
         raise not_saved(directory) from None
-    except IndexError:  # what the datasets library says of a split without rows
+    except IndexError:  # datasets 5.2 raises it for a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:
         raise DataError(

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def digest(*parts: Any) -> bytes:
-    """Returns 8 bytes that are a function of the representations of the arguments."""
+    """Returns 8 bytes that depend on the `repr` of the arguments alone."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
 
 

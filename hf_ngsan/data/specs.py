@@ -1,4 +1,8 @@
-"""Specs: one short string names a dataset everywhere - in Python, in training configs and on the command line."""
+"""Specs: a short string names a dataset in Python, in training configs and on the command line.
+
+load_data("scenes:size=2000,seed=1", "train")
+load_data("features:runs/features", "validation")
+"""
 
 import os
 import re
@@ -12,15 +16,15 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 BATCH = 10_000
-"""Rows whose captions are looked at in one step."""
+"""Rows whose captions are checked in one step."""
 SPLIT_ALIASES = {"val": "validation"}
 
 
 def load_data(spec: str, split: str) -> "Dataset":
     """Loads one split of the dataset that a spec names.
 
-    [`describe_readers`] lists the specs. A spec is the name of a reader, then, behind a colon, what the reader takes: a
-    source, such as a folder, and `KEY=VALUE` with commas between. The longest text that exists as a file or folder is
+    [`describe_readers`] lists the specs. A spec is the name of a reader and, behind a colon, its arguments: a source,
+    such as a folder, and `KEY=VALUE` with commas between. The longest text that exists as a file or folder is
     the source, so that its name may hold commas and equals signs.
 
     Args:

@@ -1,4 +1,7 @@
-"""Names and files of splits, and rows set aside for validation."""
+"""Names and files of splits, and rows set aside for validation.
+
+find_split("validation", ["train", "val"])  # "val"
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +18,7 @@ OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "val
 
 
 def names_of_split(split: str) -> tuple[str, ...]:
-    """Returns the names that a split may have where data lie, the one asked for first."""
+    """Returns the names that a split may have in data, the requested one first."""
     return split, *OTHER_NAMES.get(split, ())
 
 
@@ -29,12 +32,12 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     """Returns the files of a split, by any of its names.
 
     Args:
-        folder: that holds them.
-        split: its name.
-        patterns: how each file is called, such as `captions_*.json`.
+        folder: folder of the files.
+        split: name of the split.
+        patterns: name of each file with `*` for the split, such as `captions_*.json`.
 
     Raises:
-        DataError: there is no such folder or split, or one of the files is missing beside the others.
+        DataError: there is no such folder or split, or one of its files is missing.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
@@ -58,14 +61,14 @@ def names_in(folder: Path, pattern: str) -> set[str]:
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
-    """Divides rows for training into those that are trained on and those that choose the best model.
+    """Divides training rows into those to train on and those that choose the best model.
 
-    Every tenth row is set aside, so that a part of the rows is divided as the whole is; of fewer than twenty rows every
-    fifth, and of fewer than ten every other.
+    Every tenth row is set aside, so that any range of rows is divided like all of them; every fifth of fewer than
+    twenty rows, and every other of fewer than ten.
 
     Args:
         rows: at least four.
-        name: what messages call them.
+        name: name for messages.
 
     Raises:
         DataError: there are fewer.

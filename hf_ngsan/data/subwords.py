@@ -1,4 +1,4 @@
-"""A tokenizer of subwords that both languages of a translation share."""
+"""A byte-pair tokenizer that both languages of a translation share."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from .errors import DataError
 from .vocabulary import SPECIAL_TOKENS, as_pretrained
 
 MIN_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
-"""Special tokens and bytes, which every vocabulary has."""
+"""Number of the special tokens and bytes, which every vocabulary has."""
 
 
 def build_subword_tokenizer(
@@ -17,20 +17,20 @@ def build_subword_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Builds a tokenizer by byte-pair encoding (Sennrich et al. 2016) over bytes, so that no text is unknown.
 
-    Words and punctuation are parted first, as GPT-2 does. Decoding gives the text back, in Unicode's form NFC. Ids:
+    Words and punctuation are separated first, as in GPT-2. Decoding gives the text back, in Unicode's form NFC. Ids:
     `<pad>` 0, `<s>` 1, `</s>` 2, `<unk>` 3, then 256 bytes and the merges. A sequence is encoded as `tokens </s>`;
     special tokens within a text are text.
 
     Args:
         sentences: of all languages, of the training split only.
-        vocab_size: subwords and special tokens; there are fewer if the sentences do not have so many.
+        vocab_size: maximal number of subwords and special tokens.
         max_length: the tokenizer's `model_max_length`, in tokens.
 
     Returns:
         `transformers.PreTrainedTokenizerFast`.
 
     Raises:
-        DataError: the vocabulary is smaller than that of bytes.
+        DataError: the vocabulary is smaller than `MIN_SUBWORDS`.
     """
     if vocab_size < MIN_SUBWORDS:
         raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {MIN_SUBWORDS}.")

@@ -1,4 +1,4 @@
-"""VATEX as downloaded: a file of features for each video, and JSON files of captions."""
+"""The reader of `vatex:DIR`: VATEX as downloaded, with a file of features for each video and JSON files of captions."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
 
 NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "val"), "test": ("public_test", "test")}
-"""What the names of caption files call the splits."""
+"""Words for the splits in the names of caption files."""
 
 
 def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
@@ -82,7 +82,7 @@ def read_videos(path: Path, language: str) -> dict[str, tuple[str, ...]]:
 
 
 def make_rows(source: VatexSource, captions: Path, videos: dict[str, tuple[str, ...]], files: dict[str, str]) -> Rows:
-    """Returns the rows of the videos that have features, with a note on those that have none."""
+    """Returns the rows of the videos with features, with a note about the others."""
     found = [(place, name) for place, name in enumerate(videos) if name in files]
     missing = [name for name in videos if name not in files]
     if not found:

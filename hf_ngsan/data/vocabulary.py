@@ -1,4 +1,7 @@
-"""A word-level tokenizer made from captions."""
+"""A word-level tokenizer of captions.
+
+words_of("A dog's ball, on the T-shirt.")  # ["a", "dog's", "ball", "on", "the", "t-shirt"]
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +28,7 @@ NORMALIZER = normalizers.Sequence(
 
 
 def words_of(caption: str) -> list[str]:
-    """Returns the words of a caption, lower-cased and without punctuation; a DataError says if it is too long."""
+    """Returns the words of a caption, lower-cased and without punctuation; raises a DataError if it is too long."""
     refuse_long_caption(len(caption), "a caption")
     return NORMALIZER.normalize_str(caption).split()
 
@@ -88,7 +91,7 @@ def make_tokenizer(
 
 
 def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer as transformers has them; options are its special tokens and other settings."""
+    """Returns a tokenizer of transformers; options are its special tokens and other settings."""
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=max_length,
@@ -99,6 +102,6 @@ def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTra
 
 
 def with_words(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
-    """Returns texts with an unknown word in place of those that have none, such as a lone full stop."""
+    """Returns texts, with the unknown token for a text without words, such as a lone full stop."""
     words = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [text if ids else tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]

@@ -1,4 +1,7 @@
-"""VQA v2: questions of its JSON files, each with the features of its image."""
+"""The reader of `vqa:DIR`: questions of VQA v2, each with the features of its image.
+
+load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
+"""
 
 import warnings
 from pathlib import Path
@@ -14,14 +17,14 @@ from .prepared import Rows, fingerprint, prepare
 from .saved import load_saved
 
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
-"""Names of splits within the names of the official files; others are there as they are."""
+"""Words for the splits in the names of the official files; other splits keep their names."""
 ROW_OF_IMAGE = "image_row"
 
 
 def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> Dataset:
     """Loads the questions of one split, each with the regions of its image.
 
-    The features of an image are read when a question about it is, and stored once however many there are.
+    The features of an image are read with each question about it, and stored once.
 
     Args:
         directory: folder of the official files, such as `v2_OpenEnded_mscoco_train2014_questions.json` and
@@ -32,9 +35,9 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
             with a warning that counts them, instead of raising an error.
 
     Returns:
-        `datasets.Dataset` with `question_id`, `image_id`, `question` and, where they are known, `answers` (of ten
-        people), `multiple_choice_answer` (the most common) and `answer_type`; each row read has also what the folder
-        of features has of its image, such as `visual_features` and `visual_boxes`.
+        `datasets.Dataset` with `question_id`, `image_id`, `question` and, if known, `answers` (of ten people),
+        `multiple_choice_answer` (the most common) and `answer_type`; each row that is read also has the columns of
+        its image in the folder of features, such as `visual_features` and `visual_boxes`.
 
     Raises:
         DataError: a file is missing or cannot be used, or an image has no features.
@@ -56,7 +59,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
 
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
-    """Returns the file of questions of a split and, if there is one, that of answers."""
+    """Returns the file of questions of a split and, if it exists, the file of answers."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with the question files of VQA v2.")
     name = NAMES_OF_SPLITS.get(split, split)
@@ -67,7 +70,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
             raise DataError(f"{directory} has several files of {kind} of {name}: {files[0].name}, {files[1].name}.")
         found += files
     if not found or not found[0].name.endswith("questions.json"):
-        known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none at all"
+        known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none"
         raise DataError(f"{directory} has no split {split!r}: no file *_{name}_questions.json; there is {known}.")
     return found
 
@@ -109,17 +112,17 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
 
 
 class WithImages:
-    """Puts what is known of their images beside questions that are read.
+    """Adds the columns of their images to questions when they are read.
 
     Args:
-        images: a dataset whose columns are added.
+        images: a dataset of images.
     """
 
     def __init__(self, images: Dataset) -> None:
         self.images = images
 
     def __call__(self, questions: dict[str, list]) -> dict[str, list]:
-        if ROW_OF_IMAGE not in questions:  # other columns alone were asked for
+        if ROW_OF_IMAGE not in questions:  # only other columns are read
             return questions
         rows = self.images.__getitems__(questions.pop(ROW_OF_IMAGE))
         return {**questions, **{name: [row[name] for row in rows] for name in self.images.column_names}}

@@ -1,1 +1,1 @@
-"""The demo: captioners of synthetic scenes that are trained, compared, shared and explained."""
+"""The demo: trains captioners of synthetic scenes, compares, shares and explains them."""

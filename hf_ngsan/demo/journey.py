@@ -1,4 +1,4 @@
-"""`hf-ngsan demo`: from nothing to captioners of synthetic scenes that are trained, compared, shared and explained."""
+"""The steps of `hf-ngsan demo`: captioners of synthetic scenes are trained, compared, shared and explained."""
 
 import io
 import json
@@ -29,7 +29,7 @@ from .recipes import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scene
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
 PHOTOGRAPH = "grace_hopper.jpg"
-"""Among matplotlib's sample data: Grace Hopper in uniform, photographed by James S. Davis in 1984."""
+"""A photograph in matplotlib's sample data: Grace Hopper in uniform, by James S. Davis, 1984."""
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
@@ -51,22 +51,22 @@ def main(
     It prints its steps and a table. Training runs that an earlier call finished are kept, and those that it began are
     resumed. `output` gets
 
-    - `photograph.png`: a photograph, and where the packaged captioner looked for each word of its caption;
+    - `photograph.png`: a photograph with the attention map of each word of the packaged captioner's caption;
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
     - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
     - `captions.json`: captions of the first test scenes by that pipeline;
     - `figure.png`: a scene, its caption, and the attention of the relation's word;
     - `pixel-model/`: the captioner of pixels, with its code;
-    - `scene.png`, `words.png`: a drawing that it captions, and where each word of the caption looked;
+    - `scene.png`, `words.png`: a drawing that it captions, and the attention maps of the words;
     - `mhsan/`, `scenes.index/`: the training run of a dual encoder, and its index of the test scenes;
     - `hits.png`: the scenes that it finds for a description.
 
     Args:
         output: the folder.
-        seed: of scenes and weights.
-        retrain: train again although there are trained captioners.
-        changes: sections of the recipe of captioners of regions, with keys to change.
+        seed: seed of scenes and weights.
+        retrain: whether to train again models that are already trained.
+        changes: sections of the training config of captioners of regions, with keys to change.
         pixel_changes: the same for the captioner of pixels.
         search_changes: the same for the dual encoder.
 
@@ -74,7 +74,7 @@ def main(
         The exit code 0.
 
     Raises:
-        RecipeError: the folder holds captioners of another recipe.
+        RecipeError: the folder has captioners of another training config.
         OSError: the folder is a file, or cannot be written to.
         MissingPlotsError: matplotlib is not installed.
     """
@@ -99,11 +99,11 @@ def main(
 
 
 def caption_photograph(output: Path) -> None:
-    """Tests the packaged captioner, prints its caption of a photograph, and draws where it looked for each word.
+    """Tests the packaged captioner, prints its caption of a photograph, and draws the attention map of each word.
 
     Raises:
         MissingBackboneError: the backbone's weights (extra `photos`) are not installed.
-        SelfTestError: the captioner computes something else than was recorded of it.
+        SelfTestError: the outputs of the captioner differ from its record.
     """
     from matplotlib.cbook import get_sample_data
     from PIL import Image
@@ -124,7 +124,7 @@ def caption_photograph(output: Path) -> None:
 
 
 def use(recipe: Recipe, output: Path) -> None:
-    """Saves a trained captioner with its code, loads it as anyone would, captions scenes with it and explains one."""
+    """Saves a trained captioner with its code, loads it with transformers, captions scenes and explains one."""
     from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
 
     folder = output / "model"
@@ -160,7 +160,7 @@ def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: P
 
 
 def use_on_pixels(recipe: Recipe, output: Path) -> None:
-    """Captions a drawing with a captioner of pixels, as anyone would, and draws where it looked for each word."""
+    """Captions a drawing with a captioner of pixels through transformers, and draws the attention maps."""
     from PIL import Image
     from transformers import pipeline
 

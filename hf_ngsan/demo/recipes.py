@@ -19,8 +19,8 @@ VARIANTS: Sections = {
 """Fields of the configuration that make a variant of NG-SAN."""
 
 LEFT_OUT = {"ngsan/scenes": ("query_norm", "geometry_features")}
-"""Fields that a packaged config spells out for its readers. Runs leave them to the defaults, as earlier ones did: a run
-with other fields could not be resumed."""
+"""Fields that a packaged config spells out for its readers. The demo leaves them to the defaults, as earlier versions
+did: with other fields their runs could not be resumed."""
 
 FROM_PIXELS = "from pixels"
 
@@ -29,7 +29,7 @@ IN_BRIEF: Sections = {
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
 }
-"""Changes to the packaged config of pixels, to be done in minutes; relations are then learnt less well."""
+"""Changes to the packaged config of pixels that limit training to minutes; relations are then learnt less well."""
 
 SEARCH = "MHSAN"
 SMALL_SEARCH: Sections = {

@@ -20,11 +20,11 @@ from ..training import Recipe, RecipeError
 from ..training.output_folder import claim_files, training_config_of
 
 CHANCE = 0.5
-"""Share of right relations without geometry: the two answers to a prompt are equally likely by construction."""
+"""Share of right relations without geometry, since the two answers to a prompt are equally likely."""
 
 
 def check_earlier_run(recipe: Recipe, retrain: bool) -> None:
-    """Raises a RecipeError if the folder of a run holds one of another config, unless that is to be replaced."""
+    """Raises a RecipeError if the folder has a run of another config, unless it may be replaced."""
     earlier = training_config_of(recipe.output_dir)
     if not retrain and earlier.is_file() and load_recipe(earlier).changes_that_break_resuming(recipe):
         raise RecipeError(
@@ -34,7 +34,7 @@ def check_earlier_run(recipe: Recipe, retrain: bool) -> None:
 
 
 def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> dict[str, dict[str, float]]:
-    """Trains and scores the variants that are not there yet, side by side; returns the scores of all."""
+    """Trains and scores the missing variants side by side; returns the scores of all."""
     missing = {name: recipe for name, recipe in recipes.items() if retrain or read_scores(recipe) is None}
     if missing:
         print(
@@ -48,7 +48,7 @@ def train_and_compare(recipes: Mapping[str, Recipe], retrain: bool = False) -> d
 
 
 def train_side_by_side(recipes: Mapping[str, Recipe], retrain: bool) -> None:
-    """Trains and scores each variant in a process of its own, with one progress bar for all."""
+    """Trains and scores each variant in its own process, with one progress bar for all."""
     total = sum(recipe.training.epochs for recipe in recipes.values())
     with (
         ProcessPoolExecutor(len(recipes), mp_context=get_context("spawn"), initializer=be_silent) as pool,
@@ -69,7 +69,7 @@ def finished_epochs(recipe: Recipe) -> int:
 
 
 def be_silent() -> None:
-    """Discards the error output of a process beside others; what it raises reaches the first process."""
+    """Discards the error output of a worker process; its exceptions reach the main process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
@@ -98,7 +98,7 @@ def train_and_score(recipe: Recipe, retrain: bool = False) -> dict[str, float]:
 
 
 def read_scores(recipe: Recipe) -> dict[str, float] | None:
-    """Returns the scores of a finished run; None if it is not finished."""
+    """Returns the scores of a finished run; None for an unfinished one."""
     file = recipe.output_dir / "scores.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
@@ -115,7 +115,7 @@ def print_table(scores: Mapping[str, Mapping[str, float]]) -> None:
 
 @contextmanager
 def calm_logs() -> Iterator[None]:
-    """Inside the `with` block transformers and the training loop report errors only."""
+    """Lets transformers and the training loop log only errors inside the `with` block."""
     training = logging.getLogger("hf_ngsan.training")
     level = training.level
     training.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Captioners as files of ONNX, OpenVINO or torch.export, with a program that captions from them.
+"""Export of captioners to ONNX, OpenVINO or torch.export, with a program that captions from the exported files.
 
 It needs the packages of the extra `export` or `openvino`, which are imported when something is exported.
 """

@@ -1,4 +1,4 @@
-"""Captions from an exported captioner, with NumPy and the runtime of the exported files alone.
+"""Captions from an exported captioner, with only NumPy and the runtime of the exported files.
 
 The runtime is ONNX Runtime for `.onnx` files, OpenVINO for `.xml` and torch for `.pt2`; images need Pillow as well.
 This file lies beside the exported files and needs nothing of the package that wrote them:
@@ -23,7 +23,7 @@ import numpy as np
 
 SETTINGS = "captioner.json"
 NEVER = -1.0e9
-"""The score of candidates that must not be chosen, as in transformers' beam search."""
+"""Score of candidates that must not be chosen, as in transformers' beam search."""
 Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -52,8 +52,8 @@ class Captioner:
 
         Args:
             images: paths, or images of Pillow, for a captioner of images.
-            num_beams: width of the beam search, 1 for greedy decoding; the model's by default.
-            max_new_tokens: longest caption in tokens, its end included; the model's by default.
+            num_beams: number of beams, 1 for greedy decoding; the model's by default.
+            max_new_tokens: maximal tokens of a caption, with its end token; the model's by default.
             arrays: for a captioner of features `visual_features`, one array `(num_regions, feature_dimension)` an image
                 or a batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way,
                 `x1, y1, x2, y2` within [0, 1]. For a captioner of images `pixel_values` in place of `images`.
@@ -112,7 +112,7 @@ class Captioner:
         return {**self.encoder(inputs), **mask}
 
     def no_words(self, visual: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the cache of captions that have not begun."""
+        """Returns the cache of captions without words."""
         num_images = len(visual["visual_keys_0"])
         empty = {}
         for layer, (heads, channels) in enumerate(self.settings["cache"]):
@@ -140,7 +140,7 @@ class Captioner:
     def advance(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Runs [`step`], and lets no word follow that captions must not have."""
+        """Runs [`step`], and excludes words that captions must not have."""
         scores, cache = self.step(tokens, visual, cache)
         scores[..., self.decoding["suppress_tokens"]] = -np.inf
         return scores, cache
@@ -173,10 +173,10 @@ class Captioner:
         return np.concatenate(written, axis=1)
 
     def beam_search(self, visual: Mapping[str, np.ndarray], beams: int, longest: int) -> np.ndarray:
-        """Searches as `generate()` of transformers 5 does: finished captions are put aside, and the best one returned.
+        """Searches like `generate()` of transformers 5: finished captions are set aside, and the best one is returned.
 
-        Of an image `finished` has the best captions so far and `running` those that are still written, each sorted by
-        score; a caption's final score is the sum of its log-probabilities divided by length ** length_penalty.
+        For each image `finished` has the best finished captions and `running` the unfinished ones, both sorted by
+        score; the final score of a caption is the sum of its log-probabilities divided by length ** length_penalty.
         """
         ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
         penalty, stop_early = self.decoding["length_penalty"], self.decoding["early_stopping"]
@@ -193,7 +193,7 @@ class Captioner:
         cache = self.no_words(visual)
         for length in range(1, longest + 1):
             following, cache = self.advance(running[:, :, length - 1], visual, cache)
-            if compete:  # a finished caption goes on with padding, at no cost, among the others
+            if compete:  # a finished caption continues with padding, at no cost, among the others
                 has_ended = is_one_of(running[:, :, 1:], ends).any(-1)
                 following[has_ended] = -np.inf
                 following[has_ended, padding] = 0
@@ -226,11 +226,11 @@ class Captioner:
 
 
 class Words:
-    """From ids to text.
+    """Turns ids into text.
 
     Args:
-        folder: of the exported files; its `tokenizer.json` is read, with the package tokenizers, unless the vocabulary
-            is a list of whole words.
+        folder: folder of the exported files; its `tokenizer.json` is read, with the package tokenizers, unless the
+            vocabulary is a list of whole words.
         settings: `special_ids`, which are left out, and `vocabulary`, the words in the order of their ids or `None`.
     """
 
@@ -260,7 +260,7 @@ def onnx_graph(path: Path, num_threads: int | None) -> Graph:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # A step is short, and NumPy works between steps: threads that spin while they wait take its processors.
+    # A step is short, and NumPy works between steps: threads that wait by spinning would take its processors.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
@@ -274,7 +274,9 @@ def onnx_graph(path: Path, num_threads: int | None) -> Graph:
 def openvino_graph(path: Path, num_threads: int | None) -> Graph:
     import openvino
 
-    options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # it rounds to 16 bits where it can
+    options: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": "f32"
+    }  # by default it rounds to 16 bits if the processor can
     if num_threads is not None:
         options["INFERENCE_NUM_THREADS"] = num_threads
     model = openvino.Core().compile_model(str(path), "CPU", options)
@@ -287,7 +289,9 @@ def torch_graph(path: Path, num_threads: int | None) -> Graph:
 
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    module = torch.export.load(path).module(check_guards=False)  # those of the traced sizes; other sizes do as well
+    module = torch.export.load(path).module(
+        check_guards=False
+    )  # guards are of the traced sizes, but other sizes work too
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         with torch.no_grad():
@@ -298,7 +302,7 @@ def torch_graph(path: Path, num_threads: int | None) -> Graph:
 
 
 def padded(arrays: Sequence[Any]) -> np.ndarray:
-    """Puts arrays of unequal length into one, with zeros behind the shorter ones."""
+    """Joins arrays of unequal length into one, with zeros behind the shorter ones."""
     rows = [np.asarray(array) for array in arrays]
     batch = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), dtype=np.float32)
     for place, row in zip(batch, rows, strict=True):
@@ -316,7 +320,7 @@ def square_grid(number: int) -> np.ndarray:
 
 
 def is_one_of(ids: np.ndarray, few: Sequence[int]) -> np.ndarray:
-    """Is `np.isin`, ten times as fast for a few ids."""
+    """Equals `np.isin`, ten times as fast for a few ids."""
     return (ids[..., None] == np.asarray(few, dtype=ids.dtype)).any(-1)
 
 
@@ -336,7 +340,7 @@ def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
-    """Prepares an image: upright, over white where it is transparent, resized and normalized, `(3, height, width)`."""
+    """Prepares an image: upright, transparency over white, resized and normalized, `(3, height, width)`."""
     from PIL import Image, ImageOps
 
     image = image if isinstance(image, Image.Image) else Image.open(image)

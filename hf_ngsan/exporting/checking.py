@@ -15,9 +15,9 @@ from ..training.batches import take
 from .captioner import Captioner
 
 MAX_DIFFERENCE = 1e-3
-"""Of log-probabilities. Runtimes round sums differently, by some 1e-5."""
+"""Largest allowed difference of log-probabilities; the rounding of sums in runtimes differs by some 1e-5."""
 MAX_LOSS = 0.01
-"""Share of CIDEr-D that an 8-bit captioner may lose."""
+"""Largest share of CIDEr-D that an 8-bit captioner may lose."""
 
 
 @dataclass
@@ -26,8 +26,8 @@ class Comparison:
 
     Attributes:
         images: number of captioned images.
-        other_captions: number of captions that differ, by the number of beams.
-        difference: the largest one between log-probabilities, along the model's captions.
+        other_captions: number of different captions, by the number of beams.
+        difference: largest difference of log-probabilities, along the model's captions.
         captions: of the exported captioner, by the number of beams.
         expected: captions of the model, by the number of beams.
         cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
@@ -42,17 +42,17 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether captions and log-probabilities are those of the model."""
+        """Whether captions and log-probabilities equal the model's."""
         return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
 
     def loss(self, beams: int) -> float:
-        """Returns the share of CIDEr-D that is lost in the export, negative where it gained."""
+        """Returns the share of CIDEr-D that the export loses, negative for a gain."""
         before, after = self.cider_d[beams]
         return (before - after) / before if before else 0.0
 
     @property
     def is_as_good(self) -> bool:
-        """Whether no more CIDEr-D is lost than 8 bits may cost."""
+        """Whether the export loses at most `MAX_LOSS` of CIDEr-D."""
         return all(self.loss(beams) <= MAX_LOSS for beams in self.cider_d)
 
 

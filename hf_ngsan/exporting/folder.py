@@ -1,4 +1,4 @@
-"""The folder of an exported captioner: two graphs, their settings, and the program that captions with them."""
+"""The folder of an exported captioner: two graphs, their settings, and the program captioner.py."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ SEARCHED = {
     "decoder_start_token_id",
     "suppress_tokens",
 }
-"""Settings of `generate()` that exported captioners know."""
+"""Settings of `generate()` that exported captioners support."""
 WITHOUT_EFFECT = {
     "transformers_version",
     "_from_model_config",
@@ -108,7 +108,7 @@ def write_exported_captioner(
 
 @contextmanager
 def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Inside the `with` block attention consists of plain operations, which every runtime has."""
+    """Sets eager attention inside the `with` block: plain operations, which every runtime has."""
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -118,7 +118,7 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
 
 def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
-    """Returns the settings of `generate()` for captions, as `captioner.json` has them."""
+    """Returns the settings of `generate()` for `captioner.json`."""
     given: Any = model.generation_config
     default = GenerationConfig().to_dict()
     changed = {name for name, value in given.to_diff_dict().items() if value not in (None, default.get(name))}
@@ -150,7 +150,7 @@ def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def word_settings(tokenizer: Any) -> dict[str, Any]:
-    """Returns the vocabulary, or None in its place if words are cut into pieces."""
+    """Returns the vocabulary, None if words consist of pieces."""
     words: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = sorted(set(tokenizer.all_special_ids))
     plain = [word for index, word in enumerate(words) if index not in special]
@@ -159,7 +159,7 @@ def word_settings(tokenizer: Any) -> dict[str, Any]:
 
 
 def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | None:
-    """Returns how the images of a captioner with a vision encoder are prepared; `None` for one of features."""
+    """Returns the preprocessing of images; `None` for a captioner of features."""
     vision: Any = model.config.vision_config
     if vision is None:
         return None

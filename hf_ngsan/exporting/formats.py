@@ -24,10 +24,10 @@ class ExportFormat:
 
     Attributes:
         exporter, config: names of transformers' classes.
-        suffix: of the file of a graph; another one may lie beside it, with the weights.
-        packages: what must be installed.
-        extra: of this package, which brings them.
-        options: of the config.
+        suffix: suffix of a graph file; another file with weights may be beside it.
+        packages: required packages.
+        extra: extra of this package that installs them.
+        options: options of the config.
     """
 
     exporter: str
@@ -41,7 +41,7 @@ class ExportFormat:
 FORMATS = {
     "onnx": ExportFormat("OnnxExporter", "OnnxConfig", ".onnx", ("onnx", "onnxscript", "onnxruntime"), "export"),
     "openvino": ExportFormat(
-        # beams take their caches along as inputs and outputs, as in the other formats
+        # caches of beams are inputs and outputs, as in the other formats
         "OpenVINOExporter",
         "OpenVINOConfig",
         ".xml",
@@ -58,7 +58,7 @@ class MissingExporterError(ValueError):
 
 
 class UnexportableError(ValueError):
-    """A captioner that cannot be exported; the message says why."""
+    """A captioner that cannot be exported; the message has the reason."""
 
 
 def check_format(name: str) -> None:
@@ -82,11 +82,11 @@ def write_graph(
 
     Args:
         graph: takes tensors by name and returns a dictionary of tensors.
-        inputs: those that are traced.
-        shapes: which sizes vary, as `torch.export` has it.
-        path: of the file, without its suffix.
+        inputs: inputs to trace.
+        shapes: dynamic shapes for `torch.export`.
+        path: path of the file, without its suffix.
         format_name: one of `FORMATS`.
-        int8: quantizes the weights of the linear layers, and their inputs as they come; of `"onnx"` alone.
+        int8: quantizes the weights of linear layers, and their inputs dynamically; only for `"onnx"`.
 
     Raises:
         UnexportableError: the exporter cannot trace or write the graph.
@@ -106,7 +106,7 @@ def write_graph(
             program, _ = exporter.export_program(graph, dict(inputs), config)
             forget_source(program)
             if isinstance(program, torch.export.ExportedProgram):
-                content = io.BytesIO()  # torch's own writer ends the process when the disk is full
+                content = io.BytesIO()  # torch's own writer aborts the process on a full disk
                 torch.export.save(program, content)
                 path.with_suffix(chosen.suffix).write_bytes(content.getbuffer())
             else:
@@ -120,7 +120,7 @@ def write_graph(
 
 
 def forget_source(program: Any) -> None:
-    """Removes the lines of code that each operation comes from, which name folders of this machine."""
+    """Removes the source lines of operations, which name folders of this machine."""
     if isinstance(program, torch.export.ExportedProgram):
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)
@@ -131,7 +131,7 @@ def forget_source(program: Any) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Inside the `with` block exporters report neither their stages nor versions that they do not know."""
+    """Silences progress and version warnings of exporters inside the `with` block."""
     verbosity = transformers_logging.get_verbosity()
     level = logging.root.manager.disable
     transformers_logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""The two graphs that a captioner is exported as: images to keys and values, and one step of the decoder."""
+"""The two graphs of an exported captioner: from images to keys and values, and one step of the decoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
-"""Sizes of what is traced, all different, so that none is taken for another."""
+"""Sizes of traced inputs; all differ, so that the tracer cannot confuse two dimensions."""
 
 
 class EncoderGraph(nn.Module):
-    """From features, boxes and mask, or from pixels, to keys and values of the images.
+    """Turns features, boxes and mask, or pixels, into keys and values of the images.
 
     Returns:
         `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of the cross-attention of each layer i.
@@ -34,7 +34,7 @@ class EncoderGraph(nn.Module):
         start = torch.full((states.shape[0], 1), config.decoder_start_token_id, device=states.device)
         cache = empty_cache()
         mask = visual.get("attention_mask")
-        # What else this computes than the keys and values of the images is no part of the exported graph.
+        # The exported graph keeps only what the keys and values of the images need.
         model.decoder(
             input_ids=start,
             encoder_hidden_states=states,
@@ -73,7 +73,7 @@ class DecoderGraph(nn.Module):
                 cache.cross_attention_cache.update(tensors, states[f"visual_values_{layer}"], int(layer))
                 cache.is_updated[int(layer)] = True
         keys, past = states["visual_keys_0"], cache.get_seq_length()
-        # Of the visual tokens only their number is still asked for.
+        # The decoder still needs the number of visual tokens.
         tokens = keys.new_zeros(1).expand(keys.shape[0], keys.shape[2], self.captioner.config.hidden_size)
         hidden_states = self.captioner.model.decoder(
             input_ids=input_ids.flatten()[:, None],
@@ -115,7 +115,7 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
 
 
 def number_of_regions(config: Any) -> int | None:
-    """Returns how many visual tokens an image must have, where the configuration says that they are a grid."""
+    """Returns the number of visual tokens of an image, if the configuration defines a grid; else None."""
     grid = getattr(config, "grid_size", None)
     return None if grid is None else grid[0] * grid[1]
 
@@ -134,7 +134,7 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
 
 
 def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
-    """Returns which sizes vary, by the names and axes of inputs; the number of regions does if `regions_vary`."""
+    """Returns the dynamic sizes by input and axis, with the number of regions if `regions_vary`."""
     images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
     axes = {
         "pixel": {0: images},

@@ -1,4 +1,4 @@
-"""The one exception of extraction."""
+"""The exception of extraction."""
 
 
 class ExtractionError(ValueError):

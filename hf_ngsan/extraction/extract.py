@@ -1,4 +1,4 @@
-"""Extraction: images through a vision encoder into a folder of features, on one process or many."""
+"""Extraction: a vision encoder turns images into a folder of features, on one process or many."""
 
 import os
 import time
@@ -33,13 +33,13 @@ DTYPES = ("float16", "float32")
 
 
 class ExtractionResult(NamedTuple):
-    """What an extraction came to, in every process.
+    """Result of an extraction, equal in every process.
 
     Attributes:
         num_rows: rows of the folder.
-        skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
-        num_new: rows that this run has added.
-        seconds: how long that took.
+        skipped: `{"image_id", "file_name", "reason"}` of images that could not be read.
+        num_new: rows that this run added.
+        seconds: duration of the run.
     """
 
     num_rows: int
@@ -66,25 +66,25 @@ def extract_features(
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
-    What a killed run has finished stays, and the same call resumes from there: the rows become those of a run that was
-    not interrupted. Images that the folder does not have yet are added to those that it has. Several processes write
-    shards of their own, and together the rows that one process would write.
+    The finished shards of a killed run stay, and the same call resumes: the rows are those of a run without
+    interruption. New images are added to those in the folder. Several processes each write their own shards, together
+    the rows that one process would write.
 
     Args:
         model: a [`VisionModel`].
-        image_processor: makes its pixel values.
-        images: from [`list_images`], or the folder or COCO file that it takes.
+        image_processor: its image processor.
+        images: from [`list_images`], or its source, a folder or COCO file.
         output: the folder; new, empty, or one of an earlier extraction with the same model and preprocessing.
-        name: of the model, for the metadata and for messages.
-        split: what the column `split` says; no such column with `None`.
+        name: name of the model, for the metadata and messages.
+        split: value of the column `split`; no such column with `None`.
         batch_size: images that go through the model together.
         num_workers: processes that read and preprocess images, for each process that has a model; `None` = the
             processors that each has, 4 at most.
         dtype: `"float16"` or `"float32"`, of the stored features.
-        images_per_shard: of a new folder; chosen by the number of images if `None`.
+        images_per_shard: images per shard of a new folder; depends on the number of images if `None`.
         strict: an image that cannot be read is an error; otherwise it is skipped and listed.
-        change: of each image before it is preprocessed; the row's `width` and `height` are the changed image's.
-        accelerator: to share the work among its processes; made if `None`.
+        change: change of each image before preprocessing; `width` and `height` are those of the changed image.
+        accelerator: accelerator of the processes that share the work; made if `None`.
 
     Raises:
         ExtractionError: the folder holds something else, its features or their images have changed, no image can be

@@ -1,4 +1,7 @@
-"""The folder that an extraction fills: shards and, in extraction.json, what the features are (`read_extraction`)."""
+"""The folder of an extraction: shards, and extraction.json with the provenance of the features.
+
+read_extraction("features")["backbone"]  # "microsoft/resnet-50"
+"""
 
 import importlib.metadata
 import json
@@ -41,7 +44,7 @@ def package_versions() -> dict[str, str]:
 
 
 def read_extraction(directory: str | os.PathLike) -> dict:
-    """Returns what the features in a folder were made with.
+    """Returns the provenance of the features in a folder.
 
     Returns:
         `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
@@ -54,7 +57,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     file = Path(directory) / METADATA
     if not file.is_file():
         raise ExtractionError(
-            f"{directory} has no {METADATA}, so it is not known what its features were made with; give a folder "
+            f"{directory} has no {METADATA}, so the provenance of its features is unknown; give a folder "
             "written by hf-ngsan extract."
         )
     metadata = read_json(file)
@@ -71,11 +74,11 @@ def read_extraction(directory: str | os.PathLike) -> dict:
 
 
 def check_output_folder(folder: Path) -> None:
-    """Refuses a folder that is none or holds something else than an extraction; nothing is written.
+    """Checks that a folder is new or has an extraction; writes nothing.
 
     Raises:
-        ExtractionError: see above.
-        OSError: it cannot be written.
+        ExtractionError: the path is a file, or the folder has other files.
+        OSError: the folder cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise ExtractionError(f"The output folder {folder} is a file; choose another.")
@@ -93,16 +96,16 @@ class FeatureFolder(ShardFolder):
     error = ExtractionError
 
     def begin(self, metadata: dict) -> dict:
-        """Describes the features that the folder is to hold, or check that those described may be added to it.
+        """Writes the description of the features, or checks that features of this description may be added.
 
-        Where an earlier extraction has left no rows, it is begun anew.
+        A folder without rows of an earlier extraction begins anew.
 
         Returns:
             The metadata of the folder.
 
         Raises:
-            ExtractionError: it holds features of another backbone or preprocessing, other columns, or features that
-                were changed since.
+            ExtractionError: the folder has features of another backbone or preprocessing, other columns, or changed
+                files.
         """
         filled = [record for record in self.records() if record.num_rows]
         if filled:
@@ -117,7 +120,7 @@ class FeatureFolder(ShardFolder):
         return recorded
 
     def rows_by_image_id(self, records: Iterable[Record]) -> dict[int, dict]:
-        """Returns file name, split and captions, as far as there are any, of every image that has features."""
+        """Returns file name, split and captions, if present, of every image with features, by its id."""
         rows: dict[int, dict] = {}
         for record in records:
             if record.num_rows:
@@ -140,7 +143,7 @@ class FeatureFolder(ShardFolder):
 
 
 def refuse_to_mix(folder: Path, recorded: Mapping, current: Mapping) -> None:
-    """Raises an ExtractionError if features described by `current` do not belong into a folder."""
+    """Raises an ExtractionError if features with the description `current` do not fit into a folder."""
     difference = provenance_difference(recorded, current)
     if difference:
         raise ExtractionError(

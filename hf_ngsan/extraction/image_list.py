@@ -1,4 +1,8 @@
-"""Lists of images: those in a folder, those that a COCO file names, or those of a dataset."""
+"""Lists of images: of a folder, of a COCO file, or of a dataset.
+
+images = list_images("coco/captions_val2017.json", "coco/val2017")
+image, stamp = images.read(0)
+"""
 
 import hashlib
 import json
@@ -28,7 +32,7 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 @dataclass(frozen=True)
 class ListedImage:
-    """An image's id, the name of its file within the folder, and its captions, if captions are known."""
+    """The id of an image, the name of its file within the folder, and its captions, if known."""
 
     image_id: int
     file_name: str
@@ -40,11 +44,11 @@ class ImageList:
     """Images in the order in which they become rows.
 
     Attributes:
-        source: the folder or JSON file that they come from, for messages.
-        folder: the folder that their file names are relative to.
-        images: at least one.
+        source: name of the folder, JSON file or dataset in messages.
+        folder: folder of the file names.
+        images: at least one image.
         has_captions: whether every image has captions.
-        notes: sentences about what was left out.
+        notes: sentences about images that were left out.
     """
 
     source: str
@@ -60,10 +64,10 @@ class ImageList:
         return self.folder / self.images[index].file_name
 
     def read(self, index: int) -> tuple["Image", FileStamp | None]:
-        """Returns an image, upright and in RGB, and the stamp that tells it from others of its name, if any.
+        """Returns an image, upright and in RGB, and the stamp of its file, if it has one.
 
         Raises:
-            ValueError, OSError: it cannot be read.
+            ValueError, OSError: the image cannot be read.
         """
         path = self.path_of(index)
         modified = path.stat().st_mtime_ns if path.is_file() else 0
@@ -71,12 +75,12 @@ class ImageList:
         return load_image({"bytes": content, "path": path}), stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
-        """Returns whether an image is the one that had this stamp, or no longer there."""
+        """Returns whether an image still has this stamp, or no longer exists."""
         path = self.path_of(index)
         return not path.is_file() or is_unchanged(path, stamp)
 
     def checksum(self, split: str | None) -> str:
-        """Returns a key of the images and their order, but not of the place of their folder."""
+        """Returns a key of the images and their order, which is independent of the folder's place."""
         content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -86,7 +90,7 @@ class DatasetImages(ImageList):
     """The images of a dataset's split, in the order of its rows.
 
     Attributes:
-        rows: have a column `image`.
+        rows: rows with a column `image`.
     """
 
     rows: "Dataset" = field(kw_only=True)
@@ -114,7 +118,7 @@ class DatasetImages(ImageList):
         return self.mtime_ns == stamp.mtime_ns or hashlib.sha256(content).hexdigest() == stamp.sha256
 
     def stored(self, index: int) -> tuple[bytes | None, Path]:
-        """Returns the bytes of an image as they are stored, None where it is a file, and its path."""
+        """Returns the stored bytes of an image, None for a file, and its path."""
         image = self.undecoded[index]["image"]
         return image["bytes"], Path(image["path"] or "")
 
@@ -126,7 +130,7 @@ class DatasetImages(ImageList):
 
     @cached_property
     def mtime_ns(self) -> int:
-        """When the files of the dataset were last changed; of one in memory it is now."""
+        """Time of the last change of the dataset's files; the current time for a dataset in memory."""
         files = [Path(file["filename"]) for file in self.rows.cache_files]
         return max((file.stat().st_mtime_ns for file in files), default=time.time_ns())
 
@@ -136,17 +140,16 @@ def list_images(
 ) -> ImageList:
     """Lists the images of a folder, of a COCO file or of a dataset.
 
-    The images of a folder are the files in it and in folders within whose suffix is that of an image, by name. The id
-    of an image is the number at the end of its file name, as in COCO; unless each has a number of its own, it is the
-    place in the list.
+    The images of a folder are its files with the suffix of an image, recursively and sorted by name. The id of an image
+    is the number at the end of its file name, as in COCO; if these numbers are not unique, it is the place in the list.
 
     Args:
         source: a folder, or a JSON file `{"images": [{"id", "file_name"}], "annotations": [...]}`. Annotations with
-            captions become captions; images without any are then left out, which a note counts.
+            captions are used; images without any are then left out, and a note counts them.
             Or a dataset with images, such as `images:SOURCE` ([`~hf_ngsan.data.load_data`]).
         image_folder: the folder that file names in a JSON file are relative to; by default that of the file, or
             `images` beside it.
-        split: of a dataset, which needs one.
+        split: split of a dataset, which is required.
 
     Raises:
         ExtractionError: there are no images, the file cannot be used, or the split has no name.
@@ -181,7 +184,7 @@ def check_split(split: str | None) -> None:
 
 
 def is_dataset(source: str | os.PathLike) -> bool:
-    """Returns whether a source is the spec of a dataset and no file or folder."""
+    """Returns whether a source is the spec of a dataset and not a file or folder."""
     name, colon, _ = str(source).partition(":")
     return name in READERS and (bool(colon) or not os.path.lexists(source))
 
@@ -221,7 +224,7 @@ def images_of_folder(folder: Path) -> ImageList:
 
 
 def image_files(folder: Path) -> Iterator[str]:
-    """Yields the names, relative to the folder, of image files in it and in folders within, except hidden ones."""
+    """Yields the names of image files in a folder, recursively and relative to it, without hidden ones."""
     visited: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
         real = os.path.realpath(place)
@@ -269,7 +272,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
-    """Returns the folder given, or of the candidates the one that holds the first file found in either."""
+    """Returns the given folder, or the first candidate with one of the files."""
     if given is not None:
         if not given.is_dir():
             raise ExtractionError(f"--image-folder {given} is not a folder.")
@@ -286,7 +289,7 @@ def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
 
 
 def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
-    """Returns captions by image id in the order of their ids, or None where the annotations are no captions."""
+    """Returns captions by image id in the order of their ids, or None if the annotations are no captions."""
     annotations = content.get("annotations")
     if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
         return None

@@ -1,4 +1,4 @@
-"""Inspection of a folder of images, every one of which is read."""
+"""Inspection of a folder of images; it reads every image."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,16 +8,16 @@ from ..data.inspection import Findings
 from .image_list import ImageList, image_files, list_images
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Files with the captions of images, as the datasets library reads them."""
+"""Files with captions of images that the datasets library reads."""
 
 
 def holds_images(folder: Path) -> bool:
-    """Returns whether there are image files in a folder, or in folders within."""
+    """Returns whether a folder has image files, searched recursively."""
     return folder.is_dir() and next(image_files(folder), None) is not None
 
 
 def inspect_images(folder: Path) -> Findings:
-    """Reads every image of a folder, and the captions of `metadata.csv` or `metadata.jsonl`; counts what is there.
+    """Reads every image of a folder, and captions of `metadata.csv` or `metadata.jsonl`, and counts them.
 
     Raises:
         DataError: the metadata cannot be read.
@@ -45,7 +45,7 @@ def inspect_images(folder: Path) -> Findings:
 
 
 def lists_of(folder: Path) -> Iterator[tuple[str | None, ImageList]]:
-    """Yields the name of each split, where there is more than the folder itself, and its images."""
+    """Yields the name of each split, None for a folder without splits, and its images."""
     if not any(next(folder.rglob(name), None) for name in METADATA):
         yield None, list_images(folder)
         return

@@ -1,4 +1,4 @@
-"""Reading images and preprocessing them, batch by batch, in processes of their own."""
+"""Loading of images: worker processes read and preprocess them batch by batch."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """How images are changed before their features are extracted, such as by random crops.
+    """A change of images before extraction, such as a random crop.
 
     Attributes:
-        change: given `{"image_id", "image", "captions"}` of an image returns the same with the changed image, which may
-            not depend on the order or the process in which images are read.
-        description: JSON by which changes are told apart; features of different ones do not mix.
+        change: takes `{"image_id", "image", "captions"}` and returns it with the changed image, which must not depend
+            on the order or process of reading.
+        description: JSON that identifies the change; features of different changes do not mix.
     """
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -36,15 +36,15 @@ class ImageChange:
 
 @dataclass
 class PreparedBatch:
-    """A batch as the backbone takes it.
+    """A batch of preprocessed images.
 
     Attributes:
-        positions: places in the list of the images that could be read.
+        positions: places of the readable images in the list.
         sizes: their widths and heights in pixels.
-        inputs: `pixel_values` and, where sizes differ, `pixel_mask`; empty if no image could be read.
-        unreadable: place and reason of each of the others.
-        stamps: of the images that could be read, by their places, where they have any.
-        thumbnails: small JPEG images of them, if asked for.
+        inputs: `pixel_values` and, if sizes differ, `pixel_mask`; empty if no image could be read.
+        unreadable: place and reason of each other image.
+        stamps: stamps of the readable images by place, if they have any.
+        thumbnails: small JPEG images of them, if requested.
     """
 
     positions: list[int]
@@ -60,10 +60,10 @@ class PreparedBatches(Dataset):
 
     Args:
         images: the list.
-        batches: positions in it.
-        image_processor: makes pixel values of PIL images.
-        change: of each image, or None.
-        thumbnail_side: longest side of thumbnails in pixels; 0 = none are made.
+        batches: positions in the list.
+        image_processor: turns PIL images into pixel values.
+        change: change of each image, or None.
+        thumbnail_side: longest side of thumbnails in pixels; 0 = no thumbnails.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PreparedBatches(Dataset):
         return len(self.batches)
 
     def __getitem__(self, index: int) -> PreparedBatch:
-        """Reads a batch; one bad image never costs the others, whatever a library raises."""
+        """Reads a batch; an error of one image, of any type, does not affect the others."""
         pictures: dict[int, Image] = {}
         stamps: dict[int, FileStamp] = {}
         unreadable = []
@@ -125,14 +125,14 @@ class PreparedBatches(Dataset):
         return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
 
     def reason(self, position: int, error: Exception) -> str:
-        """Returns one sentence that names the image; those of reading do already."""
+        """Returns an error as a sentence that names the image, which errors of reading already do."""
         if isinstance(error, ImageError | DataError):
             return " ".join(str(error).split())
         return f"{self.images.images[position].file_name} cannot be read ({type_and_reason(error)})."
 
 
 def thumbnail_of(picture: "Image", side: int) -> bytes:
-    """Returns an image in RGB as JPEG, made smaller if a side is longer than `side` pixels."""
+    """Returns an RGB image as JPEG, reduced if a side is longer than `side` pixels."""
     small, file = picture.copy(), io.BytesIO()
     small.thumbnail((side, side))
     small.save(file, "JPEG", quality=85)
@@ -147,7 +147,7 @@ def load_batches(
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
 ) -> DataLoader:
-    """Returns the prepared batches in their order; `num_workers` processes prepare them, this one does with 0."""
+    """Returns the prepared batches in order; `num_workers` processes prepare them, or this process if it is 0."""
     dataset = PreparedBatches(images, batches, image_processor, change, thumbnail_side)
     return DataLoader(dataset, batch_size=None, num_workers=num_workers)
 

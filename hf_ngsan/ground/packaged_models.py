@@ -11,9 +11,9 @@ from typing import Any
 from .packaged_files import packaged_folder
 
 CAPTIONER = "ngsan-flickr8k"
-"""Captions photographs where no other model is named."""
+"""The default captioner of photographs."""
 TAKES_NAMES = "takes_packaged_names"
-"""Marks functions that take names already, however often the package registers its models."""
+"""Attribute of functions that are wrapped already, so that none is wrapped twice."""
 
 
 def packaged_models() -> dict[str, Path]:
@@ -23,7 +23,7 @@ def packaged_models() -> dict[str, Path]:
 
 
 def folder_of_packaged(name: Any) -> Any:
-    """Returns the folder of a packaged model for its name; what is no such name, or exists here, as it is."""
+    """Returns the folder of a packaged model by name; returns another name, or an existing path, unchanged."""
     if not isinstance(name, str | os.PathLike) or os.path.exists(name):
         return name
     folder = packaged_models().get(str(name))
@@ -31,11 +31,11 @@ def folder_of_packaged(name: Any) -> Any:
 
 
 def takes_names(function: Callable, position: int = 0) -> Callable:
-    """Makes a function take the names of packaged models where it takes folders and names on the Hub.
+    """Wraps a function that takes a folder or a name on the Hub, so that it also takes names of packaged models.
 
     Args:
-        function: with the name as its first argument, or its second after a class.
-        position: of that argument.
+        function: its first argument, or its second after a class, is the name.
+        position: position of that argument.
     """
     if hasattr(function, TAKES_NAMES):
         return function

@@ -13,10 +13,14 @@ SECONDS_BETWEEN_LINES = 30.0
 class ProgressDisplay:
     """Shows the progress of one piece of work, such as an epoch, in one process.
 
+        with ProgressDisplay("epoch 1", total=100) as display:
+            display.update(10)
+
+
     Args:
         name: of the work.
-        total, done: items of the work, and those that have been done already.
-        unit: what items are called, in the plural.
+        total, done: number of items, and of those that are already done.
+        unit: name of the items, in the plural.
         shown: whether this process shows anything.
     """
 
@@ -40,8 +44,8 @@ class ProgressDisplay:
 
         Args:
             done: items done so far, those before this display among them.
-            time_left: an estimate; by default that for the rest of the items, with the pace of those done.
-            summary: shown from when it is given on; by default that pace.
+            time_left: an estimate; by default from the pace so far.
+            summary: shown from now on, such as the loss; by default the pace.
         """
         if summary is not None:
             self.summary = f"{summary}, "

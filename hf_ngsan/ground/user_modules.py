@@ -9,7 +9,7 @@ from .messages import type_and_reason
 
 
 class UserModuleError(ValueError):
-    """A module that cannot be imported; the message says who asked for it, which one it is, and why."""
+    """A module that cannot be imported; the message names the option or key, the module and the reason."""
 
 
 def import_user_module(name: str, asked_for_by: str) -> ModuleType:
@@ -17,7 +17,7 @@ def import_user_module(name: str, asked_for_by: str) -> ModuleType:
 
     Args:
         name: as in Python, such as `package.module`.
-        asked_for_by: what messages begin with.
+        asked_for_by: option or key that names the module, for messages.
 
     Raises:
         UserModuleError: no such name or module, or a module that fails.

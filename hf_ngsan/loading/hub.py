@@ -1,4 +1,8 @@
-"""Checkpoints that carry their own code, for readers who have only transformers."""
+"""Checkpoints that carry their own code, so that transformers loads them without this package.
+
+save_for_hub(model, processor, "captioner")
+pipeline("image-to-text", model="captioner", trust_remote_code=True)  # in a process without hf_ngsan
+"""
 
 import json
 import re
@@ -19,7 +23,7 @@ from .self_test import write_self_test
 MODELS = Path(__file__).parent.parent / "models"
 PACKAGE_IMPORT = re.compile(r"^\s*(from|import) hf_ngsan\b", re.MULTILINE)
 HANDLER = "handler.py"
-"""Of the Hub's inference endpoints, which a pushed captioner has."""
+"""File of a pushed captioner for the Inference Endpoints of the Hub."""
 SETTINGS = "*config.json"
 """Files of a checkpoint that can refer to code."""
 
@@ -55,7 +59,7 @@ def save_for_hub(
     """
     classes = getattr(model.config, "remote_classes", {})
     auto_classes: dict[type, str] = {}
-    if not is_of_transformers(model):  # which has the code of its own
+    if not is_of_transformers(model):  # transformers has its code
         auto_classes[type(model.config)] = "AutoConfig"
         auto_classes[type(model)] = auto_class_of(model, ("Model", "Backbone"), classes)
         if "AutoProcessor" in classes:
@@ -91,7 +95,7 @@ def is_of_transformers(model: PreTrainedModel) -> bool:
 
 
 def needs_the_package(folder: Path) -> bool:
-    """Returns whether the code in a folder imports this package, as that of others may; our own never does."""
+    """Returns whether the code in a folder imports this package; code of this package never does."""
     return any(
         PACKAGE_IMPORT.search(file.read_text("utf-8", errors="replace"))
         for file in folder.glob("*.py")
@@ -100,7 +104,7 @@ def needs_the_package(folder: Path) -> bool:
 
 
 def own_code(folder: Path) -> set[str]:
-    """Returns the names of the code files in a folder that are this package's, or those of another imported one."""
+    """Returns the names of the code files in a folder that equal files of this or another imported package."""
     names = {file.name for file in folder.glob("*.py")}
     imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
     homes = {MODELS, *(file.parent for file in imported if file.name in names)} - {folder, folder.resolve()}
@@ -113,13 +117,13 @@ def own_code(folder: Path) -> set[str]:
 
 
 def only_names_parts(file: Path) -> bool:
-    """Returns whether `parts.py` of a checkpoint is as saving writes it: it names other files and does nothing."""
+    """Returns whether `parts.py` of a checkpoint is as saving writes it, with imports of other files alone."""
     code = file.read_text("utf-8", errors="replace")
     return code == code_of_parts(re.findall(r"from \.(\w+) import", code))
 
 
 def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
-    """Yields mapping and key of what refers, in the settings of a JSON file, to other code than that of some files."""
+    """Yields each reference to code outside some files in the settings of a JSON file, as its mapping and key."""
     if isinstance(settings, list):
         for value in settings:
             yield from foreign_references(value, code)
@@ -134,14 +138,14 @@ def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[d
 
 
 def is_of(code: Collection[str], entry: Any) -> bool:
-    """Returns whether an entry of `auto_map` or `custom_pipelines` refers to classes of some files, and to no other."""
+    """Returns whether an entry of `auto_map` or `custom_pipelines` refers only to classes of some files."""
     references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
     files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
     return bool(files) and files <= {*code}
 
 
 def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
-    """Returns the auto class, of those of some kinds, that stands for the class of an object."""
+    """Returns the name of the Auto class, among some kinds, for the class of an object."""
     name = "None" if saved is None else type(saved).__name__
     for auto, location in classes.items():
         if auto.startswith(tuple(f"Auto{kind}" for kind in kinds)) and location.split(".")[-1] == name:

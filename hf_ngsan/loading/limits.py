@@ -1,6 +1,6 @@
-"""Limits of what a checkpoint can ask for: a model too large for its weights or the machine, unusable images.
+"""Limits of a checkpoint: the size of its model and the settings of its image processor.
 
-They are checked before any memory is taken; `models.configuration_hub` checks single fields of a configuration.
+They are checked before memory is allocated; `models.configuration_hub` checks single fields of a configuration.
 """
 
 import os
@@ -20,11 +20,11 @@ from ..ground.bounds import MAX_SIDE
 from ..ground.messages import one_sentence
 
 MAX_PARAMETERS_A_BYTE = 2
-"""Of the weights files: those of four bits."""
+"""Parameters per byte of weights files: two with 4-bit quantization."""
 ALWAYS_ALLOWED = 2**20
-"""Parameters, which take 4 MiB in float32: not worth refusing, whatever the weights files have."""
+"""Parameters of a model that is never refused: they take 4 MiB in float32."""
 MAX_AREA = 2**22
-"""Pixels of an image that is given to a model: 2048 x 2048."""
+"""Pixels of a preprocessed image: 2048 x 2048."""
 MAX_PIXELS = 2**24
 """Where a setting is their number; Qwen2-VL's own is 12,845,056."""
 
@@ -36,10 +36,10 @@ class UnusableModelError(ValueError):
 def refuse_too_large(
     build: Callable[[], nn.Module], weights: str | os.PathLike | None = None, elsewhere: re.Pattern | None = None
 ) -> None:
-    """Raises an UnusableModelError for a model that cannot be what its configuration says.
+    """Raises an UnusableModelError for a model larger than the memory, or than its weights files can hold.
 
     Args:
-        build: makes the model; it is called where tensors have a shape but take no memory.
+        build: makes the model; called on the device `meta`, where tensors take no memory.
         weights: folder, or name on the Hub, that the weights are loaded from; `None` for new ones.
         elsewhere: names of weights that do not come from there.
     """
@@ -61,13 +61,13 @@ def refuse_too_large(
 
 
 def parameters_of(build: Callable[[], nn.Module]) -> dict[str, nn.Parameter]:
-    """Returns the parameters of a model by name, shared ones once; `build` makes it, which takes no memory here."""
+    """Returns the parameters of a model by name, shared ones once, built on the device `meta` without memory."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return dict(build().named_parameters())
 
 
 def count(parameters: Iterable[nn.Parameter]) -> int:
-    """Returns the number of parameters; buffers, such as running means, which files of weights have too, are none."""
+    """Returns the number of values of some parameters."""
     return sum(one.numel() for one in parameters)
 
 
@@ -77,7 +77,7 @@ def counts_pixels(image_processor: BaseImageProcessor) -> bool:
 
 
 def check_image_processor(image_processor: BaseImageProcessor) -> None:
-    """Raises an UnusableModelError unless images become tensors of finite numbers and of no absurd size."""
+    """Raises an UnusableModelError unless an image becomes a tensor of finite numbers within the size limits."""
     for name in ("size", "crop_size", "pad_size"):
         size: Any = getattr(image_processor, name, None)
         size = asdict(size) if is_dataclass(size) and not isinstance(size, type) else size

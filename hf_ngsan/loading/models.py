@@ -41,7 +41,7 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class ModelFolderError(ValueError):
-    """A folder that holds no complete model; the message names it and says what is missing."""
+    """A folder without a complete model; the message names it and what is missing."""
 
 
 def incomplete(folder: str, fault: str) -> ModelFolderError:
@@ -57,10 +57,9 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
 
 
 def find_model_folder(name: str | os.PathLike) -> str:
-    """Returns the folder of a model: `name` itself, or its `best` or else `last` if it is that of a training run.
+    """Returns the folder of a model: `name` itself, or `best`, else `last`, in the folder of a training run.
 
-    A name that is no folder is that of a model which the package brings, or, if it could be one of the Hub, is
-    returned as it is.
+    The name of a packaged model becomes its folder; a name that may be one on the Hub is returned unchanged.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -141,7 +140,7 @@ def task_of(config: PreTrainedConfig | Mapping) -> str | None:
 
 
 def count_parameters(name: str | os.PathLike) -> int:
-    """Returns the number of parameters of a model in a folder or on the Hub, by its configuration alone.
+    """Returns the number of parameters of a model in a folder or on the Hub, from its configuration alone.
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`load_config`]; a configuration of no model.
@@ -276,7 +275,7 @@ def load_processor(loader: Any, folder: str) -> Any:
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
-    """Returns the Auto classes of a model, with its head if it has one, and of what processes its inputs, if any."""
+    """Returns the Auto classes of a model, with its head if it has one, and of its processor, or None without one."""
     known = getattr(type(config), "remote_classes", None)
     if known is None:  # a model of transformers, which is saved with the name of its class
         named = (config.architectures or [""])[0]
@@ -297,7 +296,7 @@ def head_class(auto_class: str, config: Any) -> str | None:
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
-    """Returns the configuration with other values in some fields, checked as a new one is.
+    """Returns the configuration with some fields changed, and checked.
 
     Raises:
         ConfigurationError: a value that its field cannot have.
@@ -317,7 +316,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
     Args:
         folder: of the model, for the message.
         report: of `from_pretrained`.
-        changed: fields of the configuration that are not as the folder says.
+        changed: fields of the configuration that differ from the folder's.
         elsewhere: names of weights that do not come from the folder.
     """
     for fault, names in (
@@ -335,7 +334,7 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
 
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Raises a ModelFolderError if a tokenizer is not the one of its model."""
+    """Raises a ModelFolderError if the special tokens, ids or length of a tokenizer do not fit its model."""
     named = ("pad_token", "bos_token", "eos_token")
     special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
     if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):

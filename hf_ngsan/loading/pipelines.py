@@ -1,4 +1,4 @@
-"""Pipelines that `pipeline()` builds while this package is imported: its own for its own models."""
+"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ class TranslationPipeline(OwnTranslationPipeline):
 
 
 def refuse_models_of_others(removed_task: str, model: Any, *args: Any, **kwargs: Any) -> None:
-    """Raises a ValueError for a model that is not of this package."""
+    """Raises a ValueError for a model of another package."""
     if model.config.model_type not in MODEL_TYPES:
         raise ValueError(
             f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "

@@ -1,4 +1,9 @@
-"""Preprocessing of the images of a trained backbone or detection model: an image processor that crops nothing."""
+"""The image processor of a trained backbone or detection model, changed so that it crops nothing.
+
+    load_image_processor("microsoft/resnet-50", "grid")  # a CaptioningImageProcessor of 224 x 224 pixels
+
+Regions and cells refer to the whole image; the usual crop of a classifier would move them.
+"""
 
 import logging
 import os
@@ -15,7 +20,7 @@ SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_st
 
 
 class PreprocessingError(ValueError):
-    """A model whose preprocessing is not known or does not suit boxes; the message names it and says what to do."""
+    """A model with unknown preprocessing, or one that does not suit boxes; the message names it and the remedy."""
 
 
 def load_image_processor(
@@ -25,13 +30,13 @@ def load_image_processor(
 
     Args:
         source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
-        kind: `"grid"` or `"regions"`, that of the [`VisionConfig`] around it.
-        name: what messages call the model; `source` if `None`.
-        image_size: height and width in pixels, in place of the size described there.
+        kind: `kind` of the [`VisionConfig`] around it, `"grid"` or `"regions"`.
+        name: name of the model in messages; `source` if `None`.
+        image_size: height and width in pixels, in place of the described size.
 
     Raises:
-        PreprocessingError: it cuts images, has no usable size, or is unknown for a detection model. The images of a
-            backbone without any are normalized as ImageNet's.
+        PreprocessingError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
+            unknown preprocessing gets ImageNet's normalization.
     """
     name = name or str(source)
     try:
@@ -88,10 +93,9 @@ def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> Cap
 
 
 def size_without_cropping(name: str, settings: dict) -> dict:
-    """Returns height and width, or shortest and longest edge, of images from which nothing is cut.
+    """Returns height and width, or shortest and longest edge, of images that are not cropped.
 
-    Where a classifier's images are a square cut from the middle, or have a shortest edge and any length, they become
-    that square.
+    The square that a classifier crops from the middle, or its shortest edge alone, become height and width.
     """
     size = settings.get("size")
     if settings.get("do_center_crop") and settings.get("crop_size"):

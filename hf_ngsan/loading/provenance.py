@@ -26,7 +26,7 @@ SETTINGS = {
         "suppression_threshold": "suppression threshold",
     },
 }
-"""What the checksum of the configuration covers beside the backbone, for each kind, with words for messages."""
+"""Settings in the checksum of the configuration beside the backbone, by kind, with their names in messages."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
@@ -49,15 +49,15 @@ WITHOUT_EFFECT = {
 
 
 class ProvenanceError(ValueError):
-    """Features that do not fit together or do not fit a model; the message says what differs."""
+    """Features that do not fit together or do not fit a model; the message describes the difference."""
 
 
 def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
-    """Returns the provenance of the features that a model makes with a preprocessing.
+    """Returns the provenance of the features that a model computes from images of an image processor.
 
     Args:
         model: a [`VisionModel`].
-        image_processor: the one that its pixels come from.
+        image_processor: its image processor.
 
     Returns:
         `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, `score_threshold`, `suppression_threshold`
@@ -85,9 +85,9 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """Returns what the second of two provenances has that the first has not, or None.
+    """Describes the difference of the second of two provenances from the first; None if they are equal.
 
-    For example `"other weights"`, or `"another grid size (3 x 3, not 7 x 7)"`, the second one's first.
+    For example `"other weights"`, or `"another grid size (3 x 3, not 7 x 7)"`, where 3 x 3 is the second one's.
     """
     checksums = recorded["checksums"], current["checksums"]
     different = next((key for key in CHECKSUMS if checksums[0][key] != checksums[1][key]), None)
@@ -99,7 +99,7 @@ def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
 
 
 def in_words(value: list[int] | float | None) -> str:
-    """Returns a setting as people write it, such as `7 x 7`; without a grid size the grid is the feature map."""
+    """Returns a setting in words, such as `7 x 7`; `None` stands for the size of the feature map."""
     if value is None:
         return "the feature map's own"
     return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -151,7 +151,7 @@ def with_effect(value: Any) -> Any:
 
 
 def description_of(provenance: Mapping) -> str:
-    """Returns a provenance as the description of a dataset, where [`features_provenance`] finds it.
+    """Returns a provenance as text for the description of a dataset, which [`features_provenance`] reads.
 
     Descriptions stay with the rows through `select`, `map`, `save_to_disk` and in a `DatasetDict`.
     """
@@ -163,11 +163,11 @@ def features_provenance(rows: Dataset, data: str) -> dict | None:
 
     Args:
         rows: any rows, with or without the description of [`description_of`].
-        data: what messages call them.
+        data: name of the dataset in messages.
 
     Returns:
-        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and `dtype`, that of the stored
-        features; None where it is not known.
+        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and the stored `dtype`; None if
+        unknown.
 
     Raises:
         ProvenanceError: features of several backbones were put together.
@@ -204,13 +204,13 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
-    """Refuses features of another provenance than a captioner's.
+    """Checks that a captioner fits the features of a dataset.
 
-    Its provenance is that of the features that it was trained on, and that of its vision encoder and image processor,
-    if it has them. An unknown provenance is not compared.
+    They must have the provenance of the features that it was trained on, and of its vision encoder and image
+    processor, if it has them. An unknown provenance is not compared.
 
     Raises:
-        ProvenanceError: see above; the message says what differs.
+        ProvenanceError: the provenances differ; the message describes the difference.
     """
     provenance = features_provenance(rows, data)
     if provenance is None:
@@ -231,9 +231,9 @@ def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str
 
 
 def remember_features(model: PreTrainedModel, rows: Dataset, data: str) -> None:
-    """Writes the provenance of the features that a captioner is to be trained on into its configuration.
+    """Writes the provenance of the training features into the configuration of a captioner.
 
-    A captioner that is trained on images has none, as its features are those of its own vision encoder.
+    Training on images needs none, since the vision encoder is part of the captioner.
     """
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None

@@ -1,4 +1,7 @@
-"""A record of the outputs of a model, which shows whether it computes the same with other versions of libraries.
+"""A record of the outputs of a model, which shows whether other versions of libraries change them.
+
+    write_self_test(model, processor, "captioner")         # writes captioner/self_test.json
+    run_self_test(model, processor, "captioner").passed    # later, elsewhere
 
 `self_test.json` in the model's folder has the seed of random inputs, the outputs of the model, and the versions of the
 libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
@@ -32,26 +35,26 @@ TOLERANCE = 1e-4
 SEED = 0
 LIBRARIES = ("hf-ngsan", "transformers", "torch", "tokenizers", "numpy", "pillow")
 GRID = 3
-"""Rows and columns of cells, where features are drawn and the model does not say how many."""
+"""Rows and columns of random features for a model without a grid size."""
 IMAGE = (96, 128)
-"""Height and width of an image."""
+"""Height and width of a random image."""
 NUM_WORDS = 6
 SETTINGS: dict[str, Any] = {"num_beams": 1, "do_sample": False, "min_new_tokens": 8, "max_new_tokens": 8}
-"""Of `generate()`: eight tokens, even of a model that would end at once, since only the later ones need the cache."""
+"""Settings of `generate()`: eight tokens, even if a model would end at once, since only later tokens use the cache."""
 NUM_VALUES = 16
-"""Kept of each output of a model that writes no text, evenly spread."""
+"""Evenly spread numbers that are kept of each output of a model that writes no text."""
 
 
 class SelfTestError(ValueError):
-    """A folder without a record or with a damaged one, or a model that computes something else than its record."""
+    """A folder without a record, or with the record of another model or a damaged one."""
 
 
 class Comparison(NamedTuple):
-    """What a self-test found.
+    """The outcome of a self-test.
 
     Attributes:
-        difference: largest one to the recorded numbers.
-        recorded, installed: versions by library, of those that differ.
+        difference: largest difference from the recorded numbers.
+        recorded, installed: versions of the libraries that differ.
     """
 
     difference: float
@@ -71,10 +74,9 @@ class Comparison(NamedTuple):
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
-    """Records what a model computes into its folder.
+    """Writes outputs of a model for random inputs into its folder.
 
-    A model that cannot take what is drawn, such as one that was registered with inputs of its own, gets no record, and
-    a warning says so.
+    A registered model that needs other inputs gets no record, and a warning says so.
     """
     try:
         single = in_float32(model)
@@ -87,7 +89,7 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
 
 
 def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> Comparison:
-    """Compares what a model computes with the record in its folder.
+    """Compares outputs of a model with the record in its folder.
 
     Raises:
         SelfTestError: there is no record, or a damaged one.
@@ -119,7 +121,7 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
 
 
 def versions() -> dict[str, str]:
-    """Returns the installed versions of the libraries that take part in what a model computes."""
+    """Returns the installed versions of the libraries that affect the outputs of a model."""
     found = {}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
@@ -128,15 +130,15 @@ def versions() -> dict[str, str]:
 
 
 def in_float32(model: PreTrainedModel) -> Any:
-    """Returns a model of float32 weights on the CPU: itself, or a copy."""
+    """Returns a model with float32 weights on the CPU: itself, or a copy."""
     if {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
         return model
     return copy.deepcopy(model).float().cpu()
 
 
 def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
-    """Draws an image, features with boxes, and words, whichever of them a model reads; empty if it reads none."""
-    random = np.random.RandomState(seed)  # its numbers are promised to stay the same in every version of numpy
+    """Draws the inputs that a model reads: an image, or features with boxes, and words."""
+    random = np.random.RandomState(seed)  # NumPy promises the same numbers in every version
     named, config = inspect.signature(model.forward).parameters, model.config
     inputs: dict[str, torch.Tensor] = {}
     if "visual_features" in named and getattr(config, "vision_config", None) is None:
@@ -164,12 +166,12 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
 
 @torch.inference_mode()
 def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[int] | None) -> dict[str, list]:
-    """Returns numbers that a model computes.
+    """Returns outputs of a model by name.
 
     Args:
-        model: in float32 on the CPU.
+        model: a model in float32 on the CPU.
         inputs: see [`drawn_inputs`].
-        token_ids: of a recorded text, whose log-probabilities are asked for; `None` for the model's own text.
+        token_ids: a recorded text to compute log-probabilities of; `None` for the model's own text.
     """
     with evaluation_mode(model):
         if not model.can_generate():
@@ -189,10 +191,10 @@ def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[i
 
 
 class GivenText(LogitsProcessor):
-    """Makes `generate()` write a given text, and keeps how probable each of its tokens was.
+    """Makes `generate()` write a given text, and keeps the log-probability of each token.
 
     Attributes:
-        log_probabilities (`list[float]`): of the tokens so far.
+        log_probabilities (`list[float]`): log-probabilities of the tokens so far.
     """
 
     def __init__(self, token_ids: list[int]):

@@ -1,4 +1,4 @@
-"""mAP@R of image-text retrieval, where a query may have any number of right answers."""
+"""mAP@R of image-text retrieval, for queries with any number of right answers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def map_at_r(similarity: np.ndarray | torch.Tensor, positives: Mapping[int, Collection[int]]) -> float:
-    """Returns the mean average precision at R (Musgrave et al. 2020), as ECCV Caption (Chun et al. 2022) has it.
+    """Returns the mean average precision at R (Musgrave et al. 2020), as in ECCV Caption (Chun et al. 2022).
 
-    With R the number of a query's right answers, its score is the mean over the ranks r = 1, …, R of the precision of
-    the first r answers where the answer at rank r is right, and of 0 where it is wrong.
+    R is the number of right answers of a query. Its score is the mean over the ranks r = 1, …, R: a right answer at
+    rank r counts with the precision of the first r answers, a wrong one with 0.
 
     Args:
         similarity: array or tensor `(queries, items)`, larger is more similar; of equal items the first comes first.

@@ -8,6 +8,7 @@ from .groups import ScoredGroups
 from .ngrams import ORDER, expand_ranges
 
 SIGMA = 6.0
+"""Width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)."""
 
 
 def cider_scores(

@@ -71,7 +71,7 @@ class CaptionCorpus:
             `(log_frequencies, num_documents)`, as `cider_scores` takes them.
 
         Raises:
-            ValueError: there is nothing to count but the references of a single image.
+            ValueError: the references are those of a single image, and `document_frequency` is None.
         """
         if document_frequency is None:
             check_num_documents(len(self))

@@ -1,4 +1,4 @@
-"""METEOR and SPICE through their official Java programs, which the `eval` extra (pycocoevalcap) brings along."""
+"""METEOR and SPICE by their official Java programs, which are part of pycocoevalcap (extra `eval`)."""
 
 import importlib.util
 import json
@@ -17,11 +17,11 @@ from .corpus import CaptionCorpus
 from .metric import CaptionMetric
 
 MAX_BYTES = 2**20
-"""Of one answer, or of one explanation."""
+"""Maximal bytes of an answer, or of the output that explains a failure."""
 
 
 class JavaMetricUnavailable(FileNotFoundError):
-    """Java or a file that a metric needs is missing; the message says what and how to get it."""
+    """Java or a file that a metric needs is missing; the message names it and how to get it."""
 
 
 class JavaProgramError(ChildProcessError):
@@ -39,7 +39,7 @@ class JavaMetric(CaptionMetric):
     needed_files: Mapping[str, str] = {}
     seconds_to_start = 120.0
     seconds_a_caption = 2.0
-    """After which a program that does not answer is ended."""
+    """With `seconds_to_start`, the time after which a program without an answer is killed."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.folder = self.preflight()
@@ -79,7 +79,7 @@ class JavaMetric(CaptionMetric):
         return self.error(f"gave an answer that is no score ({error!r:.200})")
 
     def stopped(self, output: bytes) -> JavaProgramError:
-        """Returns the error of a program that ended; the last line of its output says why."""
+        """Returns the error of a program that ended, with the last line of its output."""
         lines = output.decode(errors="replace").strip().splitlines() or ["no reason given"]
         return self.error(f"stopped ({lines[-1]})")
 
@@ -131,7 +131,7 @@ class Meteor(JavaMetric):
                 raise self.no_score(error) from None
             finally:
                 clock.cancel()
-                with suppress(BrokenPipeError):  # what is still buffered has no reader
+                with suppress(BrokenPipeError):  # the program no longer reads the buffer
                     questions.close()
                 process.kill()
         return {"meteor": total}, {"meteor": scores}

@@ -52,7 +52,7 @@ class CaptionMetric(evaluate.Metric):
         references: Sequence[Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Scores predictions against references, or what was added before.
+        """Scores predictions against references, or captions that were added before.
 
         Args:
             predictions: one caption an image.
@@ -103,7 +103,7 @@ class CaptionMetric(evaluate.Metric):
     def score_captions(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], per_image: bool = False
     ) -> dict[str, Any]:
-        """Returns what `compute` does, of these captions alone."""
+        """Returns the scores of these captions alone, see `compute`."""
         corpus = CaptionCorpus(predictions, references, self.tokenizer)
         totals, images = self.score_corpus(corpus)
         result: dict[str, Any] = {name: float(value) for name, value in totals.items()}

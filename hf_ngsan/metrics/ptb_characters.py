@@ -1,4 +1,4 @@
-"""The kinds of characters that Penn Treebank tokenization tells apart.
+"""The kinds of characters that Penn Treebank tokenization distinguishes.
 
 `simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with
 small character classes. ASCII stands for itself. The kinds are those of Unicode 6.2, from which the tables of Stanford

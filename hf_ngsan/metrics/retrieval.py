@@ -1,7 +1,7 @@
 """Recall@K and median rank of image-text retrieval, by counting instead of sorting.
 
-The rank of an item is one more than the number of items that come before it. Counting those takes one comparison an
-item, where the usual argsort of every row orders all of them only to look one up.
+The rank of an item is one more than the number of items before it. Counting them takes one comparison per item; the
+usual argsort of every row sorts all of them to look up one.
 """
 
 from __future__ import annotations
@@ -151,8 +151,9 @@ def image_rank(row: np.ndarray, own: np.ndarray, ties: Ties) -> int:
 class BetterImages:
     """Counts, row by row, the images to which a caption is more similar than to its own.
 
-    The comparisons of up to 255 rows are added in 8 bits, which is many times faster than adding each to the counts,
-    and then to the counts: one more could turn 255 into 0.
+    Comparisons are summed in 8 bits, which is many times faster than in the 64 bits of the counts. A caption can have
+    255 better images after 255 rows, the largest number of 8 bits, so the sums are moved to the counts then: the 256th
+    row could turn 255 into 0.
 
     Args:
         own: `(captions,)`, the similarity of each caption to its image; captions in the order of images.
@@ -204,7 +205,7 @@ class BetterImages:
 def check_similarity(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as arrays, the image of each caption filled in; raises as [`retrieval_metrics`]."""
+    """Returns both as arrays, with the default of `caption_images`; raises the errors of [`retrieval_metrics`]."""
     similarity = np.ascontiguousarray(as_array(similarity))
     if similarity.ndim != 2 or 0 in similarity.shape:
         raise ValueError(f"similarity must have the shape (images, captions), not {similarity.shape}.")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedReferences:
-    """The references of a number of images, cut and laid out so that those of any image can be fetched at once.
+    """The references of images, cut and stored in one array, so that those of any image can be sliced.
 
     Attributes:
         captions (`WordSequences`): all captions, image by image.
-        first, number: int64 `(images,)`, the first caption of each image and how many it has.
+        first, number: int64 `(images,)`, the first caption of each image and the number of its captions.
     """
 
     captions: WordSequences
@@ -90,7 +90,7 @@ class CiderDReward:
             references: for each image the list of its captions as token ids (lists, arrays or tensors).
 
         Returns:
-            What the reward takes in place of `references`.
+            The references in the form that the reward takes without preparing them again.
 
         Raises:
             ValueError: an image has no references, or token ids are no integers.
@@ -148,7 +148,7 @@ class CiderDReward:
 def image_of_each(
     candidates: int, images: int, indices: torch.Tensor | np.ndarray | Sequence[int] | None
 ) -> np.ndarray:
-    """Returns the image of each of so many candidates, int64 `(candidates,)`; raises as the reward does."""
+    """Returns the image of each candidate, int64 `(candidates,)`; raises the errors of [`CiderDReward`]."""
     if indices is None:
         if candidates and (not images or candidates % images):
             raise ValueError(

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 BETA = 1.2
+"""Weight of recall against precision, as in the COCO evaluation."""
 MAX_PAIRS = 2 * 10**9
-"""Of words to compare: 44,000 times 44,000 take a second and 250 MB at most."""
+"""Pairs of words to compare: 44,000 times 44,000 take a second and at most 250 MB."""
 
 
 def rouge_l_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
@@ -63,8 +64,7 @@ def longest_common_subsequence(positions: Mapping[str, int], length: int, words:
     """Returns the length of the longest common subsequence, with a bit for each word of the first text (Hyyro, 2004).
 
     Args:
-        positions: for each word that both texts have an integer with a bit at every place where it stands in the
-            first.
+        positions: for each word that both texts have an integer with a bit at each of its places in the first.
         length: number of words of the first text.
         words: the second text.
     """

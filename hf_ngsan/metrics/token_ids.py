@@ -1,4 +1,4 @@
-"""Token-id sequences as generation and collators give them, cut where the caption ends."""
+"""Token-id sequences from generation and collators, cut at the end of the caption."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]
 
 
 def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
-    """Returns token ids as int64; a ValueError says if they are no integers."""
+    """Returns token ids as int64; raises a ValueError if they are no integers."""
     if isinstance(values, str):
         raise ValueError(f"Captions must be token ids here, but one is the text {values[:40]!r}.")
     detach = getattr(values, "detach", None)

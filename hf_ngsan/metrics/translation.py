@@ -1,4 +1,4 @@
-"""Scores of translations by SacreBLEU, each with the signature that tells how it was computed."""
+"""Scores of translations by SacreBLEU, each with its signature, which describes the computation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -18,8 +18,9 @@ ARTICLES = ("a", "an", "the")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DIGIT_OF_WORD = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
 ENOUGH_PEOPLE = 3
-"""Of those who gave an answer, for full accuracy (Antol et al. 2015)."""
+"""People who must give an answer for full accuracy (Antol et al. 2015)."""
 SCORES_OF_COUNTS = (0.0, 0.3, 0.6, 0.9, 1.0)
+"""Soft targets of answers by 0 to 4 people in MCAN's released code."""
 
 WITHOUT_APOSTROPHE = """
     ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll how's
@@ -104,13 +105,13 @@ def tidy(answer: str) -> str:
 def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """Returns how right an answer is, in [0, 1]: the mean over the people of min(1, n / 3).
 
-    n counts those of the *other* people who gave this answer. All answers are normalised first, unless all people
-    wrote the same: then they are compared as they are, as in the official evaluation. Where there is but one answer,
-    such as that of a classification, it is right or wrong.
+    n is the number of *other* people who gave this answer. All answers are normalised first, unless all people wrote
+    the same: then they are compared unchanged, as in the official evaluation. A single human answer, such as the class
+    of a classification, makes the answer right or wrong.
 
     Args:
-        answer: of the model.
-        human_answers: of VQA ten, of ten people.
+        answer: answer of the model.
+        human_answers: answers of people, ten in VQA.
 
     Raises:
         ValueError: there are no human answers.

@@ -52,9 +52,9 @@ def attend(
     position_bias: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation: in half precision on an accelerator, in float32 on a CPU.
+    """Calls an attention implementation, on a CPU in float32 even for half precision.
 
-    On a CPU half precision makes attention less accurate and spares nothing.
+    On a CPU half precision makes attention less accurate without saving time or memory.
     """
     if query.device.type != "cpu" or query.dtype not in (torch.float16, torch.bfloat16):
         return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)
@@ -261,8 +261,8 @@ class MultiHeadAttention(nn.Module):
             key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
                 attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
             attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
-            value_states (`torch.FloatTensor`, *optional*): what the values are made of, where it is not what the keys
-                are made of; of the same shape.
+            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
+                shape.
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
@@ -309,8 +309,8 @@ class AdaptiveAttention(MultiHeadAttention):
     """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
     One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
-    `config.language_signal_projection = "shared"` (eq. 17) key and value of the signal are made by the projections of
-    the visual tokens; with `"separate"`, as in the authors' release, one projection of its own makes what is both.
+    `config.language_signal_projection = "shared"` (eq. 17) the projections of the visual tokens make key and value
+    of the signal; with `"separate"`, as in the authors' release, one projection of its own makes a vector for both.
     The weights have no dropout. They are computed the same way for any attention implementation.
 
     Args:

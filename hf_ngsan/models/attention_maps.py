@@ -1,4 +1,9 @@
-"""Attention of a captioner to visual tokens, and to pixels, while it predicted each word."""
+"""Attention of a captioner to visual tokens, and to pixels, for each predicted word.
+
+ids = model.generate(**inputs)
+[(words, weights)] = model.word_attention(processor.tokenizer, inputs, ids)  # T words, weights (T, N)
+maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
-"""By which the edges of neighbouring cells may differ, as shares of the image: boxes may come in half precision."""
+"""Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
 
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ else:
 
 
 class WordAttentionMixin(Model):
-    """Gives the attention of finished captions to a captioner, an encoder-decoder with `self.model`."""
+    """Adds `word_attention` to a captioner, an encoder-decoder with `self.model`."""
 
     model: Any
 
@@ -34,15 +39,14 @@ class WordAttentionMixin(Model):
     ) -> list[tuple[list[str], np.ndarray]]:
         """Returns the cross-attention over visual tokens for every word of generated captions.
 
-        One teacher-forced pass over the finished captions, in which the decoder's attention is eager. A prediction
-        depends on the words before it only, so these are the weights of the decoding steps themselves, whether greedy,
-        sampled or of beams. Other threads may call the model at the same time; afterwards it has its training mode
-        back.
+        It runs one teacher-forced pass over the finished captions with eager attention in the decoder. A prediction
+        depends only on the words before it, so these are the weights of the decoding steps, whether greedy, sampled or
+        of beams. Other threads may call the model at the same time; its training mode is restored.
 
         Args:
             tokenizer: the model's.
-            inputs: what the processor made of B images; its prefixes and labels are ignored.
-            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
+            inputs: outputs of the processor for B images; prefixes and labels are ignored.
+            sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included;
                 C captions an image, those of one image next to each other.
             layer: a decoder layer; None for the mean over all. The mean over heads is taken in either
                 case.
@@ -87,7 +91,7 @@ class WordAttentionMixin(Model):
 def among_regions(weights: torch.Tensor, num_regions: int) -> torch.Tensor:
     """Returns the weights `(..., num_regions)` of visual tokens, which sum to 1, in float32.
 
-    Adaptive attention (RSTNet) has one more weight, that of the language signal, which is left out.
+    The additional weight of the language signal in adaptive attention (RSTNet) is left out.
     """
     weights = weights.float()
     if weights.shape[-1] == num_regions:
@@ -120,8 +124,8 @@ def attention_of_words(
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     """Turns weights of visual tokens into maps of the image's size.
 
-    Where the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between
-    the cells' centres; else it has the sum of the weights of the regions that it lies in.
+    If the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between the
+    centres of cells; else it has the sum of the weights of the regions around it.
 
     Args:
         weights: `(T, N)`.
@@ -132,7 +136,7 @@ def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: i
         float32 `(T, height, width)`.
 
     Raises:
-        ValueError: a number of boxes that is not that of the weights.
+        ValueError: the numbers of boxes and weights differ.
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
@@ -170,7 +174,7 @@ def between_centres(edges: np.ndarray, pixels: int) -> np.ndarray:
 
 
 def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Sums the weights of the regions that each pixel lies in."""
+    """Sums the weights of the regions around each pixel."""
     maps = np.zeros((len(weights), height, width), dtype=np.float32)
     size = np.array([width, height])
     for box, of_box in zip(boxes.astype(np.float64), weights.T, strict=True):

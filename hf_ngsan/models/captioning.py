@@ -1,4 +1,4 @@
-"""What every captioner shares: encoder and decoder around visual tokens, output head and the glue to `generate()`."""
+"""The base of all captioners: encoder and decoder around visual tokens, output head and `generate()`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,14 +21,14 @@ from .word_generation import WordGenerationMixin, decoded_outputs
 
 
 class CaptioningPreTrainedModel(TransformerPreTrainedModel):
-    """What a captioner and each of its parts declare."""
+    """Declarations of a captioner and each of its parts."""
 
     main_input_name = "visual_features"
     input_modalities = ["image", "text"]
 
 
 def refuse_input_ids(inputs: Mapping) -> None:
-    """Raises a TypeError if there are `input_ids`, which transformers' text models call their words."""
+    """Raises a TypeError for `input_ids`, the name of words in text models of transformers."""
     if inputs.get("input_ids") is not None:
         raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
 
@@ -37,7 +37,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
     """Encoder over visual tokens and decoder over words, without an output head.
 
     A subclass sets `self.encoder` (called with `visual_features`, `visual_boxes`, `attention_mask`) and `self.decoder`.
-    With a `vision_config` there is `self.vision`, which makes visual tokens of pixels.
+    With a `vision_config`, `self.vision` turns pixels into visual tokens.
     """
 
     encoder: PreTrainedModel
@@ -58,16 +58,16 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> VisionOutput:
-        """Encodes images into visual tokens, as the model reads them in place of pixels.
+        """Encodes images into visual tokens, which the model takes in place of pixels.
 
         Args:
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            visual_features: not allowed beside pixels; it is here to be refused.
-            visual_boxes, attention_mask: regions to encode and which of them are real, see [`VisionModel`].
+            visual_features: must be `None`, since pixels are given.
+            visual_boxes, attention_mask: regions to encode, and their mask, see [`VisionModel`].
 
         Raises:
-            ValueError: the model has no vision encoder, or there are visual features as well.
+            ValueError: the model has no vision encoder, or visual features are given too.
         """
         if self.vision is None:
             raise ValueError(
@@ -102,7 +102,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        """Takes what [`CaptioningForConditionalGeneration.forward`] takes, without labels."""
+        """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
         refuse_input_ids(kwargs)
         if pixel_values is not None:
             visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
@@ -144,8 +144,8 @@ class CaptioningForConditionalGeneration(
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """Captions images; the arguments are those of transformers' `generate()`.
 
-        `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before beams
-        are made of them. `inputs` are visual features, or pixels if they have four dimensions.
+        `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before they
+        are repeated for beams. `inputs` are visual features, or pixels if they have four dimensions.
 
         Raises:
             ValueError: `guidance_scale` or `stop_strings`, which captioners do not support.
@@ -157,7 +157,7 @@ class CaptioningForConditionalGeneration(
             raise ValueError("guidance_scale is not supported: a captioner predicts no words without an image.")
         if kwargs.get("stop_strings", getattr(settings, "stop_strings", None)):
             raise ValueError(
-                "stop_strings is not supported: a caption is made of whole words; give their ids as eos_token_id."
+                "stop_strings is not supported, since captions are whole words; give their ids as eos_token_id."
             )
         inputs = self.replace_pixels(inputs, kwargs)
         return super().generate(inputs, *args, **kwargs)

@@ -59,7 +59,7 @@ class CaptionerConfig(ConfigWithParts):
 
     @property
     def order_of_tokens_counts(self) -> bool:
-        """Whether the order of the visual tokens says where they are, as that of a grid's cells may."""
+        """Whether the order of the visual tokens defines their places, like the order of the cells of a grid."""
         return False
 
     @property
@@ -69,7 +69,7 @@ class CaptionerConfig(ConfigWithParts):
 
     @property
     def reads_boxes(self) -> bool:
-        """Whether the boxes of visual features, where there are any, change what is written."""
+        """Whether the boxes of visual features, if given, affect captions."""
         return self.needs_boxes
 
     @property
@@ -79,7 +79,7 @@ class CaptionerConfig(ConfigWithParts):
 
     @classmethod
     def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
-        """Whether a captioner of these fields has a language model that is trained before it."""
+        """Whether a captioner with these fields has a language model, which is trained before it."""
         return False
 
     def __post_init__(self, **kwargs: Any) -> None:

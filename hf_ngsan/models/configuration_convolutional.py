@@ -1,4 +1,4 @@
-"""The configuration that the package's convolutional backbones share."""
+"""The base configuration of the package's convolutional backbones."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from .configuration_hub import HubConfig, check_positive
 
 
 class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
-    """Sizes of a backbone made of stages, and the stages whose maps it returns.
+    """Sizes of the stages of a backbone, and the stages whose feature maps it returns.
 
     A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its
     constructor also takes `out_features` (names of stages, in their order) or `out_indices` (their positions); without
@@ -33,7 +33,7 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
 
     @property
     def last_stages(self) -> dict[str, int]:
-        """Names and channels of what follows the stages that `depths` and `hidden_sizes` describe."""
+        """Names and channels of the stages behind those of `depths` and `hidden_sizes`."""
         return {}
 
     def validate_architecture(self) -> None:

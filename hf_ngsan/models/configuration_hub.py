@@ -22,23 +22,23 @@ from transformers.utils import logging
 from transformers.utils.versions import require_version
 
 REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
-"""Versions that this code is made for; checkpoints with code name them under `requirements`."""
+"""Versions that this code supports; checkpoints with code have them under `requirements`."""
 TESTED_TRANSFORMERS = (5, 24)
 """The newest minor version that this code was tested with."""
 
 
 class UnsupportedVersionError(ImportError, ValueError):
-    """A library has another version than a checkpoint or its code was made for; the message names both."""
+    """A library has a version that a checkpoint or its code does not support; the message names both."""
 
 
 def refuse_unsupported_versions(requirements: Any) -> None:
-    """Refuses installed versions with which weights would be loaded or used in another way than they were made for.
+    """Refuses installed versions of libraries that would load or use weights differently.
 
     Args:
-        requirements: specifiers as pip has them, by the names of the libraries.
+        requirements: version specifiers as in pip, by library.
 
     Raises:
-        UnsupportedVersionError: an installed version is not among them, or they are no specifiers.
+        UnsupportedVersionError: an installed version is unsupported, or the value is no version specifier.
     """
     try:
         for name, versions in requirements.items():
@@ -53,10 +53,10 @@ def refuse_unsupported_versions(requirements: Any) -> None:
 
 
 def warn_of_untested_version(module: str) -> None:
-    """Warns, once in a process, where code that came with a checkpoint meets a newer minor version of transformers.
+    """Warns, once in a process, if code of a checkpoint runs with an untested, newer minor version of transformers.
 
     Args:
-        module: name of the module that this is; the installed package has tests of its own, and says nothing.
+        module: name of the importing module; the installed package, which its own tests cover, does not warn.
     """
     installed = metadata.version("transformers")
     newer = tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) > TESTED_TRANSFORMERS
@@ -75,13 +75,13 @@ warn_of_untested_version(__name__)
 from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # noqa: E402, F401
 
 REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
-"""Fields with which a checkpoint says which code is to be run."""
+"""Fields of a checkpoint that name code to run."""
 MAX_LAYERS = 512
-"""Of a model: four times the deepest in use."""
+"""Layers of a model: four times the deepest models in use."""
 MAX_NUMBER = 2**20
-"""Of channels, words, labels or pixels; the largest vocabularies in use have a quarter of it."""
+"""Channels, words, labels or pixels: four times the largest vocabularies in use."""
 MAX_NESTING = 20
-"""Of configurations within configurations; models have four or five levels."""
+"""Levels of nested configurations; models have four or five."""
 FIELD_OF_LAYERS = re.compile(r"(layers?|depths?|blocks|stages|repeats|levels)$")
 FREE_FIELDS = ("features_provenance", "max_position_embeddings")
 """Fields whose numbers cost neither memory nor time."""
@@ -96,11 +96,11 @@ class ConfigurationError(StrictDataclassError, ValueError):
 
 
 class MissingBackboneError(OSError):
-    """The backbone whose weights a model takes from elsewhere is not where the configuration says."""
+    """The weights of a backbone that a checkpoint leaves out are not at the place that its configuration names."""
 
 
 def strict(cls: Any) -> Any:
-    """Makes a class strict as `huggingface_hub.dataclasses` does, with errors of one sentence that are ValueErrors."""
+    """Makes a class strict like `huggingface_hub.dataclasses.strict`, with ValueErrors of one sentence."""
     cls = dataclasses.strict(cls)
     initialize = cls.__init__
 
@@ -123,8 +123,8 @@ class HubConfig(PreTrainedConfig):
 
     Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class
     completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one),
-    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it is made for, without which it
-    is refused. The installed package saves neither unless it saves the code too.
+    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it needs; others are refused.
+    The installed package saves neither unless it saves the code too.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
@@ -170,12 +170,12 @@ class HubConfig(PreTrainedConfig):
         return output
 
     def auto_class_of(self, cls: type) -> str | None:
-        """Returns the auto class that stands for a class of this architecture; `None` for any other class."""
+        """Returns the auto class of a class of this architecture; `None` for any other class."""
         return next((auto for auto, at in self.remote_classes.items() if at.split(".")[-1] == cls.__name__), None)
 
 
 def without_references(fields: Any) -> Any:
-    """Returns fields of a configuration, and of those within it, without what checkpoints say of code."""
+    """Returns fields of a configuration, nested ones included, without references to code."""
     if isinstance(fields, Mapping):
         return {name: without_references(value) for name, value in fields.items() if name not in REFERENCES_TO_CODE}
     return [without_references(value) for value in fields] if isinstance(fields, list) else fields
@@ -183,7 +183,7 @@ def without_references(fields: Any) -> Any:
 
 @contextmanager
 def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[None]:
-    """Makes objects of some classes save their code too, inside the `with` block."""
+    """Lets objects of some classes save their code too inside the `with` block."""
     before = {cls: cls._auto_class for cls in auto_classes}
     try:
         for cls, auto in auto_classes.items():
@@ -215,7 +215,7 @@ class HubModelMixin(Model):
         Args:
             repo_id: repository on the Hub, made if absent.
             processor: the model's processor. With it the installed package uploads a whole checkpoint, with a card
-                that tells what is known; without it, or from code of the Hub, transformers uploads the model alone.
+                of the known facts; without it, or from code of the Hub, transformers uploads the model alone.
             options: as in transformers: `private`, `token`, `revision`, `commit_message` and so on.
 
         Returns:
@@ -257,15 +257,14 @@ class HubProcessorMixin(Pushed):
 
 
 def refuse_absurd_sizes(fields: Mapping, nesting: int = MAX_NESTING) -> None:
-    """Refuses numbers that no model has, before the configuration or the model made of them costs memory and time.
+    """Refuses absurd numbers before a configuration or model with them takes memory and time.
 
     Args:
-        fields: of a configuration, as in `config.json`; those of the configurations within it are checked too.
-        nesting: how deep these may lie.
+        fields: fields of a configuration, as in `config.json`, with nested configurations.
+        nesting: maximal levels of nesting.
 
     Raises:
-        ConfigurationError: more than 512 layers, another whole number beyond 2^20, or mappings within
-            mappings without end.
+        ConfigurationError: more than 512 layers, another whole number beyond 2^20, or too many levels of mappings.
     """
     if nesting == 0:
         raise ConfigurationError(f"The fields lie in more than {MAX_NESTING} mappings, one within the other.")
@@ -315,7 +314,7 @@ def check_rate(**fields: float) -> None:
 
 
 def lasting_name(name: str | PathLike) -> str:
-    """Returns a folder's absolute path, which is right in any working directory; another name as it is."""
+    """Returns the absolute path of a folder, valid in any working directory; returns another name unchanged."""
     folder = Path(os.path.expanduser(name))
     return str(folder.absolute() if folder.is_dir() else name)
 
@@ -336,7 +335,7 @@ def check_finite(**fields: float) -> None:
 
 
 def check_heads(hidden_size: int, num_attention_heads: int, even: bool = False) -> None:
-    """Raises a ValueError unless each head gets the same number of channels, and sines as many as cosines."""
+    """Raises a ValueError unless heads have equal numbers of channels and, if `even`, sines and cosines too."""
     if hidden_size % num_attention_heads:
         raise ValueError(
             f"hidden_size ({hidden_size}) must be a multiple of num_attention_heads ({num_attention_heads})."

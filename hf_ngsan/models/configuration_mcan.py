@@ -15,7 +15,7 @@ from .geometry import check_geometric_bias
 from .vision_part import VISION, check_feature_size, make_vision_config
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
-"""What the large model of the authors' release has other than the small one."""
+"""Differences of the large model of the authors' release from the small one."""
 
 
 @strict
@@ -56,8 +56,8 @@ class MCANConfig(ConfigWithParts):
         initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
         pad_token_id (`int`, defaults to 0).
         vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
-            `None` for a model that is given these.
-        features_provenance (`dict`, *optional*): what the visual features that the model was trained on were made with.
+            `None` for a model of visual features.
+        features_provenance (`dict`, *optional*): provenance of the training features, if known.
         num_labels, id2label, label2id: as for every classifier of transformers: the answers.
 
     Raises:
@@ -127,7 +127,7 @@ class MCANConfig(ConfigWithParts):
 
     @property
     def needs_boxes(self) -> bool:
-        """Tells whether the model cannot run without `visual_boxes`."""
+        """Whether the model needs `visual_boxes`."""
         return bool(self.geometric_bias)
 
     def __post_init__(self, **kwargs: Any) -> None:

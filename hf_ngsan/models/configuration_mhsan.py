@@ -90,8 +90,8 @@ class MHSANConfig(ConfigWithParts):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
-        vision_config (`dict` or `VisionConfig`, *optional*): what turns pixels into visual tokens; a grid of ResNet-152
-            if left out. `None` for a model that is given visual features only.
+        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; a grid of ResNet-152 if left out.
+            `None` for a model of visual features.
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
             ([`MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers such as `bert`.
         text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
@@ -121,7 +121,7 @@ class MHSANConfig(ConfigWithParts):
         diversity_weight (`float`, defaults to 0.1): weight of the diversity penalty (eq. 5).
         squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
             itself, as released.
-        features_provenance (`dict`, *optional*): what the visual features that the model was trained on were made with.
+        features_provenance (`dict`, *optional*): provenance of the training features, if known.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -189,7 +189,7 @@ class MHSANConfig(ConfigWithParts):
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the text encoder knows."""
+        """Number of tokens of the text encoder."""
         text: Any = self.text_config
         return text.vocab_size
 
@@ -210,7 +210,7 @@ class MHSANConfig(ConfigWithParts):
 
 
 def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:
-    """Makes the configuration of a text encoder from a dict; without a `model_type` that of words and SRU."""
+    """Makes the configuration of a text encoder from a dict; without a `model_type`, a [`MHSANTextConfig`]."""
     if isinstance(config, PreTrainedConfig):
         return config
     fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}

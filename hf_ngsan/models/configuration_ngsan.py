@@ -48,9 +48,9 @@ class NGSANConfig(CaptionerConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
         vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
-            `None` for a captioner that is given these.
-        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
-            with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
+            `None` for a captioner of visual features.
+        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
+            checksums), if known; features of another backbone are refused.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -83,7 +83,7 @@ class NGSANConfig(CaptionerConfig):
 
     @property
     def needs_boxes(self) -> bool:
-        """Tells whether the model cannot run without `visual_boxes`."""
+        """Whether the model needs `visual_boxes`."""
         return bool(self.geometric_bias) or self.absolute_geometry
 
     def __post_init__(self, **kwargs: Any) -> None:

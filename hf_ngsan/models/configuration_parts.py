@@ -1,4 +1,4 @@
-"""Configurations of models with parts that not all of them have: a checkpoint carries the code of those that it has."""
+"""Configurations of models with optional parts: a checkpoint carries only the code of the parts that it has."""
 
 import importlib.util
 import inspect
@@ -30,7 +30,7 @@ class ConfigWithParts(HubConfig):
     parts: ClassVar[tuple[str, ...]] = ()
 
     def modules_of_parts(self) -> set[str]:
-        """Returns the names of the modules with configurations and models of the parts, and of the parts of these."""
+        """Returns the names of the modules with configurations and models of the parts, recursively."""
         found: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
             classes = getattr(part, "remote_classes", {})  # those of transformers have none
@@ -46,9 +46,9 @@ class ConfigWithParts(HubConfig):
 
 
 def save_parts(modules: Iterable[str], folder: Path) -> None:
-    """Adds modules, and what they import, to the code of a model that transformers has copied to a folder.
+    """Adds modules and their imports to the code of a model that transformers has copied to a folder.
 
-    Code of another package, which has no file `parts.py`, is left as it is.
+    Code of another package, without a file `parts.py`, is left unchanged.
     """
     from transformers.dynamic_module_utils import get_relative_import_files
 
@@ -76,10 +76,10 @@ def has_part(module: str) -> bool:
 
 
 def from_part(location: str) -> Any:
-    """Returns what `module.name` names, of a module that a checkpoint carries only if its model has the part.
+    """Returns the object `module.name` of a module that a checkpoint carries only if its model has the part.
 
     Raises:
-        ConfigurationError: this is the code of a checkpoint whose model has not got the part.
+        ConfigurationError: this is the code of a checkpoint without the part.
     """
     module, name = location.split(".")
     try:

@@ -78,10 +78,10 @@ class RSTNetConfig(CaptionerConfig):
         geometry_fusion (`str`, *optional*, defaults to `"additive"`): how the geometric weights lambda of pairs of
             cells enter the encoder's attention: `"additive"`: softmax(Q K^T / sqrt(d) + lambda), eq. 14; `"log"`:
             log(max(lambda, 1e-6)) in place of lambda, as released; `None`: not at all (tables 1 and 2 without GA).
-        geometry_embedding (`str`, defaults to `"linear"`): what lambda = ReLU(w_g G) is made of, with one w_g a head:
+        geometry_embedding (`str`, defaults to `"linear"`): G in lambda = ReLU(w_g G), with one w_g per head:
             `"linear"`: G = ReLU(FC(r)), eq. 5; `"sinusoidal"`: fixed sines and cosines of r, as released.
         geometry_hidden_size (`int`, defaults to 64): channels d_g of G; a multiple of 8 if they are sinusoidal.
-        grid_size_offset (`int`, defaults to 1): what is added to width and height of a cell, eq. 2 and 3. With
+        grid_size_offset (`int`, defaults to 1): added to width and height of a cell, eq. 2 and 3. With
             coordinates within [0, 1] a cell of a 7 x 7 grid is then 8/7 wide; 0 is the plain size.
         grid_size (`list[int]`, *optional*): rows and columns of the grid that visual tokens must be, row by row. By
             default `visual_boxes` say where tokens are, and without boxes they must be a square grid.
@@ -91,19 +91,19 @@ class RSTNetConfig(CaptionerConfig):
             one attention, and zeros at padded words, as released.
         input_norm (`bool`, defaults to `False`): layer normalization of the projected features, as released.
         position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
-            those that the checkpoint brings along, as released (see [`positions.WordPositions`]).
-        max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
+            a table in the checkpoint, as released (see [`positions.WordPositions`]).
+        max_position_embeddings (`int`, defaults to 512): longest caption; number of rows of the table.
         scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size` before
             their positions are added, as Vaswani et al. 2017 do. Neither paper nor release does, but without it new
             word vectors drown in the positions.
         output_bias (`bool`, defaults to `True`): whether the classifier of words has a bias; the release has none.
-        finished_beams (`str`, defaults to `"aside"`): what beam search does with a caption that has ended: `"aside"`:
-            it searches on with as many beams as before, as transformers does; `"compete"`: the caption keeps its place
+        finished_beams (`str`, defaults to `"aside"`): treatment of finished captions in beam search: `"aside"`: the
+            search continues with as many beams as before, as in transformers; `"compete"`: the caption keeps its place
             among the beams while it is one of the most probable, as released (`length_penalty` then changes nothing).
         adaptive_attention (`bool`, defaults to `True`): whether there is the adaptive layer, with the language model.
-        language_signal_projection (`str`, defaults to `"shared"`): what makes key and value of the language signal in
-            adaptive attention: `"shared"`: the projections of the visual tokens, eq. 17; `"separate"`: one projection
-            of its own for both, as released.
+        language_signal_projection (`str`, defaults to `"shared"`): projection of the language signal to key and value
+            in adaptive attention: `"shared"`: those of the visual tokens, eq. 17; `"separate"`: one of its own for
+            both, as released.
         language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): of the language model. Sizes, rates
             and special tokens that it does not name are the captioner's.
         pretrained_language_model (`str`, *optional*): folder or Hub name of a trained language model, whose
@@ -118,9 +118,9 @@ class RSTNetConfig(CaptionerConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
         vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, such as a grid with `grid_size: [7,
-            7]`; `None` for a captioner that is given visual features.
-        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
-            with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
+            7]`; `None` for a captioner of visual features.
+        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
+            checksums), if known; features of another backbone are refused.
 
     Raises:
         ValueError: sizes that do not fit together, a switch with an unknown value, or a language model of another
@@ -184,7 +184,7 @@ class RSTNetConfig(CaptionerConfig):
 
     @property
     def num_hidden_layers(self) -> int:
-        """Counts the layers of the decoder, the adaptive one included."""
+        """Number of layers of the decoder, the adaptive one included."""
         return self.plain_decoder_layers + self.adaptive_attention
 
     @num_hidden_layers.setter
@@ -193,7 +193,7 @@ class RSTNetConfig(CaptionerConfig):
 
     @property
     def order_of_tokens_counts(self) -> bool:
-        """Tells whether the order of the visual tokens says where they are."""
+        """Whether the order of the visual tokens defines their places."""
         return self.grid_position_embedding or (self.geometry_fusion is not None and self.grid_size is not None)
 
     @property

@@ -41,14 +41,14 @@ class RSTNetLanguageModelConfig(HubConfig):
         attention_dropout (`float`, defaults to 0.1): on attention weights.
         language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word sees those
             before it, so the signal of a caption is the same word by word (with a cache) and at once, and nothing of
-            the future is in it. `"bidirectional"`: that of the authors' release, which trains its BERT on the whole
+            the future is in it. `"bidirectional"`: as in the authors' release, which trains its BERT on the whole
             caption, padding included, and feeds it one token a step, each at position 0, when it decodes: in training
             the signal of a word depends on the words after it and on the amount of padding, and when decoding on its
             own word alone.
-        language_tokenization (`str`, defaults to `"word_pieces"`): what the text encoder reads. `"word_pieces"`: each
+        language_tokenization (`str`, defaults to `"word_pieces"`): input of the text encoder. `"word_pieces"`: each
             word is one token, whose embedding is the mean of the embeddings of its word pieces (see
-            [`RSTNetLanguageModel.align_vocabulary`]; the paper does not tell). `"caption_ids"`: the captioner's own
-            ids, as the release feeds them to BERT, where they stand for other words.
+            [`RSTNetLanguageModel.align_vocabulary`]; the paper does not specify it). `"caption_ids"`: the captioner's
+            own ids, which the release feeds to BERT, where they are other words.
         max_word_pieces (`int`, defaults to 1): pieces of a word at most. Set by `align_vocabulary`.
         double_residual (`bool`, defaults to `False`): the layers of the release: two residual connections and
             normalizations around one attention, and zeros at padding.
@@ -124,7 +124,7 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     @property
     def cached_text_layers(self) -> int:
-        """Counts the layers of the text encoder whose keys and values a cache holds."""
+        """Number of layers of the text encoder with keys and values in a cache."""
         encoder: Any = self.text_encoder_config
         return encoder.num_hidden_layers if self.language_attention == "causal" else 0
 

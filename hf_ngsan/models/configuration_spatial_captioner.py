@@ -16,9 +16,9 @@ class SpatialCaptionerConfig(CaptionerConfig):
     r"""Configuration of the spatial captioner (Springenberg et al. 2018). The defaults are the paper's.
 
     Args:
-        vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not tell its vocabulary.
-        vision_config (`dict` or `VisionConfig`, *optional*): what turns pixels into visual tokens; the paper's frozen
-            VGG-11 if left out. `None` for a captioner that is given visual features only.
+        vocab_size (`int`, defaults to 9491): words and special tokens; the paper does not specify its vocabulary.
+        vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; the paper's frozen VGG-11 if left out.
+            `None` for a captioner of visual features.
         visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 512.
             Where it differs from `hidden_size`, a linear map comes first (inferred); in the paper both are 512 and
             there is none.
@@ -32,13 +32,13 @@ class SpatialCaptionerConfig(CaptionerConfig):
         attention_dropout (`float`, defaults to 0.1): on attention weights.
         residual_dropout (`float`, defaults to 0.0): on sublayer outputs and inside the feed-forward blocks, where the
             paper names none.
-        attention_temperature (`str`, defaults to `"key_length"`): what scores are divided by: `"key_length"`:
+        attention_temperature (`str`, defaults to `"key_length"`): divisor of attention scores: `"key_length"`:
             sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to - the words up to and
             including its own, the real grid cells -, so that caching, beams and padding change nothing; `"head_dim"`:
-            sqrt(d_attn), that of Vaswani et al. 2017.
-        position_embedding (`str`, defaults to `"sequence"`): what the sinusoids that are added to image features tell:
-            `"sequence"`: the number of a cell, counted row by row (that the paper counts so is inferred); `"boxes"`:
-            the place and size of its box, our extension, which tells columns as clearly as rows and suits regions too;
+            sqrt(d_attn), as in Vaswani et al. 2017.
+        position_embedding (`str`, defaults to `"sequence"`): sinusoids that are added to image features: `"sequence"`:
+            of the number of a cell, counted row by row (inferred from the paper); `"boxes"`: of the place and size of
+            its box, our extension, which encodes columns as clearly as rows and suits regions too;
             `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
@@ -49,8 +49,8 @@ class SpatialCaptionerConfig(CaptionerConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix
             (inferred).
-        features_provenance (`dict`, *optional*): what the visual features that the captioner was trained on were made
-            with (kind, type of the backbone, checksums), where that is known; features of another backbone are refused.
+        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
+            checksums), if known; features of another backbone are refused.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -85,7 +85,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
 
     @property
     def order_of_tokens_counts(self) -> bool:
-        """Tells whether the order of the visual tokens says where they are."""
+        """Whether the order of the visual tokens defines their places."""
         return self.position_embedding == "sequence"
 
     @property

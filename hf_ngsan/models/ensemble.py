@@ -1,4 +1,4 @@
-"""Ensembles: captioners of one vocabulary whose log-probabilities are averaged at every word."""
+"""Ensembles: captioners of one vocabulary, with the mean of their log-probabilities at every word."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class EnsembleCache(EncoderDecoderCache):
 
 
 class MeanLogProbabilities(LogitsProcessor):
-    """Undoes the normalization that beam search begins each step with: beams are scored by the mean itself."""
+    """Undoes the normalization at the beginning of each step of beam search, so that the mean itself scores beams."""
 
     log_sums: torch.Tensor
 
@@ -90,8 +90,8 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
     r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
-    `generate()`, and `finished_beams`, are those of the first. An ensemble is made of its members each time, not saved
-    or trained.
+    `generate()`, and `finished_beams`, are those of the first. An ensemble is built from its members each time; it is
+    not saved or trained.
 
     Args:
         members (`Sequence[PreTrainedModel]`): captioners, such as [`RSTNetForConditionalGeneration`].
@@ -128,7 +128,7 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
         self.train(first.training)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("An ensemble is not saved; save its members, and put them together again.")
+        raise NotImplementedError("An ensemble is not saved; save its members, and build it from them again.")
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:

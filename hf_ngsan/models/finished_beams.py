@@ -1,18 +1,18 @@
-"""Beam search in which finished captions compete with the others for the beams, as RSTNet was released."""
+"""Beam search in which finished captions compete for beams, as in RSTNet's released code."""
 
 import torch
 from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 
 class CompetingFinishedBeams(LogitsProcessor):
-    """Continues a finished caption with padding, at no cost, so that it stays among the beams while it is good enough.
+    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best.
 
-    Beam search that knows of no end token then does what the release does. transformers' own puts finished captions
-    aside and searches on with as many beams as before, which finds others, never less probable ones.
+    Beam search without an end token then equals the release's. transformers' own sets finished captions aside and
+    continues with as many beams as before, and finds captions that are at least as probable.
 
     Args:
-        eos_token_ids (`list[int]`): what ends a caption.
-        pad_token_id (`int`): what follows.
+        eos_token_ids (`list[int]`): end tokens.
+        pad_token_id (`int`): padding token.
     """
 
     def __init__(self, eos_token_ids: list[int], pad_token_id: int):
@@ -29,7 +29,7 @@ class CompetingFinishedBeams(LogitsProcessor):
 
 
 def competing_finished_beams(given: dict, defaults: GenerationConfig) -> dict:
-    """Returns arguments of `generate()`, to be put in place of given ones, that let finished captions compete."""
+    """Returns arguments of `generate()` that replace given ones and let finished captions compete."""
     settings = given.get("generation_config") or defaults
     end = given.get("eos_token_id", settings.eos_token_id)
     ends = [end] if isinstance(end, int) else list(end or [])

@@ -1,4 +1,4 @@
-"""Checks of the settings that a checkpoint gives to `generate()`."""
+"""Checks of the settings of `generate()` in a checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from .configuration_hub import ConfigurationError, is_finite
 
 MAX_COUNT = 10_000
-"""Tokens of a text, and beams, at most: far above any use, and still within memory."""
+"""Maximal tokens of a text, and beams: far above any use, and still within memory."""
 FLAGS = (
     "do_sample",
     "use_cache",
@@ -46,7 +46,7 @@ TOKENS = ("eos_token_id", "forced_eos_token_id", "decoder_start_token_id", "supp
 
 
 def read_generation_settings(folder: str) -> dict | None:
-    """Returns what `generation_config.json` of a folder says; `None` if there is none.
+    """Returns the content of a folder's `generation_config.json`; `None` without the file.
 
     Raises:
         ConfigurationError: it is no JSON object.

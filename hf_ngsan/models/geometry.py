@@ -12,9 +12,10 @@ from torch import nn
 from .configuration_hub import check_choice
 
 MIN_RATIO = 1e-3
-"""Of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, with the same features."""
+"""Smallest ratio of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, which has the
+same features."""
 MIN_SIDE = 1e-6
-"""So that a box without area, such as padding, has finite features; far below a pixel of any image, 1e-4 or more."""
+"""Smallest side, so that boxes without area, such as padding, have finite features. A pixel is 1e-4 or more."""
 SIGNED_RESOLUTION = 0.1
 """Our choice: distances below a tenth of the side differ linearly, larger ones by their logarithm."""
 

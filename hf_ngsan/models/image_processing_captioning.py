@@ -63,7 +63,7 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
         `pixel_mask` `(B, height, width)` int64, 1 = image. Lists of such arrays without `return_tensors`.
 
     Raises:
-        ImageError: what is no image; the message names it. It is a `ValueError`.
+        ImageError: no image; the message names it. It is a `ValueError`.
         ValueError: a mean or standard deviation that is not finite, or a standard deviation that is not positive.
     """
 
@@ -150,7 +150,7 @@ def check_statistics(name: str, value: Any) -> None:
 
 
 def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = False) -> SizeDict:
-    """Returns what an image `(channels, height, width)` is resized to: height and width where `size` only limits them.
+    """Returns the height and width to which an image `(channels, height, width)` is resized.
 
     Each is at least 1, however long and thin the image is.
     """

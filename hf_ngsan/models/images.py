@@ -1,4 +1,10 @@
-"""Reads images of any kind - file, URL, array, any mode of Pillow - as upright RGB images."""
+"""Reads images of any kind - file, URL, array, any mode of Pillow - as upright RGB images.
+
+    load_image("photo.jpg")
+    load_image(np.zeros((64, 48, 3), np.uint8))
+
+Files may come from strangers: formats, pixels, bytes and downloads are bounded before anything is decoded.
+"""
 
 import base64
 import binascii
@@ -19,24 +25,24 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from .downloads import DownloadError, download
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Of files, by Pillow's names. Other formats of Pillow start programs (EPS) or are rarely looked at by anybody."""
+"""Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
 
 MIN_SIDE = 8
-"""Pixels that each side must have: more than an image has channels, so that the layout of an array is plain."""
+"""Smallest side in pixels: larger than a number of channels, so that the layout of an array is unambiguous."""
 
 MAX_ASPECT_RATIO = 100
-"""How many times longer than the short side the long side may be."""
+"""Largest ratio of the long side to the short side."""
 
 MAX_READS = 8
-"""How often a file's bytes may be read over: all entries of a TIFF file can point at the same megabytes."""
+"""How often all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
 MAX_EXIF_BYTES = 2**16
-"""Of EXIF data that are looked at, as much as JPEG holds; their entries can point at the same bytes, too."""
+"""Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
-"""Of a JPEG file. Progressive ones have about ten; each passes over all pixels, however few bytes it has."""
+"""Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
 START_OF_SCAN = b"\xff\xda"
 
 RANGE_TOLERANCE = 1e-3
-"""By which floats may leave [0, 1]: resizing overshoots, and half precision rounds."""
+"""Tolerance of floats outside [0, 1]: resizing overshoots, and half precision rounds."""
 ALPHA_MODES = {"P", "PA", "LA", "La", "RGBA", "RGBa"}  # a palette may hold transparent colours
 WHITE = (255, 255, 255, 255)
 TRANSPOSITIONS = {
@@ -48,11 +54,11 @@ TRANSPOSITIONS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""How to turn images upright, by their EXIF orientation."""
+"""Transposition that turns an image upright, by its EXIF orientation."""
 
 EXIF_ENTRIES = ("exif", "Raw profile type exif")
 XMP_ENTRIES = ("xmp", "XML:com.adobe.xmp")
-"""Of an image's `info`: where Pillow finds the orientation."""
+"""Entries of an image's `info` in which Pillow finds the orientation."""
 
 
 class ImageError(ValueError):
@@ -75,7 +81,7 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
             booleans, or floats within [0, 1]. Floats of Pillow (mode F) go from 0 to 255 where any is above 1. A
             mapping, which data of others may hold, names files by their paths and not by `file://` URLs; a `Path` is
             never a URL.
-        name: what to call the image in errors; its path is added.
+        name: name of the image in errors; its path is added.
 
     Returns:
         A `PIL.Image.Image` of mode RGB, independent of the source.
@@ -129,13 +135,13 @@ def image_list(images: Any) -> list:
 
 
 def is_one_image(source: Any) -> bool:
-    """Tells whether this stands for one image, or at least for no collection; arrays are told apart by their shape."""
+    """Returns whether this is one image, or at least no collection; the shape of an array decides."""
     lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
     return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
 
 
 def thumbnail(image: Image.Image, longest_side: int) -> Image.Image:
-    """Returns the image, or a smaller copy of it whose longer side has so many pixels."""
+    """Returns the image, or a copy that is reduced to a longest side."""
     if max(image.size) <= longest_side:
         return image
     scale = longest_side / max(image.size)
@@ -163,7 +169,7 @@ def refuse_file_url(source: Any, name: str) -> None:
 
 
 def content_of_place(place: str, name: str) -> bytes:
-    """Reads what a path or a URL leads to."""
+    """Returns the bytes of a path or a URL."""
     if not place:
         raise ImageError(f"{titled(name)} is an empty string; give a path or a URL.")
     scheme = place.partition(":")[0].lower()
@@ -228,7 +234,7 @@ def reason(error: Exception) -> str:
 
 
 class FileBytes(io.BytesIO):
-    """The bytes of a file, which nobody reads over more than `MAX_READS` times."""
+    """The bytes of a file; reading them more than `MAX_READS` times is an error."""
 
     def __init__(self, data: bytes):
         super().__init__(data)
@@ -248,14 +254,14 @@ def image_from_bytes(data: bytes, name: str) -> Image.Image:
 
 
 def open_image(data: bytes, name: str) -> Image.Image:
-    """Opens a file of an image, whose size is then known; nothing is decoded yet.
+    """Opens an image file and reads its size, without decoding it.
 
     Args:
         data: bytes of the file.
-        name: what to call the image in errors.
+        name: name of the image in errors.
 
     Raises:
-        ImageError: no image, one of another format, or one that would cost too much to decode.
+        ImageError: no image, another format, or an image that would cost too much to decode.
     """
     if not data:
         raise ImageError(f"{titled(name)} is empty: it has 0 bytes.")
@@ -294,7 +300,7 @@ def decoded(image: Image.Image, name: str) -> Image.Image:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Returns a copy that is turned as the EXIF data say, and without them; damaged ones say nothing."""
+    """Returns a copy that is turned upright by its EXIF data, and without them; damaged ones are ignored."""
     orientation: object = None
     with contextlib.suppress(Exception):  # Pillow's parser raises anything
         if all(len(image.info.get(entry, b"")) <= MAX_EXIF_BYTES for entry in EXIF_ENTRIES):
@@ -336,7 +342,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
 
 
 def array_of_deep_image(image: Image.Image, name: str) -> np.ndarray:
-    """Reads an image of 16 or 32 bits; mode I stands for 16 bits where it needs more than 8, F for 0 to 255."""
+    """Reads an image of 16 or 32 bits: mode I has 16 bits if a value needs more than 8, mode F has 0 to 255."""
     array = np.asarray(image)
     if image.mode == "F" and array.max() > 1 + RANGE_TOLERANCE:
         if array.min() < 0 or array.max() > 255:

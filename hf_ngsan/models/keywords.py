@@ -1,4 +1,4 @@
-"""Keyword arguments of `forward` that it does not name itself."""
+"""Keyword arguments that every `forward` accepts besides its own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,10 +27,10 @@ class UnknownArgumentError(TypeError, ValueError):
 
 
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
-    """Refuses keyword arguments that no part of a model reads, such as a cache under a new name or a misspelt mask.
+    """Refuses keyword arguments that no part of a model reads, such as a misspelt mask.
 
     Raises:
-        UnknownArgumentError: there is one, and it is not `None`; the message names it.
+        UnknownArgumentError: an unknown argument is not `None`; the message names it.
     """
     unknown = [name for name, value in keywords.items() if value is not None and name not in KNOWN_KEYWORDS]
     if unknown:

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite as a backbone and as a classifier, as its authors' TensorFlow code has it."""
+"""EfficientNet-Lite as a backbone and as a classifier, equal to its authors' TensorFlow code."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .keywords import refuse_unknown_keywords
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 EXPANSIONS = (1, 6, 6, 6, 6, 6, 6)
-"""Of each stage, as in table 1 of Tan and Le 2019."""
+"""Kernel size, stride and expansion of each stage, from table 1 of Tan and Le 2019."""
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.01
 

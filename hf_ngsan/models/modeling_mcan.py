@@ -1,4 +1,4 @@
-"""MCAN: questions and images read together by co-attention (Yu et al. 2019), with geometry (Guo et al. 2020) or not."""
+"""MCAN: co-attention of questions and images (Yu et al. 2019), optionally with geometry (Guo et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,13 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 @dataclass
 class MCANModelOutput(ModelOutput):
-    """A question and an image, read together.
+    """Outputs for questions and their images.
 
     Args:
         last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): the image after the
             last layer of the decoder.
-        pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_size)`): both, reduced, summed and normalized:
-            what the answer is chosen by.
+        pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_size)`): question and image, reduced, summed
+            and normalized: the input of the classifier.
         encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
         question_glimpses (`torch.FloatTensor` of shape `(batch_size, num_glimpses, num_words)`): weights of the words
             in the reduction of the question; rows sum to 1.
@@ -44,7 +44,7 @@ class MCANModelOutput(ModelOutput):
         encoder_attentions, decoder_attentions (`tuple(torch.FloatTensor)`, *optional*): self-attention of each layer,
             `(batch_size, num_heads, num_words, num_words)` and `(batch_size, num_heads, num_regions, num_regions)`.
         cross_attentions (`tuple(torch.FloatTensor)`, *optional*): guided attention of each layer of the decoder,
-            `(batch_size, num_heads, num_regions, num_words)`: how much each region looks at each word.
+            `(batch_size, num_heads, num_regions, num_words)`: weights of the words for each region.
     """
 
     last_hidden_state: torch.Tensor | None = None
@@ -152,8 +152,8 @@ class MCANDecoderLayer(MCANEncoderLayer):
 def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Returns a mask `(batch_size, 1, 1, length)` to be added to scores.
 
-    It is finite, so that what attends to nothing but padding attends to all of it equally, as in the authors' release;
-    a boolean mask would leave that to the attention implementation.
+    It is finite, so that queries with only padding attend to all of it equally, as in the authors' release; with a
+    boolean mask the result would depend on the attention implementation.
     """
     return torch.where(mask != 0, 0.0, torch.finfo(dtype).min).to(dtype)[:, None, None, :]
 
@@ -177,7 +177,7 @@ class MCANPreTrainedModel(TransformerPreTrainedModel):
 class MCANEncoder(MCANPreTrainedModel):
     """Reads questions: word vectors, an LSTM, SA units.
 
-    The LSTM reads padding too, as in the authors' release; behind the words it changes nothing.
+    The LSTM reads padding too, as in the authors' release; behind the words padding has no effect.
     """
 
     input_modalities = ["text"]

@@ -1,4 +1,4 @@
-"""MHSAN: images and captions in one space, each through attention of several heads (Park et al. 2020)."""
+"""MHSAN: a dual encoder of images and captions with multi-head self-attention pooling (Park et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -186,7 +186,9 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         self.image_projection = nn.Linear(heads[0] * config.hidden_size, config.projection_dim)
         self.text_projection = nn.Linear(heads[1] * text_config.hidden_size, config.projection_dim)
         self.post_init()
-        if config.text_pretrained and self.device.type != "meta":  # where from_pretrained builds what it then loads
+        if (
+            config.text_pretrained and self.device.type != "meta"
+        ):  # on `meta`, from_pretrained builds the model and loads it later
             load_text_encoder(self.text, config.text_pretrained)
 
     def make_pooling(self, size: int, num_heads: int, activation: Any) -> MultiHeadPooling | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 
 class NSATransformerPreTrainedModel(TransformerPreTrainedModel):
-    """What the model and each of its parts declare."""
+    """Declarations of the model and each of its parts."""
 
     config: NSATransformerConfig
     main_input_name = "input_ids"
@@ -127,7 +127,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
-        """Takes what [`NSATransformerForConditionalGeneration.forward`] takes, without labels."""
+        """Has the arguments of [`NSATransformerForConditionalGeneration.forward`], without labels."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs

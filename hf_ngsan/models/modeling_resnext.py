@@ -1,4 +1,4 @@
-"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, as torchvision and detectron2 have them.
+"""ResNeXt (Xie et al. 2017) and ResNet (He et al. 2016) as a backbone, equal to those of torchvision and detectron2.
 
 transformers' own ResNet has neither grouped convolutions nor frozen normalizations.
 """

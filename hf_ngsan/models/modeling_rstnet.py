@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 MIN_WEIGHT = 1e-6
-"""Of a pair of cells before its logarithm, as in the authors' release; the logarithm is then -13.8."""
+"""Smallest geometric weight of a pair of cells before its logarithm, as in the authors' release: log 1e-6 = -13.8."""
 VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
 
 
@@ -248,10 +248,10 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
 
 
 def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
-    """Returns rows and columns of the grid that so many visual tokens are.
+    """Returns rows and columns of a grid of some number of visual tokens.
 
     Raises:
-        ValueError: they are no square, or not as many as the configuration's `grid_size` says.
+        ValueError: the grid is no square, or not the configuration's `grid_size`.
     """
     if config.grid_size is not None:
         rows, columns = config.grid_size
@@ -373,8 +373,8 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
 class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, CaptioningForConditionalGeneration):
     r"""RSTNet, or one of its ablations; see [`RSTNetConfig`] for which is which.
 
-    In eager attention the last of `cross_attentions` is that of the adaptive layer, `(batch_size, num_heads, length,
-    num_regions + 1)`, with the weight of the language signal last.
+    With eager attention the last of `cross_attentions` belongs to the adaptive layer: `(batch_size, num_heads, length,
+    num_regions + 1)`, with the weight of the language signal at the end.
 
     Example:
 
@@ -410,7 +410,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
                 `visualness`, of the shape of its `sequences` (see [`~visualness.VisualnessMixin.word_visualness`]).
 
         Raises:
-            ValueError: the captioner has no visualness, or the output shall be no dict.
+            ValueError: the captioner has no visualness, or `return_dict_in_generate` is not True.
         """
         settings = kwargs.get("generation_config") or self.generation_config
         inputs = self.replace_pixels(inputs, kwargs)

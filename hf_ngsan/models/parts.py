@@ -1,4 +1,4 @@
-"""The code of the parts that the model of a checkpoint has; in the package, which has that of all parts, nothing.
+"""Imports of the code of a model's parts in a checkpoint; empty in the package, which has the code of all parts.
 
-Saving a model with its code writes the file of its checkpoint, see `configuration_parts`.
+`configuration_parts` writes this file when a model is saved with its code.
 """

@@ -1,4 +1,8 @@
-"""`pipeline("image-to-text")` for captioners."""
+"""`pipeline("image-to-text")` for captioners.
+
+captioner = pipeline("image-to-text", model="ngsan-flickr8k")
+captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a log"}]
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -35,7 +39,7 @@ VISUAL_INPUTS = ("pixel_values", "pixel_mask", "visual_boxes", "attention_mask")
 
 @dataclass
 class Captioned:
-    """Answers about one input and, if their attention shall become maps of its image, what these are made with."""
+    """Answers about one input and, for attention maps, its image and boxes."""
 
     answers: list[dict]
     boxes: np.ndarray | None = None
@@ -50,7 +54,7 @@ class Captioned:
 
 
 def unread(items: list[Item], answer: str, on_error: str) -> dict[int, Captioned]:
-    """Returns items that have an error, by position, with that in place of an answer; or raises the first error."""
+    """Returns the errors of items, by position, as answers; raises the first one unless they are skipped."""
     failed = {}
     for position, item in enumerate(items):
         if item.error is not None:
@@ -77,13 +81,13 @@ class ImageToTextPipeline(Pipeline):
 
     Call arguments:
         inputs, or images: one input or several.
-        text (`str` or `list[str]`, *optional*): what every caption, or that of each input, shall begin with; an input's
-            own `"text"` comes first.
+        text (`str` or `list[str]`, *optional*): beginning of every caption, or of the caption of each input; an input's
+            own `"text"` has priority.
         return_attention (`bool`, defaults to `False`): return the attention of each word.
-        return_visualness (`bool`, defaults to `False`): return how much each word looked at the image, for a captioner
+        return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
-        attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
-        on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
+        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
+        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
             names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
             itself: let a streamed dataset give its images undecoded (`datasets.Image(decode=False)`) to skip damaged
             ones.
@@ -93,8 +97,8 @@ class ImageToTextPipeline(Pipeline):
             which will do (see [`decoding.constrained_beam_search`]).
         num_beam_groups (`int`, *optional*), with `diversity_penalty`: groups of beams that avoid each other's words
             (see [`decoding.diverse_beam_search`]).
-        penalty_alpha (`float`, *optional*), with `candidates`: how much a word shall differ from those before it (see
-            [`decoding.contrastive_search`]).
+        penalty_alpha (`float`, *optional*), with `candidates`: weight of the difference of a word from those before
+            (see [`decoding.contrastive_search`]).
 
     Returns:
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list (for
@@ -220,7 +224,7 @@ class ImageToTextPipeline(Pipeline):
         return [captioned[position] for position in range(len(batch.items))]
 
     def see(self, items: list[Item], positions: list[int], inputs: BatchFeature) -> tuple[list[int], BatchFeature]:
-        """Puts visual tokens in place of pixels: once, as captions and attention both need them.
+        """Replaces pixels by visual tokens, once for captions and attention.
 
         An item whose image the vision encoder cannot take, such as one with a side smaller than a kernel, gets an error
         and is left out. Backbones do not tell beforehand which images these are.
@@ -277,7 +281,7 @@ class ImageToTextPipeline(Pipeline):
         return captioned
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
-        """Makes maps of attention weights: of one input at a time, and for the caller alone, since maps are large."""
+        """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
         if model_outputs.size is None:
             return model_outputs.answers
         more = {} if model_outputs.image is None else {"image": model_outputs.image}

@@ -1,4 +1,4 @@
-"""Inputs of the image-to-text pipeline: read one by one and put together to batches, in any worker of a loader."""
+"""Inputs of the image-to-text pipeline, read one by one and collated to batches in any worker of a loader."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -25,17 +25,17 @@ from .visual_inputs import (
 )
 
 MAX_WORD_LENGTH = 100
-"""Characters of a word, on average of a text; a longer text is refused before it is tokenized."""
+"""Mean characters per word of the longest text; a longer one is refused before it is tokenized."""
 MAX_SHOWN = 5
-"""Unknown words that an error names."""
+"""Unknown words that an error lists."""
 
 
 class StreamError(ImageError):
-    """An iterator that failed: there is no input after this one."""
+    """An iterator that failed: no input follows."""
 
 
 class SettingsError(ValueError):
-    """The settings of the pipeline do not fit any input; skipping inputs would not help."""
+    """The settings of the pipeline fit no input, so skipping inputs would not help."""
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Item:
     """One input, read.
 
     Attributes:
-        name: what to call it in errors.
-        pixels: what the image processor made of its image alone, for models with a vision encoder.
-        size: width and height of its attention maps, where it has an image and they are wanted.
-        image: its image at that size, where the size is not that of the image.
+        name: name of the data in errors.
+        pixels: outputs of the image processor for its image, for models with a vision encoder.
+        size: width and height of its attention maps, if requested for an image.
+        image: its image at this size, if the image has another one.
         features: `(num_regions, visual_feature_size)`, in place of an image.
         boxes: `(num_regions, 4)` within [0, 1].
-        text: what its caption shall begin with.
-        error: why it could not be read.
+        text: beginning of its caption.
+        error: reason why it could not be read.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Item:
 
 @dataclass
 class Batch:
-    """Items with the model inputs of those that could be read, in groups that have the same kinds of inputs."""
+    """Items, and the model inputs of those that could be read, grouped by kind of input."""
 
     items: list[Item]
     groups: list[tuple[list[int], BatchFeature]]
@@ -73,20 +73,20 @@ class Batch:
 
 @dataclass
 class ItemReader:
-    """Reads inputs; holds no model, so that it is easily sent to workers.
+    """Reads inputs; has no model, so that it can be sent to workers.
 
     Args:
         processor (`CaptioningProcessor`): the model's.
         config (`PreTrainedConfig`): the model's.
-        text: what captions shall begin with, for all or for each; an input's own text comes first.
-        with_maps: whether attention maps of images are wanted.
-        attention_side: longest side of these maps; that of the image if `None`.
+        text: beginning of all captions, or of each; an input's own text has priority.
+        with_maps: whether attention maps are requested.
+        attention_side: longest side of these maps; the image's if `None`.
     """
 
     kind_of_model: ClassVar[str] = "captioner"
-    """As messages call it."""
+    """Name of the model in messages."""
     mask_names: ClassVar[dict[str, str]] = {}
-    """What the model calls the mask of regions, if not `attention_mask`."""
+    """The model's name for the mask of regions, if not `attention_mask`."""
 
     processor: Any
     config: Any
@@ -99,7 +99,7 @@ class ItemReader:
             raise ValueError(f"There are {num_inputs} inputs but text for {len(self.text)}.")
 
     def try_to_read(self, get: Callable[[], object], index: int | None = None) -> Item:
-        """Reads an input; one that cannot be read says why, whatever went wrong. `get` may itself decode an image."""
+        """Reads an input; any error, also of `get`, which may decode an image, is kept in the item."""
         name = "the image" if index is None else f"image {index}"
         try:
             source = get()
@@ -118,7 +118,7 @@ class ItemReader:
         """Reads an input.
 
         Raises:
-            ValueError: what is no image, or features, boxes or a text that do not fit; names the input.
+            ValueError: no image, or features, boxes or a text that do not fit; the message names the input.
         """
         if isinstance(source, Mapping):
             given = f"a mapping with {sorted(map(str, source))}"
@@ -155,11 +155,11 @@ class ItemReader:
         return text
 
     def check_prefix(self, text: str, name: str) -> None:
-        """Raises a ValueError for what no caption can begin with: unknown words, or more than the captioner continues.
+        """Raises a ValueError for a prefix with unknown words, or one too long for the captioner.
 
         Args:
-            text: what a caption shall begin with.
-            name: what to call it in errors.
+            text: beginning of a caption.
+            name: name of the data in errors.
         """
         check_text(text, name)
         longest = getattr(self.config, "max_position_embeddings", None)
@@ -234,7 +234,7 @@ class ItemReader:
             item.size = item.image.size
 
     def collate(self, items: list[Item]) -> Batch:
-        """Makes inputs of a model of those items that could be read."""
+        """Makes the model inputs of the items that could be read."""
         kinds: dict[tuple[bool, bool], list[int]] = {}
         for position, item in enumerate(items):
             if item.error is None:
@@ -264,7 +264,7 @@ def unreadable(name: str, error: Exception) -> ImageError:
 
 
 class Items(Dataset):
-    """Inputs that have numbers; several workers can share them."""
+    """Inputs with indices, which several workers can share."""
 
     def __init__(self, inputs: Sequence, reader: ItemReader):
         reader.check_number(len(inputs))
@@ -282,7 +282,7 @@ def giving(source: Any) -> Callable[[], Any]:
 
 
 class ItemStream(IterableDataset):
-    """Inputs that come one after the other; after one that the iterator itself failed to give there is no other."""
+    """Inputs of an iterator; a failure of the iterator itself ends it."""
 
     def __init__(self, inputs: Iterable, reader: ItemReader):
         self.inputs, self.reader = inputs, reader
@@ -328,15 +328,14 @@ def refuse_chat(inputs: Any) -> None:
         first = first[0]
     if isinstance(first, Mapping) and {"role", "content"} <= set(first):
         raise ValueError(
-            "A captioner takes no chat messages: give the image, and what its caption shall begin with as text."
+            "A captioner takes no chat messages: give the image, and the beginning of its caption as text."
         )
 
 
 def streamable(inputs: Any) -> Any:
-    """Returns inputs as a pipeline tells them apart: a lone input, a list, or a dataset of torch.
+    """Returns inputs in a form that a pipeline distinguishes: a single input, a list, or a dataset of torch.
 
-    Only sequences and datasets are asked for an index; what has another order of its own, such as a series of pandas,
-    is gone through once.
+    Only sequences and datasets are indexed; other collections, such as a series of pandas, are iterated once.
     """
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OSU":  # of paths
         return inputs.ravel().tolist()
@@ -351,6 +350,6 @@ def streamable(inputs: Any) -> Any:
 
 
 def is_dataset(inputs: Any) -> bool:
-    """Tells whether this is a `datasets.Dataset`; without that library there is none."""
+    """Returns whether this is a `datasets.Dataset`; False without that library."""
     datasets = sys.modules.get("datasets")
     return datasets is not None and isinstance(inputs, datasets.Dataset)

@@ -8,8 +8,8 @@ from transformers.pipelines.base import Pipeline
 class TranslationPipeline(Pipeline):
     r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
 
-    Where this package is imported, `pipeline("translation", model=DIR)` is this pipeline for its models. A checkpoint
-    that carries its code answers to `pipeline("translation", model=DIR, trust_remote_code=True)` without the package.
+    With this package imported, `pipeline("translation", model=DIR)` returns this pipeline for its models. A checkpoint
+    with code also works without the package: `pipeline("translation", model=DIR, trust_remote_code=True)`.
 
     Call arguments:
         inputs: a text, or a list, generator or dataset column of texts.

@@ -14,7 +14,7 @@ from .processing_captioning import check_text
 
 
 class QuestionReader(ItemReader):
-    """Reads inputs that have a question; `text` is that of inputs without one, for all or for each."""
+    """Reads inputs with a question; `text` is the question of inputs without one, for all or for each."""
 
     kind_of_model: ClassVar[str] = "model"
     mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
@@ -41,12 +41,12 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
 
     Call arguments:
         inputs, or image: one input or several.
-        question (`str` or `list[str]`, *optional*): the question about every input, or about each; an input's own
-            comes first.
-        top_k (`int`, defaults to 5): answers at most.
-        return_attention (`bool`, defaults to `False`): return to which regions each word of the question mattered.
-        attention_side (`int`, *optional*): longest side in pixels of the maps, in place of that of the image.
-        on_error (`str`, defaults to `"raise"`): what to do about an input that cannot be read: `"raise"` an error that
+        question (`str` or `list[str]`, *optional*): the question about all inputs, or about each; an input's own
+            has priority.
+        top_k (`int`, defaults to 5): maximal number of answers.
+        return_attention (`bool`, defaults to `False`): return the regions to which each word of the question matters.
+        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
+        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
             names it by its index, or `"skip"` it and continue.
 
     Returns:
@@ -57,7 +57,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
         maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
         num_regions)` for features without an image or boxes (see [`question_attention.QuestionAttentionMixin`]); and
-        `"answer_attention"` `(height, width)` or `(num_regions,)`, of the regions that the answer is made of.
+        `"answer_attention"` `(height, width)` or `(num_regions,)`, the weights of regions in the answer.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
@@ -104,7 +104,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         return [answered[position] for position in range(len(batch.items))]
 
     def with_regions(self, inputs: BatchFeature) -> BatchFeature:
-        """Puts visual features, boxes and mask in place of pixels, as answers and attention both need them."""
+        """Replaces pixels by visual features, boxes and mask, once for answers and attention."""
         if "pixel_values" not in inputs:
             return inputs
         names = ("pixel_values", "pixel_mask", "visual_boxes", "visual_attention_mask")
@@ -131,7 +131,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         return answered
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
-        """Makes maps of attention weights of the best answer."""
+        """Turns the attention weights of the best answer into maps."""
         if model_outputs.size is None:
             return model_outputs.answers
         best, *others = model_outputs.answers

@@ -16,7 +16,7 @@ class MultiHeadPooling(nn.Module):
         hidden_size: d_a.
         num_heads: r.
         activation: `torch.relu` for images, `torch.tanh` for texts.
-        dropout: rate on what W_b multiplies.
+        dropout: rate on the inputs of W_b.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class AttentionReduction(nn.Module):
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
     """Returns half the mean of the largest plus half the mean of the smallest values of each channel.
 
-    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the model that Park et al. 2020 compare with.
+    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020.
 
     Args:
         states: `(batch_size, length, size)`.
         mask: `(batch_size, length)`, 1 = real, 0 = padding.
-        number: values at most, of each kind.
+        number: maximal number of values of each kind.
 
     Returns:
         `(batch_size, size)`.
@@ -98,7 +98,7 @@ def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: i
 
 
 def last_states(states: torch.Tensor, mask: torch.Tensor, bidirectional: bool) -> torch.Tensor:
-    """Returns the hidden state behind the last word; for the backward direction that behind the first one.
+    """Returns the hidden state after the last word; for the backward direction, the one after the first word.
 
     Args:
         states: `(batch_size, length, size)`.

@@ -1,4 +1,4 @@
-"""Positions of RSTNet: a table of positions of words, and codes of the rows and columns of a grid."""
+"""Positions of RSTNet: sinusoids or a table for words, and codes of the rows and columns of a grid."""
 
 import math
 
@@ -10,15 +10,15 @@ from transformers.configuration_utils import PreTrainedConfig
 from .geometry import sinusoids
 
 WAVELENGTH = 10000.0
-"""Of the slowest code over 2 pi, as Vaswani et al. 2017 have it."""
+"""Longest wavelength of codes over 2 pi, as in Vaswani et al. 2017."""
 
 
 class WordPositions(nn.Module):
     """Codes of the positions of words, added to embeddings that are not scaled.
 
     With `config.position_embedding = "sinusoidal"` they are the sinusoids of Vaswani et al. 2017, which have no end;
-    with `"table"` a fixed table that belongs to the checkpoint, as the authors' release has it: row 0 is that of
-    padding, row t that of the t-th word, for `config.max_position_embeddings` words.
+    with `"table"` a fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th
+    word, up to `config.max_position_embeddings` words.
     """
 
     table: torch.Tensor | None

@@ -1,4 +1,8 @@
-"""Processor of the captioners: images or visual features, boxes, captions and prefixes to model inputs."""
+"""Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs.
+
+processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ...
+processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog runs"]])  # ..., labels
+"""
 
 import contextlib
 import os
@@ -19,8 +23,8 @@ from .image_processing_captioning import CaptioningImageProcessor, check_whole_i
 from .images import load_images
 from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
 
-# A tokenizer holds the settings of its last call, such as padding, so threads take turns. A process that is forked in
-# the meantime, to read images, shall not find it locked for ever.
+# A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
+# waits for its turn too: a child of a process with the lock held would find it locked forever.
 TOKENIZING = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -29,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class PartsAtHand:
-    """`get_attributes`: on the class the parts that a processor may have, on a processor those that it has."""
+    """`get_attributes`: on the class all possible parts of a processor, on a processor the parts that it has."""
 
     def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
         names = super(CaptioningProcessor, cls).get_attributes()  # type: ignore[misc]  # a class that inherits from it
@@ -39,7 +43,7 @@ class PartsAtHand:
 
 
 def check_text(text: Any, name: str) -> None:
-    """Raises a ValueError unless this is a string that a tokenizer can read."""
+    """Raises a ValueError unless this is a string without lone surrogates, which no tokenizer can read."""
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, not a string.")
     try:
@@ -62,7 +66,7 @@ def list_of_texts(text: Any) -> list[str]:
 
 
 def text_name(index: int, texts: list[str]) -> str:
-    """Returns what an error calls a text."""
+    """Returns the name of a text in errors."""
     return "The text" if len(texts) == 1 else f"Text {index} of the batch"
 
 
@@ -74,7 +78,7 @@ def batch_of(data: dict[str, Any], return_tensors: str) -> BatchFeature:
 
 
 class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
-    """Makes pixels of images, pads visual features and boxes, tokenizes captions for training and prefixes.
+    """Turns images into pixels, pads visual features and boxes, tokenizes training captions and prefixes.
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
@@ -115,8 +119,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         Args:
             images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
                 [`images.load_image`] reads them.
-            text (`str` or `list[str]`, *optional*): what the captions shall begin with, one prefix an image; `""` for
-                none.
+            text (`str` or `list[str]`, *optional*): beginnings of the captions, one per image; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1]; one
@@ -136,7 +139,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             on the left.
 
         Raises:
-            ValueError: what is no image, arrays of the wrong shape, number or content, boxes outside their image,
+            ValueError: no image, arrays of the wrong shape, number or content, boxes outside their image,
                 captions or text that do not fit; names the image. Also boxes of images from which the image processor
                 cuts something.
         """
@@ -184,7 +187,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         return batch_of(data, kwargs["return_tensors"])
 
     def read_images(self, images: Any) -> list[Image.Image]:
-        """Reads images for the image processor; raises a ValueError where there is none, or no image."""
+        """Reads images; raises a ValueError without an image processor, or for something else than images."""
         if self.image_processor is None:
             raise ValueError(
                 "This processor has no image processor and takes visual_features, not images; for a model with a "
@@ -206,7 +209,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         ]
 
     def unknown_words(self, text: str) -> list[str]:
-        """Returns the words of a text that the tokenizer has no token for, and special tokens, which are no words."""
+        """Returns the words of a text without a token, and special tokens, which are no words."""
         return self.words_of(text)[1]
 
     def words_of(self, text: str) -> tuple[list[int], list[str]]:

@@ -1,4 +1,4 @@
-"""Processor of MCAN: images or visual features and questions to model inputs."""
+"""Processor of MCAN: images or visual features and questions become model inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from .visual_inputs import Arrays
 
 
 class MCANProcessor(MHSANProcessor):
-    """Makes pixels of images, pads visual features and boxes, tokenizes questions and cuts the long ones.
+    """Turns images into pixels, pads visual features and boxes, tokenizes questions and cuts long ones.
 
-    As in the authors' release, a question is cut behind as many words as the tokenizer's `model_max_length` says.
+    As in the authors' release, a question is cut to the tokenizer's `model_max_length` words.
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
@@ -46,7 +46,7 @@ class MCANProcessor(MHSANProcessor):
             `visual_boxes` `(B, N, 4)`; `input_ids` and `attention_mask` `(B, T)`.
 
         Raises:
-            ValueError: what is no image, arrays of the wrong shape, number or content; a question without any word; not
+            ValueError: no image, arrays of the wrong shape, number or content; a question without any word; not
                 one question for each image.
         """
         batch = super().__call__(images, text, visual_features, visual_boxes, **kwargs)

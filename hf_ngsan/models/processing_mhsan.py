@@ -1,4 +1,4 @@
-"""Processor of the dual encoder MHSAN: images or visual features and texts to model inputs."""
+"""Processor of the dual encoder MHSAN: images or visual features and texts become model inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from .visual_inputs import Arrays, pad_visual_inputs
 
 
 class MHSANProcessor(CaptioningProcessor):
-    """Makes pixels of images, pads visual features and boxes, tokenizes texts.
+    """Turns images into pixels, pads visual features and boxes, tokenizes texts.
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
@@ -47,7 +47,7 @@ class MHSANProcessor(CaptioningProcessor):
             from text `input_ids` and `attention_mask` `(M, T)`.
 
         Raises:
-            ValueError: what is no image, arrays of the wrong shape, number or content; a text without any word, or with
+            ValueError: no image, arrays of the wrong shape, number or content; a text without any word, or with
                 more tokens than the tokenizer's `model_max_length` unless `truncation=True`.
         """
         if images is not None and visual_features is not None:

@@ -1,4 +1,4 @@
-"""Attention between the words of a question and the regions of an image, while a model answered."""
+"""Attention between the words of a question and the regions of an image, for an answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .attention_maps import Model, evaluation_mode
 
 
 class QuestionAttentionMixin(Model):
-    """Gives the attention of questions to a model whose image is guided by its question."""
+    """Adds `question_attention` to a model with guided attention (each region attends to the words)."""
 
     def question_attention(
         self,
@@ -19,14 +19,14 @@ class QuestionAttentionMixin(Model):
         inputs: Mapping[str, torch.Tensor],
         layer: int | None = None,
     ) -> list[tuple[list[str], np.ndarray, np.ndarray]]:
-        """Returns how the words of each question are spread over the regions of its image.
+        """Returns the distribution of each word of a question over the regions of its image.
 
-        In guided attention each region weighs the words; the weights that a word has of all regions, divided by their
-        sum, tell to which regions it matters. Other threads may call the model at the same time.
+        In guided attention each region has weights of the words. The weights of a word from all regions, divided by
+        their sum, show to which regions it matters. Other threads may call the model at the same time.
 
         Args:
             tokenizer: the model's.
-            inputs: what the processor made of B questions and images.
+            inputs: outputs of the processor for B questions and images.
             layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
 
         Returns:

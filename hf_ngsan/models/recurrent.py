@@ -1,8 +1,8 @@
 """Simple recurrent units (Lei et al. 2018) in plain PyTorch.
 
-The matrix products of a layer are one for all time steps. What is left to do step by step is a recurrence between
-vectors, whose gradients are written by hand: in both directions a step costs a few elementwise operations, and all that
-does not depend on the previous step is done for all steps at once.
+A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
+hand-written gradients: forward and backward, a step costs a few elementwise operations, and everything that does not
+depend on the previous step is computed for all steps at once. [`SRURecurrence`] has the derivation.
 """
 
 import math
@@ -36,8 +36,8 @@ class SRURecurrence(torch.autograd.Function):
     - c_0 is the same without h_0: dc_0 = dq_1 v_r + dc_1 (f_1 + a_1 v_f).
     - The peepholes are shared by all steps and rows: dv_f = sum_t dp_t c_(t-1) and dv_r = sum_t dq_t c_(t-1).
 
-    Only dc_t depends on dc_(t+1), by one factor that is known for all steps beforehand: the loop is one multiplication
-    and addition a step.
+    Only dc_t depends on dc_(t+1), with a factor that is known for all steps beforehand: each step of the loop is one
+    multiplication and one addition.
     """
 
     @staticmethod
@@ -89,7 +89,7 @@ class SRURecurrence(torch.autograd.Function):
         of_gate = of_hidden * (active - skip)
         of_reset = of_gate * gate * (1 - reset)  # dq_t
         of_skip = of_hidden * (1 - gate)  # ds_t
-        # dc_t but for what comes through c_(t+1): from h_t, from r_(t+1), and at the end from the final memory
+        # dc_t without the term of c_(t+1): from h_t, from r_(t+1), and at the last step from the final memory
         total = of_hidden * gate * slope(active, ctx.activation)
         total[-1].add_(of_memory)
         total[:-1].addcmul_(of_reset[1:], reset_weights)
@@ -113,7 +113,7 @@ def activated(memory: torch.Tensor, activation: str) -> torch.Tensor:
 
 
 def slope(active: torch.Tensor, activation: str) -> torch.Tensor:
-    """Returns the derivative of an activation, from what it returned."""
+    """Returns the derivative of an activation, from its output."""
     if activation == "tanh":
         return 1 - active * active
     return torch.ones_like(active) if activation == "identity" else (active > 0).to(active.dtype)

@@ -1,4 +1,8 @@
-"""The parts that searches share: a captioner that is run word by word, and the captions that have ended."""
+"""Shared parts of searches: a captioner that runs word by word, and the finished captions.
+
+decoder = StepwiseDecoder(model, input_ids, model_kwargs)
+decoder.append(decoder.step().logits[:, -1].argmax(-1))  # a step of greedy search
+"""
 
 from typing import Any, NamedTuple
 
@@ -58,7 +62,7 @@ class StepwiseDecoder:
 
 
 class Kept(NamedTuple):
-    """Beams that continue: which of the beams before, the next word of each, their scores; `(images, size)` each."""
+    """Beams that continue: their previous beams, next words and scores; `(images, size)` each."""
 
     beams: torch.Tensor
     words: torch.Tensor
@@ -66,17 +70,17 @@ class Kept(NamedTuple):
 
 
 class EndedCaptions:
-    """The best captions of each image that have ended, by the rules of transformers' beam search.
+    """The best finished captions of each image, by the rules of transformers' beam search.
 
     Args:
-        images: their number.
+        images: number of images.
         size: beams that continue, and captions that are kept, of each image.
         input_ids (`torch.LongTensor` of shape `(rows, length)`): the beginnings of captions.
         generation_config, stopping_criteria: as `generate()` gives them.
 
     Attributes:
         is_open (`torch.BoolTensor` of shape `(images,)`): whether better captions may be found.
-        scores (`torch.FloatTensor` of shape `(images, size)`): the best first, minus infinity where there is none.
+        scores (`torch.FloatTensor` of shape `(images, size)`): scores, the best first; minus infinity for none.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class EndedCaptions:
         self.sequences = input_ids.new_full((images, size, generation_config.max_length), self.padding)
 
     def value(self, score: torch.Tensor, length: int) -> torch.Tensor:
-        """Returns what captions compete with: the log-probability over the number of new tokens to the penalty."""
+        """Returns the score of a caption: log-probability / (number of new tokens) ** length_penalty."""
         return score / (length - self.prefix_length) ** self.settings.length_penalty
 
     def advance(self, sequences: torch.Tensor, sums: torch.Tensor, ranking: torch.Tensor, may_end: bool = True) -> Kept:
@@ -104,7 +108,7 @@ class EndedCaptions:
         Args:
             sequences (`torch.LongTensor` of shape `(images, beams, length)`).
             sums (`torch.FloatTensor` of shape `(images, beams, vocab_size)`): log-probabilities of their continuations.
-            ranking: what these compete with, of the same shape.
+            ranking: scores for the choice of beams, of the same shape.
             may_end: whether captions that end are taken, or dropped.
         """
         vocab_size = ranking.shape[-1]
@@ -150,7 +154,7 @@ def rows_of(sequences: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 def log_probabilities_of_start(images: int, beams: int, size: int, device: torch.device) -> torch.Tensor:
-    """Returns scores `(images, beams)`, 0 for the first of every `size` beams: the others say the same as yet."""
+    """Returns scores `(images, beams)`: 0 for the first of every `size` beams, -inf for its still equal copies."""
     scores = torch.full((images, beams), NEVER, device=device)
     scores[:, ::size] = 0
     return scores

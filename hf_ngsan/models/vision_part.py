@@ -1,4 +1,4 @@
-"""The vision encoder that a model may have as a part: making it, and checkpoints that leave its backbone out."""
+"""The vision encoder as an optional part of a model, and checkpoints that leave its backbone out."""
 
 import os
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ logger = logging.get_logger(__name__)
 
 VisionConfig = from_part("configuration_vision.VisionConfig") if has_part("configuration_vision") else PreTrainedConfig
 VISION = {"vision_config": SubConfigSpec(VisionConfig, optional=True)}
-"""How a configuration declares its field `vision_config`."""
+"""Declaration of the field `vision_config` in a configuration."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class VisionOutput(ModelOutput):
         visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
             and height of the image without its padding.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
-        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone, if they are asked for.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
     """
 
     visual_features: torch.Tensor | None = None
@@ -46,7 +46,7 @@ def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConf
 
 
 def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
-    """Raises a ValueError unless a model takes features of the dimension that its vision encoder, if any, makes."""
+    """Raises a ValueError if a model and its vision encoder have different feature dimensions."""
     if vision is not None and vision.feature_size != visual_feature_size:
         raise ValueError(
             f"visual_feature_size is {visual_feature_size}, but the feature dimension of the vision encoder is "
@@ -55,7 +55,7 @@ def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
 
 
 def make_vision_encoder(config: Any) -> Any:
-    """Makes the [`VisionModel`] that the `vision_config` of a model describes; `None` for a model without."""
+    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
     return None if config is None else from_part("modeling_vision.VisionModel")(config)
 
 
@@ -63,7 +63,7 @@ class VisionCheckpointMixin(HubModelMixin):
     """Loads and saves a model with a vision encoder, whose backbone may be left out of its checkpoints.
 
     It is for whole models, not for their parts, and stands before `PreTrainedModel` among the base classes.
-    `VisionConfig.save_frozen_weights` says what is left out.
+    `VisionConfig.save_frozen_weights` decides it.
     """
 
     @classmethod

@@ -8,9 +8,9 @@ import torch
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3
-"""By which boxes may leave [0, 1]: those of detectors, stored in half precision, are rounded so."""
+"""How far boxes may exceed [0, 1]: detectors' boxes in half precision are rounded by so much."""
 PIXEL_TOLERANCE = 0.5
-"""By which boxes in pixels may leave the image: annotations round edges to whole pixels."""
+"""How far boxes in pixels may exceed the image: annotations round edges to whole pixels."""
 
 
 def pad_visual_inputs(visual_features: Arrays, visual_boxes: Arrays | None = None) -> dict[str, torch.Tensor]:
@@ -77,7 +77,7 @@ def pad_visual_boxes(visual_boxes: Arrays, num_images: int) -> dict[str, torch.T
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Puts together what an image processor made of single images.
+    """Joins the outputs of an image processor for single images.
 
     Args:
         images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
@@ -115,17 +115,17 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
     """Turns boxes in pixels of an upright image into boxes of the model.
 
     Args:
-        regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, 0 at the outer edge of the first pixel and `width`
-            (`height`) at that of the last.
-        width, height: of the image, in pixels.
-        name: what to call the image in errors.
+        regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, 0 is the outer edge of the first pixel and `width`
+            (`height`) that of the last.
+        width, height: size of the image in pixels.
+        name: name of the image in errors.
 
     Returns:
         float32 `(num_regions, 4)` within [0, 1].
 
     Raises:
-        ValueError: no such array, a box that reaches more than half a pixel out of the image, or one that is turned
-            around; the message names image and box.
+        ValueError: another shape, a box that exceeds the image by more than half a pixel, or an inverted box; the
+            message names image and box.
     """
     boxes = as_array(regions, f"regions of {name}")
     check_regions(boxes, f"regions of {name}")
@@ -172,7 +172,7 @@ def check_visual_boxes(visual_boxes: torch.Tensor | None, visual_features: torch
 
     Args:
         visual_boxes, visual_features: of a batch.
-        needed_by: the fields of the configuration for which they must not be missing; "" where they may.
+        needed_by: fields of the configuration that need boxes; "" if they may be missing.
     """
     if visual_boxes is None:
         if needed_by:

@@ -1,4 +1,4 @@
-"""Visualness of generated words: how much each looked at the image rather than at the words before it."""
+"""Visualness of generated words: the share of the image, against the words before, in the prediction of each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,26 +10,25 @@ from .attention_maps import NOT_FOR_THE_ENCODER, Model, evaluation_mode
 
 
 class VisualnessMixin(Model):
-    """Gives the visualness of finished captions to a captioner with adaptive attention."""
+    """Adds the visualness of finished captions to a captioner with adaptive attention."""
 
     model: Any
 
     def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
         """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24 of Zhang et al. 2021).
 
-        The decoder runs over the finished captions: at once where the language model is causal, else word by word as
-        when it generated them, so that these are the values of the decoding steps themselves, whether greedy, sampled
-        or of beams.
+        The decoder runs over the finished captions: in one pass with a causal language model, else word by word as in
+        generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
 
         Args:
-            inputs: what the processor made of B images, or `encoder_outputs`, and their `attention_mask` if there is
+            inputs: outputs of the processor for B images, or `encoder_outputs`, and their `attention_mask` if there is
                 one; prefixes and labels are ignored.
             sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
                 C captions an image, those of one image next to each other.
 
         Returns:
-            `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` that of the word `sequences[i, t]`, in [0, 1];
-            0 at the start token, also behind padding on the left, and where there is no word.
+            `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` the value of the word `sequences[i, t]`, in [0,
+            1]; 0 at the start token, also behind padding on the left, and at padding.
 
         Raises:
             ValueError: the captioner has no adaptive attention.

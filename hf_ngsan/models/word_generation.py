@@ -1,4 +1,4 @@
-"""What models that write text share: settings of `generate()`, positions of words, shifted labels and the loss."""
+"""The base of models that write text: settings of `generate()`, positions of words, shifted labels and the loss."""
 
 import os
 from typing import Any
@@ -37,10 +37,10 @@ def decoded_outputs(
 
 
 class WordGenerationMixin(GenerationMixin):
-    """The glue between an encoder-decoder around [`transformer.WordDecoder`] and `generate()` and training.
+    """Connects an encoder-decoder around [`transformer.WordDecoder`] with `generate()` and training.
 
     Attributes:
-        longest_output (`int`): tokens of a generated text at most, its end included, where nothing else is said.
+        longest_output (`int`): default maximum of tokens of a generated text, the end token included.
     """
 
     longest_output = 20
@@ -48,7 +48,7 @@ class WordGenerationMixin(GenerationMixin):
     def adjust_generation_fn(  # type: ignore[override]
         self, generation_config: Any, from_auto: Any, from_pipeline: Any, source: Any, **kwargs: Any
     ) -> None:
-        """Reads `generation_config.json` for `from_pretrained`, which would pass over a damaged one without a word.
+        """Reads `generation_config.json` for `from_pretrained`, which would silently ignore a damaged one.
 
         Raises:
             ConfigurationError: it is not JSON, or has a value that `generate()` cannot take.
@@ -70,7 +70,7 @@ class WordGenerationMixin(GenerationMixin):
         """Generates text; the arguments are those of transformers' `generate()`, and labels, which are ignored."""
         kwargs.pop("labels", None)  # a Trainer passes a whole batch
         if kwargs.get("max_length") is not None:
-            kwargs.setdefault("max_new_tokens", None)  # that of the model would win
+            kwargs.setdefault("max_new_tokens", None)  # the model's would have priority
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
@@ -86,7 +86,7 @@ class WordGenerationMixin(GenerationMixin):
         decoder_attention_mask: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> dict:
-        """Adds the mask and the positions of all words so far, by which a step knows whether it has those before it."""
+        """Adds mask and positions of all words so far, which show a step whether earlier words are missing."""
         if decoder_attention_mask is None:
             length = input_ids.shape[1]
             if next_sequence_length is None and cache is not None and not cache.is_compileable:
@@ -100,7 +100,7 @@ class WordGenerationMixin(GenerationMixin):
         )
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Makes the error of `generate()` for unknown arguments that of any other call."""
+        """Gives unknown arguments of `generate()` the same error as in any other call."""
         try:
             super()._validate_model_kwargs(model_kwargs)  # type: ignore[misc]
         except ValueError as error:

@@ -1,4 +1,6 @@
-"""Search among embeddings: a folder that keeps them, and what finds the nearest ones.
+"""Search among embeddings: the folder of an index, and the backends that search it.
+
+    hits = search(IndexFolder.open(Path("photos.index")), queries, top_k=9)  # a list of hits for each query
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """

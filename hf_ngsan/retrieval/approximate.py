@@ -1,6 +1,7 @@
 """Approximate search in a graph of embeddings (HNSW, Malkov and Yashunin 2018) by the package usearch.
 
-The graph holds the embeddings in 8 or 16 bits and is memory-mapped; what it finds is scored anew, exactly.
+The graph has the embeddings in 8 or 16 bits and is memory-mapped; its candidates are scored exactly. docs/speed.md
+compares it with exact search.
 """
 
 import json
@@ -18,19 +19,19 @@ from .index_folder import IndexFolder, IndexFolderError
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
 DEFAULT_PRECISION = "i8"
 NEIGHBOURS = 32
-"""Of each embedding in the graph."""
+"""Neighbours of each embedding in the graph (M of the paper)."""
 CANDIDATES_TO_ADD = 128
-"""Among which the neighbours of a new embedding are chosen."""
+"""Candidates for the neighbours of a new embedding (efConstruction of the paper)."""
 CANDIDATES, CANDIDATES_A_HIT = 128, 10
-"""Embeddings scored exactly: so many at least, and so many for each that is wanted."""
+"""Embeddings that are scored exactly: at least 128, and at least 10 for each requested hit."""
 
 
 class GraphSearch:
     """Searches a graph beside the embeddings.
 
     Args:
-        index: complete.
-        precision: `"i8"` or `"f16"`, of the graph's copy of the embeddings; "" = `"i8"`.
+        index: a complete index.
+        precision: precision of the graph's copy of the embeddings: `"i8"` or `"f16"`; "" = `"i8"`.
 
     Raises:
         IndexFolderError: an unknown precision, or usearch is not installed.
@@ -46,7 +47,7 @@ class GraphSearch:
             from usearch.index import Index
         except ImportError:
             raise IndexFolderError(
-                'Searching with usearch needs that package; pip install "hf-ngsan[retrieval]" brings it.'
+                'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
             ) from None
         self.graphs: Any = Index
         self.graph: Any = None
@@ -56,11 +57,11 @@ class GraphSearch:
         return self.index.folder / FOLDER
 
     def content(self) -> dict:
-        """Returns what tells the graph of this index from any other."""
+        """Returns JSON that identifies the embeddings and settings of this graph."""
         return {"checksum": self.index.checksum(), "precision": self.precision}
 
     def add(self) -> None:
-        """Makes the graph, unless it is there; one whose making was stopped is made anew."""
+        """Makes the graph, unless it exists and is complete."""
         try:
             self.open(verify=True)
         except IndexFolderError:
@@ -84,13 +85,13 @@ class GraphSearch:
         (folder / CONTENT).write_text(json.dumps(self.content()), encoding="utf-8")
 
     def open(self, verify: bool = False) -> Any:
-        """Returns the graph, memory-mapped; every number that usearch follows in it leads to an embedding.
+        """Returns the graph, memory-mapped, after a check that all its references lead to embeddings.
 
         Args:
             verify: whether to read its copy of the embeddings too, and compare checksums.
 
         Raises:
-            IndexFolderError: it is not there, damaged, or of other embeddings.
+            IndexFolderError: the graph is missing, damaged, or of other embeddings.
         """
         if self.graph is None:
             again = "run the same hf-ngsan index again, which makes it"

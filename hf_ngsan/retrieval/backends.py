@@ -1,4 +1,4 @@
-"""Backends that search an index: every embedding in turn, a graph of embeddings, or a collection of Milvus."""
+"""Search backends: exact comparison with all embeddings, a graph of embeddings, or a collection of Milvus."""
 
 from typing import NamedTuple, Protocol
 
@@ -16,23 +16,23 @@ class SearchBackend(Protocol):
     """Finds the embeddings of an index with the largest inner products with a query."""
 
     def add(self) -> None:
-        """Adds the embeddings that the backend does not have yet."""
+        """Adds the missing embeddings to the backend."""
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the embeddings that are nearest to each query.
 
         Args:
             queries: float32 `(queries, dimension)`.
-            top_k: results a query; fewer where there are fewer embeddings.
+            top_k: results per query; fewer if the index has fewer embeddings.
 
         Returns:
-            For each query inner products, float32 `(k,)`, the largest first and of equal ones the first place first,
-            and places, int64 `(k,)`.
+            For each query inner products, float32 `(k,)`, the largest first and equal ones by place, and places,
+            int64 `(k,)`.
         """
 
 
 class Hit(NamedTuple):
-    """An item that was found, its inner product with the query, its place in the index, and its captions, if known."""
+    """A found item: name, inner product with the query, place in the index, and captions, if known."""
 
     score: float
     name: str
@@ -41,14 +41,14 @@ class Hit(NamedTuple):
 
 
 def open_backend(index: IndexFolder, spec: str) -> SearchBackend:
-    """Returns the backend that searches an index.
+    """Returns a backend for an index.
 
     Args:
-        index: complete.
+        index: a complete index.
         spec: `exact`; `usearch`, or `usearch:f16`, a graph; `milvus:URI`, a server's URL or a file ending in `.db`.
 
     Raises:
-        IndexFolderError: there is no such backend, its package is not installed, or its server does not answer.
+        IndexFolderError: the backend is unknown, its package is not installed, or its server does not answer.
     """
     check_backend(spec)
     name, _, rest = spec.partition(":")
@@ -68,10 +68,10 @@ def search(index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None
     """Returns the nearest items to each query, the nearest first.
 
     Args:
-        index: complete.
+        index: a complete index.
         queries: float32 `(queries, dimension)`.
-        top_k: items a query; fewer where there are fewer.
-        spec: see [`open_backend`]; by default what the index was made for.
+        top_k: items per query; fewer if the index has fewer.
+        spec: see [`open_backend`]; the index's own by default.
 
     Raises:
         IndexFolderError: the index is damaged, of another dimension than the queries, or see [`open_backend`].

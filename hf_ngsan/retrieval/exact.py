@@ -8,7 +8,7 @@ import torch
 from .index_folder import IndexFolder
 
 ROWS_AT_ONCE = 2048
-"""So few that their float32 copy stays in a processor's cache."""
+"""Rows that are converted to float32 at a time: few enough to stay in the cache of a processor."""
 
 
 def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +17,7 @@ def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tup
     Args:
         parts: arrays `(n, dimension)` of float16 or float32, which may be memory-mapped; rows count through all parts.
         queries: float32 `(queries, dimension)`.
-        top_k: results a query; fewer where there are fewer embeddings.
+        top_k: results per query; fewer if there are fewer embeddings.
 
     Returns:
         Inner products, float32 `(queries, k)`, the largest first, and rows, int64 `(queries, k)`.
@@ -45,14 +45,14 @@ class ExactSearch:
     """Compares a query with every embedding of an index.
 
     Args:
-        index: complete.
+        index: a complete index.
     """
 
     def __init__(self, index: IndexFolder) -> None:
         self.index = index
 
     def add(self) -> None:
-        """Does nothing: the embeddings are where they are searched."""
+        """Does nothing, since the search reads the embeddings of the index."""
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns scores and places for each query; see [`SearchBackend`]."""

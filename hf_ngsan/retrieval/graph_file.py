@@ -1,4 +1,6 @@
-"""Check of graph files of usearch 2, which follows the numbers in one without asking where they lead.
+"""Check of graph files of usearch 2, which follows the references in a file without checking them.
+
+A file has these parts:
 
 matrix      rows and bytes a row, 32 bits each; the embeddings
 head        64 bytes: `usearch`, its version, kinds of numbers, how many embeddings, their dimension
@@ -14,27 +16,27 @@ import numpy as np
 HEAD_BYTES, GRAPH_HEAD_BYTES = 64, 40
 INNER_PRODUCT, KEY_OF_64_BITS, NODE_OF_32_BITS = ord("i"), 14, 15
 PRECISIONS = {"i8": (23, 1), "f16": (12, 2)}
-"""Of embeddings: usearch's number for it, and its bytes."""
+"""Precisions of embeddings: usearch's number and bytes."""
 KEY_BYTES, LEVEL_BYTES, NUMBER_BYTES = 8, 2, 4
 NODES_AT_ONCE = 2**14
 
 
 class GraphFileError(ValueError):
-    """A file that is no graph of these embeddings; the message says why."""
+    """A file that is no graph of these embeddings; the message has the reason."""
 
 
 def check_graph_file(file: Path, keys: np.ndarray, dimension: int, precision: str, neighbours: int) -> None:
-    """Checks that a graph has these embeddings, and that none of its numbers leads elsewhere.
+    """Checks that a graph has these embeddings, and that all its references lead to them.
 
     Args:
-        file: as usearch saves it.
-        keys: of the embeddings, int64 `(embeddings,)`.
-        dimension: of an embedding.
-        precision: of the embeddings there, one of `PRECISIONS`.
-        neighbours: of each node above level 0, where it has twice as many.
+        file: a file that usearch saved.
+        keys: keys of the embeddings, int64 `(embeddings,)`.
+        dimension: dimension of an embedding.
+        precision: precision of the embeddings in the file, one of `PRECISIONS`.
+        neighbours: maximal neighbours of a node above level 0; level 0 has twice as many.
 
     Raises:
-        GraphFileError: anything else.
+        GraphFileError: the file is no such graph.
         OSError: the file cannot be read.
     """
     content = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.empty(0, np.uint8)
@@ -65,7 +67,7 @@ def check_graph_file(file: Path, keys: np.ndarray, dimension: int, precision: st
 
 
 def check_nodes(content: np.ndarray, levels: np.ndarray, keys: np.ndarray, neighbours: int) -> None:
-    """Checks the nodes of a graph; a node of a level has its neighbours there among nodes that reach it too."""
+    """Checks the nodes of a graph; the neighbours of a node in a level must reach this level too."""
     before, below = KEY_BYTES + LEVEL_BYTES, NUMBER_BYTES * (1 + 2 * neighbours)
     of_level = NUMBER_BYTES * (1 + neighbours)
     sizes = before + below + levels * of_level

@@ -1,13 +1,13 @@
-"""A folder of embeddings and of what they are of: shards, each whole or absent, and a description.
+"""The folder of an index: embeddings and their items in shards, each whole or absent, and a description.
 
-    index.json                      what the index holds ([`IndexDescription`])
+    index.json                      the description ([`IndexDescription`])
     shard-NNNNNN/embeddings.npy     float16, memory-mapped
-    shard-NNNNNN/items.json         their names, captions and stamps, and what was skipped
-    shard-NNNNNN/thumbnails.zip     small images, for people
-    backend.json, usearch/          what searches the index, and a graph ([`GraphSearch`]), where there is one
+    shard-NNNNNN/items.json         their names, captions and stamps, and skipped items
+    shard-NNNNNN/thumbnails.zip     small images, for figures
+    backend.json, usearch/          the search backend, and its graph ([`GraphSearch`]), if any
 
-Opening an index compares names and sizes of its files. A file that a search reads as a whole is compared with its
-checksum then, and [`Shard.verify`] reads everything.
+Opening an index compares names and sizes of its files. A search compares the files that it reads completely with their
+checksums; [`Shard.verify`] does so for all files.
 """
 
 import hashlib
@@ -42,28 +42,28 @@ REMAKE = "delete this folder and run the same hf-ngsan index again"
 VERSION = 3
 MAX_THUMBNAIL_BYTES = 2**20
 MAX_THUMBNAIL_SIDE = 1024
-"""In pixels; what is larger was not written as a thumbnail."""
+"""Pixels; a larger image is no thumbnail of ours."""
 MAX_SHARDS = 10**6
-"""The names of their folders have six digits."""
+"""Shards of an index; the names of their folders have six digits."""
 
 
 class IndexFolderError(ValueError):
-    """A folder that holds no such index; the message names it and says what to do."""
+    """A folder without a usable index; the message names it and the remedy."""
 
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """What an index holds.
+    """The description of an index.
 
     Attributes:
-        model: folder or Hub name of the model that made the embeddings.
-        fingerprint: tells that model and its preprocessing from any other.
-        source: where the items come from, for people.
-        source_checksum: tells the items and their order from any others.
-        dimension: of an embedding.
-        num_items: how many there are, those that cannot be read included.
-        items_per_shard: how many belong to each shard, but for the last.
-        version: of this format.
+        model: folder or Hub name of the model of the embeddings.
+        fingerprint: checksum of the model and its preprocessing.
+        source: name of the source of the items, for messages.
+        source_checksum: checksum of the items and their order.
+        dimension: dimension of an embedding.
+        num_items: number of items, unreadable ones included.
+        items_per_shard: items of each shard but the last.
+        version: version of this format.
     """
 
     model: str
@@ -77,19 +77,19 @@ class IndexDescription:
 
     @property
     def checksum(self) -> str:
-        """What tells the index that a shard is of from others."""
+        """Checksum of the description, which shards record to identify their index."""
         parts = (self.fingerprint, self.source_checksum, self.dimension, self.num_items, self.items_per_shard)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class ShardItems:
-    """What `items.json` of a shard holds; earlier versions wrote none of the fields with defaults.
+    """The content of `items.json` of a shard; earlier versions did not write the fields with defaults.
 
     Attributes:
-        names, captions: of the items that have embeddings; captions where they are known.
-        skipped: name and reason of each of the others.
-        stamps: what tells items from others of their names, by their numbers.
+        names, captions: of the items with embeddings; captions if known.
+        skipped: name and reason of each other item.
+        stamps: stamps of the items' files, by item number.
         shard, index: number of the shard, and checksum of the index.
     """
 
@@ -113,14 +113,14 @@ class ShardItems:
 
     @property
     def numbers(self) -> dict[int, FileStamp]:
-        """The stamps by the numbers of their items."""
+        """The stamps by item number."""
         return {int(item): stamp for item, stamp in self.stamps.items()}
 
 
 class Shard:
-    """One shard of an index, of which a file is read, and then checked, when it is needed.
+    """One shard of an index; a file is read and checked when it is needed.
 
-    Attributes and methods raise an IndexFolderError for a file that is not what was written.
+    Attributes and methods raise an IndexFolderError for a damaged file.
     """
 
     def __init__(self, folder: Path, number: int, own: range, description: IndexDescription) -> None:
@@ -128,7 +128,7 @@ class Shard:
         self.check(read=[])
 
     def check(self, read: Collection[str] | None) -> None:
-        """Checks names and sizes of the files, and the contents of those that are read; None for all."""
+        """Checks names and sizes of the files, and the checksums of those in `read`; None for all."""
         try:
             check_folder(self.folder, (EMBEDDINGS, ITEMS, THUMBNAILS), read)
         except DamagedFolderError as error:
@@ -136,7 +136,7 @@ class Shard:
 
     @cached_property
     def mapped(self) -> np.ndarray:
-        """The embeddings, float16 `(items, dimension)`, memory-mapped; no number has been looked at."""
+        """The embeddings, float16 `(items, dimension)`, memory-mapped; their numbers are not checked."""
         try:
             embeddings = np.lib.format.open_memmap(self.folder / EMBEDDINGS, mode="r")
         except Exception as error:  # NumPy says in many ways that a file is damaged
@@ -149,7 +149,7 @@ class Shard:
 
     @cached_property
     def embeddings(self) -> np.ndarray:
-        """The embeddings, of which every number has been read and checked."""
+        """The embeddings, with all numbers read and checked."""
         self.check(read=[EMBEDDINGS])
         if not np.isfinite(self.mapped).all():
             raise damaged(self.folder / EMBEDDINGS, "numbers are not finite")
@@ -163,7 +163,7 @@ class Shard:
         except FieldError as error:
             raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
-        has_own_stamps = all(number in self.own for number in items.numbers)  # all that earlier versions tell it by
+        has_own_stamps = all(number in self.own for number in items.numbers)  # the only check for earlier versions
         if not (is_own and has_own_stamps):
             raise damaged(self.folder, "it is the shard of another place or of another index")
         if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
@@ -172,7 +172,7 @@ class Shard:
         return items
 
     def verify(self, thumbnails: bool = False) -> None:
-        """Reads every file anew and compares it with its checksum; thumbnails are also decoded if asked for."""
+        """Reads every file again and compares it with its checksum; optionally decodes thumbnails too."""
         anew = Shard(self.folder, self.number, self.own, self.description)
         anew.check(read=[THUMBNAILS])
         _ = anew.embeddings, anew.items
@@ -182,7 +182,7 @@ class Shard:
 
     @contextmanager
     def thumbnails(self) -> Iterator[zipfile.ZipFile]:
-        """Opens the thumbnails, none or one of each item."""
+        """Opens the thumbnails, one of each item or none."""
         try:
             with zipfile.ZipFile(self.folder / THUMBNAILS) as archive:
                 names = archive.namelist()
@@ -205,8 +205,8 @@ class IndexFolder:
     The place of an embedding is the number of its shard times `items_per_shard`, plus its row there.
 
     Args:
-        folder: where they are.
-        description: what they are of.
+        folder: folder of the shards.
+        description: description of the index.
     """
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
@@ -218,13 +218,12 @@ class IndexFolder:
         """Makes a new index, or continues one with the same description.
 
         Args:
-            folder: of the index.
-            description: what it shall hold.
-            besides: files there that are the caller's.
+            folder: folder of the index.
+            description: description of the index.
+            besides: other files of the caller in the folder.
 
         Raises:
-            IndexFolderError: the folder holds something else, an index of another model or other items, or a damaged
-                shard.
+            IndexFolderError: the folder has other files, an index of another model or other items, or a damaged shard.
         """
         if (folder / DESCRIPTION).is_file():
             found = read_description(folder)
@@ -250,8 +249,8 @@ class IndexFolder:
         """Opens a complete index.
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            IndexFolderError: it holds no index, or one that is damaged or not complete.
+            FileNotFoundError: the folder does not exist.
+            IndexFolderError: the folder has no index, or a damaged or incomplete one.
         """
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
@@ -277,16 +276,16 @@ class IndexFolder:
         return self.folder / f"shard-{number:06d}"
 
     def shard_items(self, number: int) -> range:
-        """Returns the numbers of the items that belong to a shard."""
+        """Returns the numbers of the items of a shard."""
         size = self.description.items_per_shard
         return range(number * size, min((number + 1) * size, self.description.num_items))
 
     def written_shards(self) -> list[int]:
-        """Returns the numbers of the shards that have been written."""
+        """Returns the numbers of the written shards."""
         return [number for number in range(self.num_shards) if self.shard_folder(number).is_dir()]
 
     def missing_shards(self) -> list[int]:
-        """Returns the numbers of the others."""
+        """Returns the numbers of the missing shards."""
         return sorted({*range(self.num_shards)}.difference(self.written_shards()))
 
     def write_shard(
@@ -302,13 +301,13 @@ class IndexFolder:
         """Adds a shard, whole or not at all.
 
         Args:
-            number: of the shard.
-            names: of its items.
+            number: number of the shard.
+            names: names of its items.
             embeddings: `(items, dimension)`, stored as float16.
-            skipped: name and reason of each item that has no embedding.
-            thumbnails: JPEG images of the items; none where they are no images.
-            stamps: what tells items from others of their names, by their numbers.
-            captions: of the items, where they are known.
+            skipped: name and reason of each item without an embedding.
+            thumbnails: JPEG images of the items; empty if they are no images.
+            stamps: stamps of the items' files, by item number.
+            captions: captions of the items, if known.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -333,7 +332,7 @@ class IndexFolder:
         self.opened.pop(number, None)
 
     def shard(self, number: int) -> Shard:
-        """Returns a shard, opened once; an IndexFolderError says if it is not what was written."""
+        """Returns a shard, opened once; raises an IndexFolderError for a damaged one."""
         if number not in self.opened:
             folder, own = self.shard_folder(number), self.shard_items(number)
             self.opened[number] = Shard(folder, number, own, self.description)
@@ -345,16 +344,16 @@ class IndexFolder:
         return [name for one in of_shards for name in one.names], [entry for one in of_shards for entry in one.skipped]
 
     def stamps(self) -> dict[int, FileStamp]:
-        """Returns the stamps of items whose shards have been written, by their numbers."""
+        """Returns the stamps of the items of written shards, by item number."""
         written = [self.shard(number).items.numbers for number in self.written_shards()]
         return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:
-        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped; all are checked."""
+        """Returns the embeddings of each shard, float16 `(items, dimension)`, memory-mapped and checked."""
         return [self.shard(number).embeddings for number in range(self.num_shards)]
 
     def embeddings_at(self, places: np.ndarray) -> np.ndarray:
-        """Returns the embeddings at some places, float32 `(places, dimension)`; no others are read."""
+        """Returns the embeddings at some places, float32 `(places, dimension)`, without reading others."""
         found = np.empty((len(places), self.description.dimension), np.float32)
         for number, (shard, row) in enumerate(self.at(places)):
             found[number] = shard.mapped[row]
@@ -367,21 +366,21 @@ class IndexFolder:
         return [shard.items.names[row] for shard, row in self.at(places)]
 
     def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
-        """Returns the captions of the items at some places; none where they are not known."""
+        """Returns the captions of the items at some places; empty if unknown."""
         return [tuple(shard.items.captions[row]) if shard.items.captions else () for shard, row in self.at(places)]
 
     def thumbnail_at(self, place: int) -> bytes | None:
-        """Returns the JPEG image of the item at a place; None if it has none.
+        """Returns the thumbnail of the item at a place as JPEG; None without one.
 
         Raises:
-            IndexFolderError: it is damaged.
+            IndexFolderError: the thumbnail is damaged.
         """
         [(shard, row)] = self.at(np.array([place]))
         with shard.thumbnails() as archive:
             return read_thumbnail(archive, row) if archive.namelist() else None
 
     def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
-        """Returns the shard of each place, and the row there."""
+        """Returns the shard and the row in it of each place."""
         numbers, rows = np.divmod(places, self.description.items_per_shard)
         return [(self.shard(number), row) for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)]
 
@@ -394,7 +393,7 @@ class IndexFolder:
         return number * self.description.items_per_shard + np.arange(len(self.shard(number).mapped))
 
     def checksum(self) -> str:
-        """Returns what tells the embeddings and their places from any others."""
+        """Returns a checksum of the embeddings and their places."""
         digest = hashlib.sha256(self.description.fingerprint.encode())
         for number in range(self.num_shards):
             digest.update((self.shard_folder(number) / MANIFEST).read_bytes())
@@ -402,7 +401,7 @@ class IndexFolder:
 
     @property
     def backend(self) -> str:
-        """What searches this index, as [`~hf_ngsan.retrieval.open_backend`] takes it."""
+        """The search backend of this index, a spec for [`~hf_ngsan.retrieval.open_backend`]."""
         if not os.path.lexists(self.folder / BACKEND):
             return EXACT
         found = read_json(self.folder / BACKEND)
@@ -419,14 +418,14 @@ class IndexFolder:
 
 
 def check_new_index(folder: Path) -> None:
-    """Raises an IndexFolderError unless a folder can become an index or is one already."""
+    """Raises an IndexFolderError unless a folder is new or already an index."""
     is_index = (folder / DESCRIPTION).is_file()
     if not is_index and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
         raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 
 def read_description(folder: Path) -> IndexDescription:
-    """Returns the description of an index; raises an IndexFolderError if there is none that can be read."""
+    """Returns the description of an index; raises an IndexFolderError for a missing or damaged one."""
     if not (folder / DESCRIPTION).is_file():
         raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
     try:
@@ -444,7 +443,7 @@ def read_description(folder: Path) -> IndexDescription:
 
 
 def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
-    """Returns the thumbnail of a row, which can be decoded; raises a ValueError or BadZipFile if it cannot."""
+    """Returns the thumbnail of a row; raises a ValueError or BadZipFile if it cannot be decoded."""
     from PIL import Image
 
     name = thumbnail_name(row)

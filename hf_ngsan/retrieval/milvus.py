@@ -1,4 +1,4 @@
-"""Search in a collection of Milvus: of a server or cluster, or of a file through Milvus Lite."""
+"""Search in a collection of Milvus, on a server or cluster, or in a file with Milvus Lite."""
 
 import logging
 import os
@@ -17,21 +17,21 @@ SECONDS_TO_ANSWER = 600.0
 ROWS_AT_ONCE = 1000
 MAX_NAME_LENGTH = 65_535
 TOKEN = "MILVUS_TOKEN"
-"""Environment variable: the token, or `user:password`, of a server that wants one."""
+"""Environment variable: the token, or `user:password`, for a server that requires one."""
 SCORE = "IP"  # inner product
 LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client")
-"""Of the client and of what it starts for a file. What they log as errors, with tracebacks, they raise too."""
+"""Loggers of the client and of Milvus Lite. They log errors with tracebacks that they also raise."""
 
 
 class MilvusSearch:
-    """Searches a collection that has the embeddings of an index; its name tells them from any others.
+    """Searches a collection with the embeddings of an index; the name of the collection has their checksum.
 
     Args:
-        index: complete.
+        index: a complete index.
         uri: `http://HOST:19530` of a server, or a file ending in `.db`.
 
     Raises:
-        IndexFolderError: the client is not installed, or there is no such server or file.
+        IndexFolderError: the client is not installed, or the server or file does not exist.
     """
 
     def __init__(self, index: IndexFolder, uri: str) -> None:
@@ -45,7 +45,7 @@ class MilvusSearch:
             from pymilvus import MilvusClient
         except ImportError:
             raise IndexFolderError(
-                'Searching with Milvus needs its client; pip install "hf-ngsan[milvus]" brings it.'
+                'Searching with Milvus needs its client; install it with pip install "hf-ngsan[milvus]".'
             ) from None
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -55,19 +55,17 @@ class MilvusSearch:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Raises an IndexFolderError for any error of the server or its client inside the `with` block."""
+        """Turns any error of the server or its client inside the `with` block into an IndexFolderError."""
         try:
             yield
         except IndexFolderError:
             raise
-        except Exception as error:  # the client's own, gRPC's, and those of what it does not expect in an answer
+        except Exception as error:  # errors of the client, of gRPC, and of unexpected answers
             reason = " ".join(str(getattr(error, "message", error)).split()).partition(". ")[0].rstrip(".")
-            raise IndexFolderError(
-                f"Milvus at {self.uri} does not do what is asked ({reason[:300]}); {self.remedy}."
-            ) from None
+            raise IndexFolderError(f"Milvus at {self.uri} failed ({reason[:300]}); {self.remedy}.") from None
 
     def add(self) -> None:
-        """Brings the embeddings that are missing into the collection; one that was begun is continued."""
+        """Adds the missing embeddings to the collection, which may be new or incomplete."""
         with (
             self.asking(),
             ProgressDisplay("sending to Milvus", self.index.description.num_items) as display,
@@ -92,7 +90,7 @@ class MilvusSearch:
         self.client.create_collection(self.collection, schema=schema, index_params=way, timeout=SECONDS_TO_ANSWER)
 
     def send(self, number: int) -> None:
-        """Sends a shard, unless the collection has all of it."""
+        """Sends a shard, unless the collection already has it."""
         places = self.index.places(number).tolist()
         if not places or self.count(places[0], places[-1]) == len(places):
             return
@@ -107,7 +105,7 @@ class MilvusSearch:
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
 
     def count(self, first: int, last: int) -> int:
-        """Returns how many places from the first to the last one the collection has."""
+        """Returns the number of places in the collection from the first to the last one."""
         [found] = self.client.query(
             self.collection,
             filter=f"place >= {first} and place <= {last}",
@@ -155,7 +153,7 @@ class MilvusSearch:
 
 
 def is_worth_telling(record: logging.LogRecord) -> bool:
-    """Returns False for errors of the server that Milvus Lite runs here: the client tells them, or does without."""
+    """Returns False for errors of the local server of Milvus Lite, which the client reports or survives."""
     if record.exc_info is None or record.exc_info[1] is None:
         return True
     modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(record.exc_info[2]))

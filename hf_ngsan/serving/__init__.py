@@ -1,6 +1,6 @@
-"""A server of a captioner: requests over HTTP, gathered into batches.
+"""An HTTP server of a captioner, which gathers the images of requests into batches.
 
-It needs FastAPI and uvicorn, which the extra `serve` brings.
+It needs FastAPI and uvicorn (extra `serve`).
 """
 
 from .app import create_app

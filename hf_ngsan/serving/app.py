@@ -1,4 +1,7 @@
-"""The web application: captions, health and metrics."""
+"""The web application: captions, health and metrics.
+
+app = create_app(pipeline, ServingLimits(batch_size=16))
+"""
 
 import asyncio
 import time
@@ -22,11 +25,11 @@ from .requests import RequestReader
 
 CLIENT_GONE = 499
 MAX_MESSAGE = 500
-"""Characters of an error, which may quote a request."""
+"""Maximal characters of an error, which may quote a request."""
 
 
 class StopIfAbandoned(StoppingCriteria):
-    """Ends `generate()` at the next step once nobody waits for any caption of the batch."""
+    """Ends `generate()` at the next step if no client waits for the batch."""
 
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
@@ -42,13 +45,13 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
     `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for a
-    request that cannot be read, 413 for too much, 503 when too much waits, 504 when it took too long. `GET /health`
-    answers if the server works, `GET /metrics` has its counts in the text format of Prometheus.
+    request that cannot be read, 413 for a too large one, 503 if too many images wait, 504 after the time limit. `GET
+    /health` answers while the server works, `GET /metrics` has counts in the text format of Prometheus.
 
     Args:
-        pipeline: of a captioner that reads images.
-        limits: of requests.
-        name: of the model.
+        pipeline: pipeline of a captioner that reads images.
+        limits: limits of requests.
+        name: name of the model.
     """
     limits = limits or ServingLimits()
     reader = RequestReader(pipeline, limits)
@@ -56,7 +59,7 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     def work(images: list, options: tuple) -> list:
         given = dict(options)
         if reader.pipeline is not None:
-            given.pop("text", None)  # which images have that were read for it
+            given.pop("text", None)  # the images have their text already
         stop = StoppingCriteriaList([StopIfAbandoned(batcher)])
         answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
         return [
@@ -130,13 +133,13 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
 
 def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Returns the answer to a request that gets no captions; a long message is cut, half characters are replaced."""
+    """Returns the answer to a refused request; cuts a long message and replaces lone surrogates."""
     shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} …."
     return JSONResponse({"error": shown.encode(errors="replace").decode()}, status, headers)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list | None:
-    """Returns the result of some work; None, and the work is cancelled, if the client has gone before."""
+    """Returns the result of some work; if the client disconnects first, cancels the work and returns None."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(disconnected(request))
     try:

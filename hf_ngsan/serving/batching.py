@@ -1,4 +1,9 @@
-"""Gathers the images of many requests into batches, which one thread captions."""
+"""Gathers the images of many requests into batches, which one thread captions.
+
+batcher = Batcher(caption_images, limits)
+await batcher.start()
+captions = await batcher.submit(images, options=("num_beams", 3), cost=60)
+"""
 
 import asyncio
 import math
@@ -14,15 +19,15 @@ from .limits import BusyError, ServingLimits
 
 Work = Callable[[list, Any], Sequence]
 MAX_DELAY = 0.25
-"""Share of the seconds that a request may take: as long may others overtake the last image of the costliest request."""
+"""Share of a request's time limit for which other images may overtake the last image of the costliest request."""
 SECONDS_IDLE, SECONDS_BUSY = 1, 10
-"""An idle server gives back memory after the first; at once if it last did so longer ago than the second."""
+"""Seconds after which an idle server gives back memory; at once if the last time was longer ago than the second."""
 MAX_SHARES = 4
-"""Of a batch: a request of many images has at least one of them, however many others wait."""
+"""Shares of a batch: a request of many images gets at least one of these, however many images wait."""
 
 
 class AbandonedError(RuntimeError):
-    """Nobody waits for the answers of a batch any more."""
+    """No client waits for the answers of a batch any more."""
 
 
 @dataclass(eq=False)
@@ -41,11 +46,11 @@ class Job:
 
 
 class Batcher:
-    """Gives images that come within a few milliseconds of each other to a model together.
+    """Passes images that arrive within a few milliseconds to a model together.
 
-    While the model works on a batch, the next one gathers, so that a busy server has full batches. Images are captioned
-    in the order in which they come, except that the later ones of a costly request let others go first for a while, and
-    that no request takes more than its share of a batch while others wait.
+    While the model works on a batch, the next batch fills, so that a busy server has full batches. Images are captioned
+    in the order of their arrival, except that later images of a costly request wait for others for some time, and that
+    no request takes more than its share of a batch while others wait.
 
     Args:
         work: captions a list of images with the same options, and returns an answer for each; called in one thread.
@@ -54,7 +59,7 @@ class Batcher:
     Attributes:
         batches, images: number of them so far.
         waiting: number of images without an answer.
-        jobs, running: the images that wait, the earliest `due` first, and those of the batch at work.
+        jobs, running: waiting images, the earliest `due` first, and images of the current batch.
     """
 
     task: asyncio.Task
@@ -74,7 +79,7 @@ class Batcher:
         self.task = asyncio.create_task(self.run())
 
     async def stop(self) -> None:
-        """Ends when every image that waits has its answer."""
+        """Stops after all waiting images have their answers."""
         while asked := [job.answer for job in (*self.jobs, *self.running) if not job.answer.done()]:
             await asyncio.wait(asked)
         self.task.cancel()
@@ -83,7 +88,7 @@ class Batcher:
         self.thread.shutdown()
 
     def check_room(self, number: int) -> None:
-        """Raises a BusyError if so many more images could not wait."""
+        """Raises a BusyError if there is no room for more waiting images."""
         if self.waiting + number > self.limits.waiting:
             raise BusyError(f"{self.waiting} images wait already")
 
@@ -112,7 +117,7 @@ class Batcher:
         self.arrived.set()
         try:
             return list(await asyncio.gather(*(job.answer for job in jobs)))
-        finally:  # a client that has gone waits for nothing
+        finally:  # a disconnected client no longer waits
             for job in jobs:
                 job.answer.cancel()
 
@@ -120,7 +125,7 @@ class Batcher:
         self.waiting -= 1
 
     def is_abandoned(self) -> bool:
-        """Returns whether nobody waits for any answer of the batch at work; other threads may ask."""
+        """Returns whether no client waits for the current batch; may be called from other threads."""
         return all(job.answer.done() for job in self.running)
 
     async def run(self) -> None:
@@ -130,9 +135,9 @@ class Batcher:
             self.give_back_memory_when_idle()
 
     def give_back_memory_when_idle(self) -> None:
-        """Gives back the memory of the largest batch so far, unless more images come: it would be needed anew.
+        """Gives back the memory of the largest batch so far, unless more images arrive, which would need it again.
 
-        That takes a part of the time of a batch, so a client that sends one image after the other must not pay for it.
+        That takes a part of the time of a batch; a client that sends one image after the other should not pay for it.
         """
         if self.giving_back is not None:
             self.giving_back.cancel()
@@ -146,15 +151,15 @@ class Batcher:
             self.thread.submit(give_back_freed_memory)
 
     async def gather(self) -> list[Job]:
-        """Returns the jobs that come until a batch is full, or no more has come for the time to wait.
+        """Returns the jobs that arrive until a batch is full, or until none has arrived for the waiting time.
 
-        The time begins anew with each job: when a batch is answered, its clients come back one after the other, and a
-        batch of the first few of them would leave the others to a second one. Jobs with other options than the first
-        one's stay for the batches after it, so that those that come in the meantime are not behind them.
+        Each job restarts the waiting time: after a batch its clients send their next images one after the other, and a
+        batch of the first few would leave the others to a second one. Jobs with other options than the first one's
+        stay in the queue for later batches.
         """
         while True:
             self.arrived.clear()
-            self.jobs = [job for job in self.jobs if not job.answer.done()]  # without those of clients that have gone
+            self.jobs = [job for job in self.jobs if not job.answer.done()]  # without those of disconnected clients
             if not self.jobs:
                 await self.arrived.wait()
                 continue
@@ -172,7 +177,7 @@ class Batcher:
         return batch
 
     def first_batch(self, size: int) -> list[Job]:
-        """Returns the first jobs that can be one batch."""
+        """Returns the first jobs that form a batch."""
         share = max(1, size // MAX_SHARES, size // len({job.request for job in self.jobs}))
         batch: list[Job] = []
         taken: Counter[object] = Counter()

@@ -1,4 +1,4 @@
-"""Limits of connections: their number, and the time in which a client must send a request and read the answer."""
+"""Limits of connections: their number, and the time for sending a request and reading the answer."""
 
 import asyncio
 import math
@@ -13,20 +13,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import ServingLimits
 
 KEPT_FILES = 64
-"""Open files that the server needs beside its connections."""
+"""Open files that the server needs besides its connections."""
 MAX_ACCEPTED, QUEUE = 64, 2048
-"""Connections that are accepted at a time, and that wait to be."""
+"""Connections that are accepted at a time, and that wait in the queue of the operating system."""
 LINGER = 1
-"""Seconds for which a connection stays after an answer to the half of a request."""
+"""Seconds that a connection stays open after an answer to an incomplete request."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class BoundedConnection(H11Protocol):
     """A connection that is closed when a client keeps it waiting.
 
-    The head of a request must be there `head_seconds` after the connection, or after the answer to the request before
-    it; the answer must be read `head_seconds` after the time that a request may take. When there are too many
-    connections, the one whose client has owed a whole request for longest makes room; a request at work never does.
+    The head of a request must arrive within `head_seconds` after the connection or the previous answer; the answer must
+    be read within `head_seconds` after the time limit of a request. If there are too many connections, the one that has
+    waited longest for a complete request is closed, but never one with a request at work.
 
     Args:
         limits: `seconds`, `head_seconds` and `connections`.
@@ -44,7 +44,7 @@ class BoundedConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def allow(self, seconds: float) -> None:
-        """Closes the connection after a time, unless there is something new by then."""
+        """Closes the connection after a time, unless something happens before."""
         if self.deadline is not None:
             self.deadline.cancel()
         self.deadline = self.loop.call_later(seconds, self.transport.abort)
@@ -77,19 +77,19 @@ class BoundedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         self.owed_since = self.loop.time()
-        # Of a body that is not whole, which nobody reads any more, the rest may come while the answer is on its way.
+        # The rest of an incomplete body, which is no longer read, may arrive while the answer is sent.
         self.allow(LINGER if self.cycle.more_body else self.limits.head_seconds)
-        super().on_response_complete()  # which may begin the next request
+        super().on_response_complete()  # it may begin the next request
 
 
 class BoundedServer(uvicorn.Server):
     """Serves an application within limits: `BoundedServer(app, limits).run([listening])`.
 
-    asyncio accepts up to `backlog` connections before it looks at any of them, and makes the queue of the operating
-    system as long. Here few are accepted at a time, so that files do not run out, while many may queue.
+    asyncio accepts up to `backlog` connections before it handles any, and sets the queue of the operating system to the
+    same length. Here few are accepted at a time, so that open files do not run out, and many may queue.
 
     Args:
-        app: of [`create_app`].
+        app: application of [`create_app`].
         limits: `seconds`, `head_seconds` and `connections`.
     """
 
@@ -100,7 +100,7 @@ class BoundedServer(uvicorn.Server):
                 http=partial(BoundedConnection, limits=limits),  # type: ignore[arg-type]
                 ws="none",
                 backlog=min(MAX_ACCEPTED, max(1, limits.connections // 4)),
-                log_level="error",  # not what is wrong with requests: anybody could fill the disk
+                log_level="error",  # faults of requests are not logged: anybody could fill the disk
                 timeout_graceful_shutdown=math.ceil(limits.seconds),
             )
         )
@@ -112,7 +112,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def most_connections(wanted: int) -> int:
-    """Returns how many connections the files allow that a process may open, at most so many as are wanted."""
+    """Returns the number of connections that the limit of open files allows, at most `wanted`."""
     try:
         import resource
     except ImportError:  # on Windows

@@ -1,4 +1,4 @@
-"""Images of requests: counted before they are decoded, and decoded in a few threads within a bound on their pixels."""
+"""Images of requests, decoded in a few threads with a bound on their total pixels."""
 
 import asyncio
 import base64
@@ -19,14 +19,14 @@ MAX_READERS = 4
 
 
 class Budget:
-    """A number of units that tasks share, in the order in which they ask; a semaphore for several units at once."""
+    """A number of units that tasks share in the order of their requests: a semaphore for several units at once."""
 
     def __init__(self, total: int) -> None:
         self.total = self.free = total
         self.turn, self.returned = asyncio.Lock(), asyncio.Event()
 
     async def take(self, number: int) -> None:
-        """Waits until so much is free; `number` is at most `total`."""
+        """Waits until `number` units, at most `total`, are free, and takes them."""
         if not number:
             return
         async with self.turn:
@@ -41,7 +41,7 @@ class Budget:
 
 
 class ImageReader:
-    """Reads images in its own threads, so that neither a slow download nor a captioner at work holds them up.
+    """Reads images in its own threads, so that neither slow downloads nor a busy captioner delay them.
 
     Args:
         limits: `pixels`, `request_bytes`, `seconds` and `allow_urls`.
@@ -53,9 +53,9 @@ class ImageReader:
         self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
     async def in_thread(self, work: Callable[[], T], pixels: int = 0) -> T:
-        """Returns the result of work in a thread, which holds a number of pixels until it is through.
+        """Returns the result of work in a thread, which holds a number of pixels until it ends.
 
-        A thread cannot be stopped, so the pixels of a request whose time is over are free when its thread is.
+        A thread cannot be stopped, so it holds its pixels even after the time limit of its request.
         """
         await self.pixels.take(pixels)
         loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ class ImageReader:
 
         Args:
             sources: bytes of files, base64, or URLs.
-            prepare: takes an image that is not decoded yet, and its place in the request.
+            prepare: takes an undecoded image and its place in the request.
 
         Raises:
             RequestError: no image, one that cannot be read, a URL that is not allowed, or too many pixels or bytes.
@@ -90,7 +90,7 @@ class ImageReader:
                 )
         found: list[T] = []
         images.reverse()
-        while images:  # each goes before the next is decoded, as decoded pixels stay with it
+        while images:  # each is released before the next is decoded, since it keeps its pixels
             image = images.pop()
             size, place = image.width * image.height, len(found)
             found.append(await self.in_thread(lambda image=image, place=place: prepare(image, place), size))  # type: ignore[misc]
@@ -115,7 +115,7 @@ class ImageReader:
 
 
 def opened(source: Any, name: str) -> Image.Image:
-    """Opens an image, which is not decoded yet, from the bytes of a file or their base64."""
+    """Opens an image, without decoding it, from the bytes of a file or their base64."""
     try:
         if isinstance(source, str):
             source = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source, validate=True)

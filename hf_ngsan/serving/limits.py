@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServingLimits:
-    """Limits of a request, and how requests are gathered into batches.
+    """Limits of requests, and settings of batches.
 
     Attributes:
-        request_bytes: of the body of a request, and of what its URLs lead to.
-        images: of a request.
-        pixels: of all images of a request once decoded; no more are decoded at once, of all requests together.
-        cost: images x beams x tokens of a request, those of its text included; of a batch too.
-        seconds: from the first byte of a request to its answer.
-        head_seconds: for which a connection may wait before the head of a request is there.
-        connections: open at the same time.
-        waiting: images that may wait in all; requests beyond are told to come again.
+        request_bytes: maximal bytes of the body of a request, and of the downloads from its URLs.
+        images: maximal images of a request.
+        pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
+        cost: maximal images x beams x tokens, with those of its text, of a request and of a batch.
+        seconds: maximal seconds from the first byte of a request to its answer.
+        head_seconds: maximal seconds that a connection waits for the head of a request.
+        connections: maximal open connections.
+        waiting: maximal images that wait; further requests get status 503.
         batch_size: images captioned together.
-        wait_ms: for which a batch that is not full waits for the next image, in milliseconds.
-        allow_urls: whether images may be named by URLs, which the server then downloads from public addresses.
+        wait_ms: milliseconds that a batch with free places waits for the next image.
+        allow_urls: whether images may be URLs, which the server downloads from public addresses.
     """
 
     request_bytes: int = 32_000_000
@@ -35,7 +35,7 @@ class ServingLimits:
 
 
 class RequestError(ValueError):
-    """A request that is refused, with a status of HTTP."""
+    """A refused request, with an HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,4 +43,4 @@ class RequestError(ValueError):
 
 
 class BusyError(RuntimeError):
-    """The server has as many requests as it takes."""
+    """The server cannot take more requests at the moment."""

@@ -18,20 +18,20 @@ from .limits import BusyError, RequestError, ServingLimits
 
 MAX_BEAMS = 16
 OPTIONS = {"num_beams": MAX_BEAMS, "max_new_tokens": MAX_CAPTION_LENGTH}
-"""Arguments of `generate()` that a request may give, and their largest values."""
+"""Arguments of `generate()` in requests, and their maximal values."""
 FREE_BYTES = 2**20
-"""Bytes of a body that are always read: requests of usual photos do not wait for those that send much, slowly."""
+"""Bytes of a body that are always read, so that requests of usual photos do not wait for large, slow ones."""
 LARGE_BODIES = 8
-"""Bodies of the largest size that may be in memory at the same time."""
+"""Bodies of maximal size that may be in memory at the same time."""
 MAX_MARKS = 100_000
-"""Brackets and commas of JSON: a body of nothing else would take thirty times its bytes once it is parsed."""
+"""Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
 NEW_TOKENS = 20
-"""The default length of a caption in transformers, if neither request nor model gives one."""
+"""Default length of a caption in transformers, if neither request nor model sets it."""
 
 
 @dataclass(frozen=True)
 class CaptionRequest:
-    """Images, pairs of options and values, and beams x tokens of each image."""
+    """Images, pairs of options and values, and the cost (beams x tokens) of each image."""
 
     images: list
     options: tuple[tuple[str, Any], ...]
@@ -39,7 +39,7 @@ class CaptionRequest:
 
 
 class Body:
-    """The body of a request; until it is closed, its bytes count in the memory that the reader has for bodies."""
+    """The body of a request; its bytes count in the reader's memory for bodies until it is closed."""
 
     def __init__(self, request: Request, reader: "RequestReader") -> None:
         self.request, self.reader = request, reader
@@ -67,9 +67,9 @@ class RequestReader:
     """Reads requests.
 
     Args:
-        pipeline: the captioner's. Images for an [`ImageToTextPipeline`] become its inputs as soon as they are decoded,
+        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`ImageToTextPipeline`],
             since these are smaller.
-        limits: of requests.
+        limits: limits of requests.
     """
 
     def __init__(self, pipeline: Any, limits: ServingLimits) -> None:
@@ -83,7 +83,7 @@ class RequestReader:
 
         Raises:
             RequestError: too many bytes, images or pixels, no image, one that cannot be read, or unknown options.
-            BusyError: there is no memory for its body at the moment.
+            BusyError: no memory for its body at the moment.
         """
         length = request.headers.get("content-length", "")
         if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self.limits.request_bytes):
@@ -119,7 +119,9 @@ class RequestReader:
         parser = MultiPartParser(
             body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 1
         )
-        parser.spool_max_size = self.limits.request_bytes  # files in memory: there may be fewer files than images
+        parser.spool_max_size = (
+            self.limits.request_bytes
+        )  # keeps files in memory: a process may open fewer files than there are images
         try:
             form = await parser.parse()
         except MultiPartException as error:
@@ -144,7 +146,7 @@ class RequestReader:
         return sent.pop("images"), sent
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
-        """Returns beams x tokens, and refuses a text that no caption can begin with, or too many tokens after it."""
+        """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
         beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
@@ -164,7 +166,7 @@ class RequestReader:
         return (beams or 1) * (words + (tokens or NEW_TOKENS))
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
-        """Returns an image as the pipeline takes it."""
+        """Returns an image as an input of the pipeline."""
         if self.pipeline is None:
             return load_image(image, f"image {place}")
         item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)

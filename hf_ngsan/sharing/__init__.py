@@ -1,4 +1,8 @@
-"""Sharing models: the folder of a checkpoint as it goes to the Hub, its card, and its upload."""
+"""Sharing of models on the Hub: the folder of a checkpoint, its card, and its upload.
+
+write_checkpoint(model, processor, "folder", "user/captioner", facts=known_facts("runs/scenes"))
+upload_checkpoint("folder", "user/captioner")
+"""
 
 from .upload import UploadError, push_to_hub, upload_checkpoint
 from .upload_folder import check_checkpoint, write_checkpoint

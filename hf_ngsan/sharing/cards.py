@@ -1,9 +1,9 @@
-"""Model cards: facts about a model, and a clear statement where one is missing.
+"""Model cards: facts about a model, and a clear statement about missing facts.
 
     facts = CardFacts(evaluations=read_evaluations(folder), license="cc-by-4.0")
     write_card(model, folder, "user/captioner", checkpoint_tag(folder), facts)
 
-The text is the template `card.md.jinja`, in which every value is escaped unless the template says otherwise.
+The template `card.md.jinja` has the text; it escapes every value that it does not mark as Markdown.
 """
 
 import re
@@ -42,28 +42,28 @@ EVAL_RESULTS = ".eval_results"
 TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
-"""Characters that Markdown could read as markup, a table's border or a link."""
+"""Characters that could be markup, the border of a table or a link in Markdown."""
 MAX_NAME = 60
-"""Characters of the name of a file, each of up to four bytes."""
+"""Characters of the name of a file; each takes up to four bytes."""
 MAX_VALUE = 1_000
 """Characters of a value that a card shows."""
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Facts about a model beside its configuration.
+    """Facts about a model besides its configuration.
 
     Attributes:
-        own_card: text of a card that somebody wrote; it replaces the generated one.
+        own_card: text of a user's card; it replaces the generated one.
         summary: Markdown that replaces the description from the configuration.
-        evaluations: scores of these very weights.
-        other_seeds: for each model that was trained alike from another seed, its evaluations.
+        evaluations: scores of exactly these weights.
+        other_seeds: evaluations of each model with the same training config and another seed.
         training_config: settings by section.
         history: numbers of each epoch of the training.
-        examples: captions by the files of pictures in the folder of the checkpoint.
+        examples: captions by picture file in the folder of the checkpoint.
         limits: Markdown on limits of the model, before those from its configuration.
         sections: further Markdown by title.
-        license: identifier of the Hub, such as "apache-2.0"; None if it is not stated.
+        license: identifier on the Hub, such as "apache-2.0"; None if unknown.
         license_name: name of a licence that is "other".
         language: language of the captions, such as "en".
     """
@@ -88,12 +88,12 @@ def write_card(
     """Writes the card of a checkpoint.
 
     Args:
-        model: the checkpoint's.
-        folder: the checkpoint's.
-        repo_id: repository that the card loads the model from.
-        revision: name of this very checkpoint there; None leaves it open.
-        facts: facts about the model beside its configuration.
-        tags: added to those of the task.
+        model: model of the checkpoint.
+        folder: folder of the checkpoint.
+        repo_id: repository in the usage section of the card.
+        revision: name of exactly this checkpoint there; None leaves it open.
+        facts: facts about the model besides its configuration.
+        tags: tags besides those of the task.
     """
     text = facts.own_card
     if text is None:
@@ -148,13 +148,13 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
 
 
 def task_of_model(model: PreTrainedModel) -> type[Task] | None:
-    """Returns the class of the task that a model belongs to; None for a part of models."""
+    """Returns the class of the task of a model; None for a part of models."""
     task = task_of(model.config)
     return task_class(task) if task in TASKS else None
 
 
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
-    """Returns the text of a card: the template `card.md.jinja`, filled in."""
+    """Returns the text of a card from the template `card.md.jinja`."""
     task, entry = task_of_model(model), MODEL_TYPES.get(model.config.model_type)
     return template().render(
         facts=facts,
@@ -177,7 +177,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
 
 
 class Markdown(str):
-    """Text of this package, or escaped text; it may hold markup."""
+    """Text of this package, or escaped text; it may have markup."""
 
 
 @cache
@@ -195,14 +195,14 @@ def template() -> jinja2.Template:
 
 
 def over_seeds(one: RecordedEvaluation, facts: CardFacts) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
-    """Returns the same evaluation of models of other seeds, and the values of each metric, the model's own first."""
+    """Returns the evaluations with other seeds that match one, and the values of each metric, the model's own first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(one, other)]
     evaluations = [one, *others]
     return others, {name: [each.scores[name] for each in evaluations if name in each.scores] for name in one.scores}
 
 
 def code(value: Any) -> Markdown:
-    """Returns a value as code of Markdown, whatever its characters are."""
+    """Returns a value of any characters as code of Markdown."""
     text = one_line(value)
     return Markdown(f"`{text}`" if PLAIN_CODE.fullmatch(text) else f"<code>{plain(text)}</code>")
 
@@ -227,7 +227,7 @@ def one_line(value: Any) -> str:
 
 
 def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Iterator[str]:
-    """Yields paragraphs: data, split, seed and settings, and how the training went."""
+    """Yields paragraphs about data, split, seed, settings and progress of the training."""
     if facts.training_config is None:
         yield "How this model was trained is not recorded."
         return
@@ -250,7 +250,7 @@ def training(model: PreTrainedModel, facts: CardFacts, has_curve: bool) -> Itera
 
 
 def usage(model: PreTrainedModel, place: str) -> str:
-    """Returns Python that loads a model, and runs it if its task says how, with transformers alone."""
+    """Returns Python that loads a model with transformers alone, and runs it if its task has such lines."""
     task = task_of_model(model)
     lines = None if task is None else task.card_usage(model, place)
     if lines is None and is_of_transformers(model):
@@ -268,7 +268,7 @@ def usage(model: PreTrainedModel, place: str) -> str:
 
 
 def check_card(folder: Path) -> None:
-    """Raises a ValueError unless the card of a folder is one that the Hub reads, by `huggingface_hub`'s own classes."""
+    """Raises a ValueError unless `huggingface_hub` can read the card of a folder."""
     try:
         ModelCard.load(folder / CARD)
         for file in sorted((folder / EVAL_RESULTS).glob("*.yaml")):

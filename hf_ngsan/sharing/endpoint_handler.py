@@ -9,7 +9,7 @@ from transformers import pipeline
 PARAMETERS = ("num_beams", "max_new_tokens", "num_return_sequences", "length_penalty", "text", "batch_size")
 MAX_IMAGES = 64
 TASK: Any = "image-to-text"
-"""A task that the checkpoint's configuration brings; transformers' own types do not know it."""
+"""A task that the checkpoint's configuration defines; the types of transformers lack it."""
 
 
 class EndpointHandler:
@@ -50,7 +50,7 @@ class EndpointHandler:
 
 
 def decoded(image: Any, place: int) -> Any:
-    """Returns an image with the bytes of what is text in base64; names of files and URLs are refused."""
+    """Returns an image with text decoded from base64; names of files and URLs are refused."""
     if image is None:
         raise ValueError(f"Image {place} is missing; give it under 'inputs', in base64.")
     if isinstance(image, dict) and isinstance(image.get("image"), str):

@@ -25,13 +25,13 @@ class RecordedEvaluation:
 
     Attributes:
         data: spec of the dataset.
-        split: of it.
-        rows: how many were evaluated; None if that is not known.
-        scores: values by the names of metrics.
-        fingerprints: by the names of metrics, the settings that their values depend on.
-        weights: checksum of the weights that were evaluated, see [`weights_checksum`].
-        seed: of the training run; None if it is not known.
-        chose_epoch: the split is the one whose scores chose the epoch of the model.
+        split: split of the dataset.
+        rows: number of evaluated rows; None if unknown.
+        scores: values by metric.
+        fingerprints: settings that the values depend on, by metric.
+        weights: checksum of the evaluated weights, see [`weights_checksum`].
+        seed: seed of the training run; None if unknown.
+        chose_epoch: whether the scores of this split chose the epoch of the model.
     """
 
     data: str
@@ -45,12 +45,12 @@ class RecordedEvaluation:
 
 
 def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mapping, options: Mapping) -> dict[str, str]:
-    """Returns the fingerprint of each score: what it depends on beside model and data, in the style of sacreBLEU.
+    """Returns the fingerprint of each score: the settings that it depends on, in the style of sacreBLEU.
 
-    Such as `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`; a signature that a library gives is part of it.
+    For example `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`; the signature of a library is part of it.
 
     Args:
-        task: the task's class.
+        task: class of the task.
         evaluation: scores and signatures.
         generation, options: see [`~hf_ngsan.training.task.Task.comparable_settings`].
     """
@@ -72,7 +72,7 @@ def weights_checksum(folder: str | Path) -> str:
 
 
 def record_evaluation(folder: str | Path, evaluation: RecordedEvaluation) -> None:
-    """Adds an evaluation to the record in a model's folder, in place of one of the same rows and settings."""
+    """Adds an evaluation to the record in a model's folder; it replaces one of the same rows and settings."""
     kept = [one for one in read_evaluations(folder) if not is_of_the_same(one, evaluation)]
     write_evaluations(folder, [*kept, evaluation])
 
@@ -83,16 +83,16 @@ def write_evaluations(folder: str | Path, evaluations: Sequence[RecordedEvaluati
 
 
 def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> bool:
-    """Returns whether two evaluations ask the same of a model, whatever its seed."""
+    """Returns whether two evaluations have the same rows, split and settings, whatever the seed."""
     fields = ("data", "split", "rows", "fingerprints")
     return all(getattr(first, name) == getattr(second, name) for name in fields)
 
 
 def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
-    """Returns the evaluations of the weights that are in a folder; those of earlier weights do not count.
+    """Returns the evaluations of the weights in a folder, without those of earlier weights.
 
     Raises:
-        EvaluationsError: the file that has them is damaged.
+        EvaluationsError: the file of evaluations is damaged.
     """
     file = Path(folder) / EVALUATIONS
     if not file.is_file():
@@ -109,7 +109,7 @@ def read_evaluations(folder: str | Path) -> list[RecordedEvaluation]:
 
 
 def is_sound(one: RecordedEvaluation) -> bool:
-    """Returns whether the fields of an evaluation have their types, and its texts can be encoded."""
+    """Returns whether the fields of an evaluation have the right types, and its texts are valid Unicode."""
     if not (isinstance(one.scores, dict) and isinstance(one.fingerprints, dict)):
         return False
     texts = [one.data, one.split, one.weights, *one.scores, *one.fingerprints, *one.fingerprints.values()]

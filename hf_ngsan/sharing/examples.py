@@ -13,11 +13,11 @@ from ..tasks.captioning.images import caption_images
 EXAMPLES = "examples"
 NUMBER = 4
 MAX_SIDE = 384
-"""Of a picture, in pixels."""
+"""Longest side of a picture in pixels."""
 
 
 def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a dataset's test split, made small, and returns captions by paths in the folder.
+    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder.
 
     Raises:
         DataError: the dataset cannot be read or has no images.

@@ -23,21 +23,21 @@ from .own_files import refuse_files_elsewhere
 
 HISTORY = "history.jsonl"
 PLACES = ("output_dir", "num_workers", "tracker")
-"""Keys of a training config that are about the machine alone."""
+"""Keys of a training config that concern only the machine."""
 
 
 def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
     """Reads the facts for a card from a model's folder and its training run.
 
     Args:
-        model: folder, training run or name, see [`find_model_folder`]; of a model on the Hub nothing is known.
+        model: folder, training run or name, see [`find_model_folder`]; a model on the Hub has no facts.
         other_runs: folders of training runs with the same training config and other seeds.
         given: other attributes of [`CardFacts`].
 
     Raises:
-        ModelFolderError: another run has another training config, or is none; files that are damaged, or that lie
-            elsewhere ([`refuse_files_elsewhere`]), of the model or a run.
-        EvaluationsError: evaluations that are damaged.
+        ModelFolderError: another run has another training config or is no run; files of the model or a run are damaged
+            or outside the folder ([`refuse_files_elsewhere`]).
+        EvaluationsError: evaluations are damaged.
     """
     folder = own_folder(model)
     run = run_of(folder)
@@ -67,7 +67,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
 
 
 def own_folder(model: str | os.PathLike) -> Path:
-    """Returns the folder of a model by its name, and refuses files, its own or its run's, that lie elsewhere."""
+    """Returns the folder of a model by name; refuses links of it or its run to files elsewhere."""
     folder = Path(find_model_folder(model))
     if folder.is_dir():  # and not a model on the Hub
         given = Path(os.path.expanduser(model))
@@ -79,7 +79,7 @@ def own_folder(model: str | os.PathLike) -> Path:
 
 
 def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
-    """Refuses a model whose training run, if any, has these files elsewhere, or settings from another file."""
+    """Refuses a model if its training run links these files elsewhere, or takes settings from another file."""
     run = run_of(folder)
     if run is not None:
         refuse_files_elsewhere(run, names)
@@ -91,10 +91,10 @@ def refuse_run_elsewhere(folder: Path, names: Sequence[str]) -> None:
 
 
 def recorded_config(model: str | os.PathLike) -> dict | None:
-    """Returns the training config of a model, for another that is made from it; None if it has none.
+    """Returns the training config of a model, for a model that is derived from it; None without one.
 
     Raises:
-        ModelFolderError: it is damaged, or lies elsewhere.
+        ModelFolderError: the training config is damaged, or a link to elsewhere.
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder, [TRAINING_CONFIG])
@@ -103,7 +103,7 @@ def recorded_config(model: str | os.PathLike) -> dict | None:
 
 
 def config_of(folder: Path) -> dict | None:
-    """Returns the training config of a model, of its run or in its folder, as YAML has it; None if it has none."""
+    """Returns the training config of a model, from its run or folder, as YAML values; None without one."""
     recipe = recipe_of(folder)
     if recipe is not None:
         return config_anywhere(recipe)
@@ -121,7 +121,7 @@ def config_of(folder: Path) -> dict | None:
 
 
 def mapping_of(file: Path) -> dict:
-    """Returns the mapping in a file of JSON or YAML; anything else is a ModelFolderError."""
+    """Returns the mapping in a JSON or YAML file; raises a ModelFolderError for anything else."""
     try:
         found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
     except (ValueError, RecursionError) as error:
@@ -132,13 +132,13 @@ def mapping_of(file: Path) -> dict:
 
 
 def run_of(folder: Path) -> Path | None:
-    """Returns the folder of the training run that a model's folder is part of."""
+    """Returns the folder of the training run of a model's folder; None without one."""
     run = folder.absolute().parent
     return run if training_config_of(run).is_file() else None
 
 
 def recipe_of(folder: Path) -> Recipe | None:
-    """Returns the training config of the run that a model's folder is part of; the model tells the task."""
+    """Returns the training config of the run of a model's folder; the model decides the task."""
     run = run_of(folder)
     if run is None:
         return None
@@ -165,7 +165,7 @@ def history_of(run: Path) -> list[dict]:
 
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
-    """Returns the evaluations of a model: that of its training run, if it is the run's best, and the recorded ones."""
+    """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
     recipe = recipe_of(folder)
     found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
     seed = None if recipe is None else recipe.training.seed
@@ -199,7 +199,7 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
 
 
 def scores_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite scores of an epoch: in its entry they stand between the learning rate and the seconds."""
+    """Returns the finite scores of an epoch, which are between learning rate and seconds in its entry."""
     names = list(entry)
     if "learning_rate" not in names or "seconds" not in names:
         return {}
@@ -212,7 +212,7 @@ def but_for_the_seed(config: Mapping) -> dict:
 
 
 def config_anywhere(recipe: Recipe) -> dict:
-    """Returns a training config as YAML has it, without settings of one machine; folders become their names."""
+    """Returns a training config as YAML values, without settings of the machine; folders become their names."""
     sections = {
         name: {key: public(value) for key, value in section.items() if key not in PLACES}
         for name, section in recipe.to_dict().items()

@@ -1,4 +1,7 @@
-"""Refusal of model folders with links, or names in their files, that lead out of the folder."""
+"""Refusal of model folders with links, or names in their files, to places outside the folder.
+
+A folder from a stranger could otherwise make `hf-ngsan push` upload private files of this machine.
+"""
 
 import json
 import os
@@ -10,32 +13,32 @@ from ..ground.files import is_stream
 from ..loading.models import ModelFolderError
 
 SETTINGS = ("config.json", ".index.json")
-"""Ends of the names of JSON files that can name other files."""
+"""Endings of JSON files that can name other files."""
 NAMES_OF_FILES = ("weight_map", "fast_tokenizer_files", "configuration_files", "transformers_weights")
 """Fields that name files of the folder."""
 MODELS_ELSEWHERE = ("audio_tokenizer", "audio_tokenizer_name_or_path", "base_model_name_or_path")
-"""Fields that name another model, which transformers would load."""
+"""Fields that name another model that transformers would load."""
 SOURCES = {
     "pretrained": "backbone_config",
     "text_pretrained": "text_config",
     "pretrained_language_model": "language_model_config",
     "pretrained_text_encoder": "text_encoder_config",
 }
-"""Fields that name the model from which a part of this one was initialized, and the configuration of that part. Where
-the configuration is absent, transformers would read it from there."""
+"""Fields that name the model from which a part was initialized, and the configuration of the part. Without the
+configuration, transformers would read it from there."""
 
 
 def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Refuses a folder with links out of it, or with names of files elsewhere, before any of its files is read.
+    """Refuses a folder with links to, or names of, files elsewhere, before any file is read.
 
-    Code may be linked, as nothing reads it: a checkpoint gets the code of this package.
+    Code may be a link, since nothing reads it: a checkpoint gets the code of this package.
 
     Args:
-        folder: of a model or a training run; it may be a link itself.
-        names: of the files and folders in it that are looked at; None = all.
+        folder: folder of a model or a training run; may be a link itself.
+        names: files and folders in it to check; None = all.
 
     Raises:
-        ModelFolderError: a link leads out of the folder, or a file names a file or a model that is elsewhere.
+        ModelFolderError: a link leads out of the folder, or a file names a file or a model elsewhere.
     """
     root = os.path.realpath(folder)
     for path in files_and_folders(folder, names):
@@ -53,7 +56,7 @@ def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> 
 
 
 def files_and_folders(folder: Path, names: Iterable[str] | None) -> Iterator[Path]:
-    """Yields the paths of everything in a folder, or of everything under these names; links are not followed."""
+    """Yields all paths in a folder, or under some names in it, without following links."""
     for path in sorted(folder.iterdir()) if names is None else (folder / name for name in names):
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -64,7 +67,7 @@ def refuse_names_elsewhere(file: Path) -> None:
     """Raises a ModelFolderError if a JSON file names a file or a model that is not in its folder."""
     try:
         settings = json.loads(file.read_bytes())
-    except (ValueError, RecursionError):  # loading the model tells
+    except (ValueError, RecursionError):  # loading the model reports it
         return
     for mapping in mappings_in(settings):
         left_out = mapping.get("save_frozen_weights") is False
@@ -88,7 +91,7 @@ def refuse_names_elsewhere(file: Path) -> None:
 
 
 def mappings_in(settings: Any) -> Iterator[dict]:
-    """Yields the mappings in what a JSON file holds."""
+    """Yields the mappings in a JSON value, recursively."""
     if isinstance(settings, dict):
         yield settings
     for value in settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ():
@@ -102,5 +105,5 @@ def names_in(value: Any) -> list:
 
 
 def is_place(value: Any) -> bool:
-    """Returns whether a value is the path of something on this machine."""
+    """Returns whether a value is an existing path on this machine."""
     return isinstance(value, str) and value != "" and os.path.lexists(os.path.expanduser(value))

@@ -1,4 +1,4 @@
-"""Uploads checkpoints to the Hub, each in one commit that a tag names."""
+"""Uploads checkpoints to the Hub, each in one commit with a tag."""
 
 import logging
 import time
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 ATTEMPTS = 6
 MAX_PAUSE = 8
-"""Seconds between two attempts of an upload."""
+"""Maximal seconds between two attempts of an upload."""
 TRANSIENT = {408, 429, 500, 502, 503, 504}
 OF_THE_HUB = {".gitattributes", "README.md"}
-"""Files that a new repository has, or that everybody may add there."""
+"""Files of a new repository, which do not count as foreign."""
 LOG_IN = "log in with hf auth login, or set HF_TOKEN to a token with the right to write"
 
 Result = TypeVar("Result")
 
 
 class UploadError(OSError):
-    """An upload that the Hub refused or that could not be finished; the message names the repository and the reason."""
+    """An upload that failed or that the Hub refused; the message names the repository and the reason."""
 
 
 def push_to_hub(
@@ -53,12 +53,12 @@ def push_to_hub(
     The card describes the model by its configuration; that of `hf-ngsan push` also has its training and evaluation.
 
     Args:
-        model, processor: what [`save_for_hub`] takes.
+        model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
         private: whether a new repository is private.
         token, revision, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
         overwrite: delete other files of the repository in the same commit; without it they are refused.
-        tags: added to the card's.
+        tags: further tags of the card.
 
     Raises:
         ValueError: see [`save_for_hub`]; or no name of a repository.
@@ -81,11 +81,11 @@ def push_to_hub(
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
-    """Returns `user/name` of a repository; without a user in its name, that of the token.
+    """Returns `user/name` of a repository; the user of the token if the name has none.
 
     Raises:
         ValueError: no name of a repository.
-        UploadError: there is no token, or the Hub does not know it.
+        UploadError: the token is missing or invalid.
     """
     validate_repo_id(repo_id)
     if token is False or not (token if isinstance(token, str) else get_token()):
@@ -108,17 +108,17 @@ def upload_checkpoint(
     commit_message: str | None = None,
     commit_description: str | None = None,
 ) -> CommitInfo:
-    """Uploads a folder that [`write_checkpoint`] wrote in one commit, and tags this as its card says.
+    """Uploads a folder of [`write_checkpoint`] in one commit, with the tag in its card.
 
-    A connection that breaks is made again. Called again after a failure, it uploads only what the Hub does not have.
+    Broken connections are retried. Called again after a failure, it uploads only files that the Hub lacks.
 
     Args:
-        folder: of the checkpoint.
+        folder: folder of the checkpoint.
         repo_id: `user/name`; made if absent.
         private, token, overwrite, revision, create_pr, commit_message, commit_description: see [`push_to_hub`].
 
     Raises:
-        UploadError: see [`push_to_hub`]; the repository is as it was.
+        UploadError: see [`push_to_hub`]; the repository is unchanged.
     """
     folder, api = Path(folder), HfApi(token=token)
     names = files_of(folder)
@@ -158,7 +158,7 @@ def upload_checkpoint(
 
 
 def repeat(step: Callable[[], Result]) -> Result:
-    """Returns the result of a step of an upload, which is repeated after a pause while its connection breaks."""
+    """Returns the result of a step of an upload; repeats it after a pause if the connection breaks."""
     pause = 1
     for _ in range(ATTEMPTS - 1):
         try:
@@ -172,7 +172,7 @@ def repeat(step: Callable[[], Result]) -> Result:
 
 
 def is_transient(error: Exception) -> bool:
-    """Returns whether an error is one of the connection, or of a Hub that is busy."""
+    """Returns whether an error comes from the connection, or from a busy Hub."""
     for one in chain(error):
         if isinstance(one, OfflineModeIsEnabled):
             return False
@@ -185,7 +185,7 @@ def is_transient(error: Exception) -> bool:
 
 @contextmanager
 def telling_reasons(repo_id: str) -> Iterator[None]:
-    """Inside the `with` block an error of the Hub or of the connection becomes an [`UploadError`] of one sentence."""
+    """Turns errors of the Hub or the connection inside the `with` block into an [`UploadError`] of one sentence."""
     try:
         yield
     except UploadError:

@@ -1,4 +1,4 @@
-"""The folder of a checkpoint as it goes to the Hub: written whole, named by its content, and checked."""
+"""The folder of a checkpoint for the Hub: its files, its tag, and its checks."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from .cards import CARD, TRAINING_CURVE, CardFacts, check_card, write_card, writ
 from .evaluations import weights_checksum, write_evaluations
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
-"""Becomes `handler.py` of a captioner."""
+"""Source of `handler.py` of a captioner."""
 LOADED = (".json", ".safetensors", ".py", ".txt", ".model", ".jinja")
 """Suffixes of the files of models, tokenizers and processors."""
 SECONDS_TO_LOAD = 600
@@ -74,12 +74,12 @@ def write_checkpoint(
     """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
 
     Args:
-        model, processor: what [`save_for_hub`] takes.
-        folder: an empty one, or where it is to be made.
+        model, processor: see [`save_for_hub`].
+        folder: an empty or new folder.
         repo_id: name of the repository, for the card.
-        facts: facts about the model beside its configuration, for the card.
-        tags: added to the card's.
-        max_shard_size: of a file of weights, as in transformers.
+        facts: facts about the model besides its configuration, for the card.
+        tags: further tags of the card.
+        max_shard_size: maximal size of a file of weights, as in transformers.
     """
     folder = Path(folder)
     with without_progress_bars():
@@ -101,18 +101,18 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
         with suppress(MissingPlotsError):
             save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
     if facts.evaluations:
-        weights = weights_checksum(folder)  # of the same weights, which may be in other files now
+        weights = weights_checksum(folder)  # the same weights may be in other files now
         write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
         write_eval_results(folder, facts)
 
 
 def files_of(folder: Path) -> list[str]:
-    """Returns the paths of the files in a folder and those within, relative to it."""
+    """Returns all files in a folder, recursively and relative to it."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def checkpoint_tag(folder: str | Path) -> str:
-    """Returns the name of a checkpoint by its content; of its files all but the card count, as that names it."""
+    """Returns the name of a checkpoint: a checksum of all its files but the card, which has this name."""
     folder = Path(folder)
     digest = hashlib.sha256()
     for name in files_of(folder):
@@ -122,14 +122,14 @@ def checkpoint_tag(folder: str | Path) -> str:
 
 
 def check_checkpoint(folder: str | Path) -> None:
-    """Checks a folder that is to be uploaded: its files, its card, and that it loads in a process of its own.
+    """Checks a folder before its upload: its files, its card, and that it loads in another process.
 
-    That process runs no code but this package's, which [`save_for_hub`] wrote, and sees only the files to be loaded.
-    This package is hidden from it, unless code of an architecture that another package registered imports it.
+    That process runs only code of this package, which [`save_for_hub`] wrote, and sees only the files to be loaded.
+    This package is hidden from it, unless the code of an architecture of another package imports it.
 
     Raises:
-        ModelFolderError: it is not complete, does not load, or has code, or refers to code, of anybody else.
-        ValueError: its card is not what the Hub reads.
+        ModelFolderError: the folder is incomplete, does not load, or has or refers to foreign code.
+        ValueError: the Hub could not read the card.
     """
     folder = Path(folder)
     for name in files_of(folder):
@@ -164,11 +164,11 @@ def check_checkpoint(folder: str | Path) -> None:
     if process.returncode != 0:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         reason = one_sentence(ValueError(lines[-1]))
-        raise ModelFolderError(f"{folder} does not load in a process of its own ({reason}).")
+        raise ModelFolderError(f"{folder} does not load in another process ({reason}).")
 
 
 def check_code(folder: Path) -> None:
-    """Raises a ModelFolderError unless all code that a folder has or refers to is this package's and complete."""
+    """Raises a ModelFolderError unless all code in a folder, and all that it refers to, is this package's."""
     code = own_code(folder)
     for name in files_of(folder):
         is_handler = name == HANDLER and (folder / name).read_bytes() == HANDLER_CODE.read_bytes()

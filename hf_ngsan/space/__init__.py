@@ -1,6 +1,6 @@
-"""A web page that captions photographs, finds images by words, and shows what geometry does.
+"""A web page that captions photographs, searches images, and shows the effect of geometry on captions.
 
-It needs Gradio, which the extra `demo` brings.
+It needs Gradio (extra `demo`).
 """
 
 from .page import launch, make_page

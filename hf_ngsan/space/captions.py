@@ -1,4 +1,4 @@
-"""Captions as HTML: words that show, under the pointer or the keyboard's focus, where the captioner looked for them."""
+"""Captions as HTML: a word under the pointer or the keyboard's focus shows its attention map."""
 
 import base64
 import html
@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 SHOWN_SIDE, MAP_SIDE = 768, 128
-"""Longest sides in pixels of a photograph on the page, and of maps, which the browser enlarges."""
+"""Longest sides in pixels of a photograph on the page, and of attention maps, which the browser enlarges."""
 MAP_COLOUR = (255, 106, 0)
 STRONGEST = 0.8
-"""Opacity of a map where its weight is greatest."""
+"""Opacity of a map at its largest weight."""
 
 STYLE = Path(__file__).with_name("captions.css").read_text(encoding="utf-8")
 
@@ -27,7 +27,7 @@ def data_url(image: Image.Image, file_format: str) -> str:
 
 
 def photograph(image: Image.Image) -> str:
-    """Returns the image that captions stand under and maps lie upon."""
+    """Returns the image above captions and under maps."""
     shown = image.convert("RGB")
     shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
     return f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{data_url(shown, "JPEG")}">'
@@ -47,7 +47,7 @@ def map_over(image: Image.Image, weights: np.ndarray) -> str:
 
 
 def caption(words: Sequence[str], overlays: Sequence[str], visualness: Sequence[float] | None, kind: str = "") -> str:
-    """Returns a caption, each word with its overlay; visualness in [0, 1] underlines words, the visual ones darker."""
+    """Returns a caption, each word with its overlay; visualness in [0, 1] underlines words, more visual ones darker."""
     spans = []
     for position, (word, overlay) in enumerate(zip(words, overlays, strict=True)):
         more = ""
@@ -59,7 +59,7 @@ def caption(words: Sequence[str], overlays: Sequence[str], visualness: Sequence[
 
 
 def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> list[str]:
-    """Returns the captions of all beams, the best first; `overlay` makes that of a word from its attention."""
+    """Returns the captions of all beams, the best first; `overlay` turns the attention of a word into its overlay."""
     found = []
     for number, answer in enumerate(answers):
         pairs = answer.get("visualness")

@@ -1,4 +1,4 @@
-"""Drawings of regions that the pointer drags, and of the captioner's attention to them."""
+"""Drawings of regions that a user drags, and of the captioner's attention to them."""
 
 import html
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ..data.scenes.drawing import BACKGROUND, PAINT, outline
 from .captions import MAP_COLOUR, STRONGEST
 
 SIDE = 100
-"""Width and height of a drawing, in units of its own; boxes within [0, 1] are stretched to the shape of the image."""
+"""Width and height of a drawing in its own units; boxes within [0, 1] are stretched to the shape of the image."""
 MAX_THICKNESS = 4
 COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
 
@@ -31,7 +31,7 @@ def look_of(name: str, box: Sequence[float]) -> str:
 
 
 def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.ndarray, shape: str) -> str:
-    """Draws regions, and lines from the chosen one to the others, as thick as it attends to them."""
+    """Draws regions, and lines from the chosen one to the others; their thickness is its attention to them."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     regions, centres = [], SIDE * (boxes[:, :2] + boxes[:, 2:]) / 2
     for index in np.argsort(-areas).tolist():
@@ -72,7 +72,7 @@ def regions_over(boxes: np.ndarray, weights: np.ndarray, shape: str) -> str:
 
 
 def table_of(names: Sequence[str], chosen: int, weights: np.ndarray, before: np.ndarray) -> str:
-    """Returns how much the chosen region attends to each, and how much it did before it was moved, most first."""
+    """Returns the attention of the chosen region to each, now and before it was moved, sorted."""
     rows = []
     for index in np.argsort(-weights[chosen]).tolist():
         now, change = weights[chosen, index], weights[chosen, index] - before[chosen, index]

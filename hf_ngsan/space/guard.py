@@ -15,30 +15,30 @@ from ..ground.messages import one_sentence
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE = 300
-"""Characters of an error, which may quote what was sent."""
+"""Maximal characters of an error, which may quote a request."""
 NEEDED = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(assets|static|svelte)/.*"
     r"|/gradio_api/((info|app_id|user|token|login_check|startup-events|theme\.css|cancel|reset)/?"
     r"|upload|upload_progress|queue/(join|data|status)|(call|heartbeat)/.*)"
 )
-"""Paths of Gradio 6.31 that the page and its clients ask for; without those that fetch from other servers."""
+"""Paths of Gradio 6.31 that the page and its clients need, without those that fetch from other servers."""
 FILE = "/gradio_api/file="
 
 
 class Page(gradio.Blocks):
-    """A page that reads no file but those that were uploaded to it, whatever a request names.
+    """A page that reads only files that were uploaded to it, whatever a request names.
 
-    Gradio looks only at files that a request itself marks as such, takes all files of a folder that the pages of a
-    machine share, and fetches those that are URLs.
+    Gradio itself checks only values that a request marks as files, accepts all files of a folder that the pages of a
+    machine share, and fetches URLs.
     """
 
     def has_file(self, path: str) -> bool:
-        """Returns whether a file was uploaded to this page, or made for it to show."""
+        """Returns whether a file was uploaded to this page, or made by it."""
         return any(path in files for files in self.temp_file_sets)
 
     async def preprocess_data(self, block_fn: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
         if block_fn.fn is None:
-            raise refusal("The browser does this by itself.")
+            raise refusal("The page has no such function.")
         try:
             return await super().preprocess_data(block_fn, [self.upload(one) for one in inputs], *arguments, **more)
         except gradio.Error as error:
@@ -48,7 +48,7 @@ class Page(gradio.Blocks):
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
-        """Returns the upload that a value refers to, or a plain value itself; other files are a gradio.Error."""
+        """Returns the upload of a value, or a plain value unchanged; raises a gradio.Error for other files."""
         if not isinstance(value, dict | list):
             return value
         path = value.get("path") if isinstance(value, dict) else None
@@ -58,7 +58,7 @@ class Page(gradio.Blocks):
 
 
 class Gate:
-    """Middleware: only paths that the page needs pass, and a request at which Gradio fails gets a sentence."""
+    """Middleware: passes only paths that the page needs, and turns failures of Gradio into one sentence."""
 
     def __init__(self, app: ASGIApp, page: Page) -> None:
         self.app, self.page = app, page
@@ -105,7 +105,7 @@ def in_words(work: Callable) -> Callable:
 
 
 def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Returns a sent number; one that is not whole, or out of bounds, is a ValueError."""
+    """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not smallest <= value <= largest or value != int(value):
         raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")

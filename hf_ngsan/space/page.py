@@ -1,4 +1,8 @@
-"""The web page, made with Gradio."""
+"""The web page, with tabs for photographs, regions and search.
+
+page = make_page(load_parts("ngsan-flickr8k", data="scenes"))
+launch(page, port=7860)
+"""
 
 import io
 from pathlib import Path
@@ -16,9 +20,9 @@ from .parts import Parts, Search
 
 MAX_BEAMS, BEAMS = 8, 3
 MAX_QUERY = 1000
-"""In characters."""
+"""Maximal characters of a query."""
 MAX_WAITING = 100
-"""Events that wait for their turn; there is one at a time of each kind."""
+"""Maximal waiting events; one of each kind runs at a time."""
 MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
@@ -26,7 +30,7 @@ STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def make_page(parts: Parts) -> Page:
-    """Makes the page: a tab for photographs, one for regions that can be dragged, and one for search."""
+    """Makes the page, with a tab for each available part: photographs, regions to drag, and search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
         if parts.reads_images:
@@ -69,7 +73,7 @@ def add_photograph(parts: Parts) -> None:
         answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
         return captions.photograph_with_captions(photograph, answers)
 
-    # The browser sends what was uploaded; Gradio would decode it, in any format.
+    # The upload is passed on as a file; Gradio itself would decode it, in any format.
     button.click(caption, [image, num_beams], shown, api_name="caption", preprocess=False)
     image.change(None, None, shown, js="() => ''", api_visibility="private")
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
@@ -119,7 +123,7 @@ def add_regions(parts: Parts, page: Page) -> None:
 
 
 def shown_before(state: dict | None) -> dict:
-    """Returns the example that a session shows."""
+    """Returns the current example of a session."""
     if state is None:
         raise ValueError("There is no example yet whose regions could be moved; show one first")
     return state
@@ -135,9 +139,9 @@ def add_search(search: Search) -> None:
     @in_words
     def find(text: Any) -> tuple[list, list]:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError("There are no words to look for; write some first")
+            raise ValueError("The search has no words; write some first")
         if len(text) > MAX_QUERY:
-            raise ValueError(f"There are {len(text)} characters to look for; {MAX_QUERY} are allowed")
+            raise ValueError(f"The search has {len(text)} characters; {MAX_QUERY} are allowed")
         hits = search.find(text)
         stored = [(search.index.thumbnail_at(hit.place), f"{hit.score:.3f}  {Path(hit.name).name}") for hit in hits]
         images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in stored if thumbnail is not None]
@@ -148,7 +152,7 @@ def add_search(search: Search) -> None:
 
 
 def make_theme() -> gradio.themes.Base:
-    """Returns the colours of the page: text has a contrast of at least 4.5 to 1, as WCAG 2 asks."""
+    """Returns the colours of the page; the contrast of text is at least 4.5 to 1, as WCAG 2 requires."""
     theme = gradio.themes.Base(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["monospace"])
     return theme.set(
         body_text_color_subdued="*neutral_600",
@@ -170,16 +174,16 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_br
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:
-        page: of [`make_page`].
-        host, port: where to listen; the first free port from 7860 if it is None.
-        open_browser: show it in the user's browser.
+        page: page of [`make_page`].
+        host, port: address to listen at; the first free port from 7860 if `port` is None.
+        open_browser: whether to open the page in the user's browser.
 
     Returns:
-        Its URL. `page.close()` ends it.
+        The URL of the page. `page.close()` ends it.
 
     Raises:
-        OSError: one cannot listen there; the port may be taken.
-        ValueError: the host is none.
+        OSError: the address cannot be used; the port may be taken.
+        ValueError: the host is no IP address and no name.
     """
     listen(host, port or 0).close()
     _, url, _ = page.launch(

@@ -1,4 +1,4 @@
-"""The parts of a page: a captioner, rows of a dataset that it takes, an index of images."""
+"""The parts of a page: a captioner, rows of a dataset with regions, and an index of images."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Search:
     """Search of images by words.
 
     Attributes:
-        index: the folder of their embeddings.
-        find: returns the images that fit a text, the best first.
+        index: folder of the index.
+        find: returns the images for a text, the best first.
     """
 
     index: IndexFolder
@@ -34,10 +34,10 @@ class Parts:
     """The parts of a page.
 
     Attributes:
-        name: of the captioner.
-        pipeline: the captioner's.
-        rows: of a dataset of regions, features with boxes, that the captioner takes; None for none.
-        search: of images by words; None for none.
+        name: name of the captioner.
+        pipeline: pipeline of the captioner.
+        rows: rows of a dataset of regions, features with boxes, for the captioner; or None.
+        search: search of images by words; or None.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Parts:
         return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and, if there is any, visualness."""
+        """Returns the captions of all beams, the best first, with attention and, if available, visualness."""
         return self.pipeline(
             image,
             return_attention=True,
@@ -70,8 +70,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         index: folder that `hf-ngsan index` made.
 
     Raises:
-        ValueError: the captioner reads no images and there is no dataset; the dataset has no regions with boxes, or
-            those of another backbone; or the index is damaged.
+        ValueError: the captioner reads no images and no dataset is given; the dataset has no regions with boxes, or
+            regions of another backbone; or the index is damaged.
         FileNotFoundError: no such folder.
     """
     captioner, processor = load_captioner(model)
@@ -96,7 +96,7 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:
-    """Returns rows with features and boxes of regions; a ValueError if they have none, or do not fit the captioner."""
+    """Returns rows with features and boxes of regions; raises a ValueError unless they fit the captioner."""
     rows = load_rows(data, split, with_captions=False)
     if visual_feature_size(rows) is None or rows[0].get("visual_boxes") is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Regions that a user drags: their boxes, their captions, and how much each attends to the others."""
+"""Regions that a user drags: boxes, captions, and the attention of each region to the others."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from .drawing import drawing, regions_over, table_of
 from .parts import Parts
 
 MIN_SIDE = 0.03
-"""Of a box, as a share of the image: its corner can still be held."""
+"""Smallest side of a box as a share of the image, so that its corner can still be dragged."""
 NOTE = (
     "Drag a region or its lower right corner with mouse or finger, or move it with the arrow keys (the corner with "
     "Shift). Lines and table tell how much the region that was moved last attends to the others in the encoder (mean "
@@ -33,7 +33,7 @@ def moved(boxes: np.ndarray, change: Mapping[str, Any]) -> np.ndarray:
         ValueError: no such box, or no finite numbers.
     """
     if not isinstance(change, Mapping):
-        raise ValueError("Nothing says which region is moved, and by how much.")
+        raise ValueError("The request names no region and no movement.")
     index: Any = change.get("index")
     step: list[Any] = [change.get("dx"), change.get("dy")]
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(boxes):
@@ -56,9 +56,9 @@ class Regions:
     """An example of a dataset whose regions a user drags.
 
     Args:
-        parts: with a captioner that takes features and boxes.
-        row: of the dataset.
-        boxes: `(N, 4)` in place of the row's.
+        parts: parts with a captioner of features and boxes.
+        row: row of the dataset.
+        boxes: `(N, 4)`, instead of the row's.
     """
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
@@ -72,7 +72,7 @@ class Regions:
 
     @cached_property
     def attention(self) -> np.ndarray:
-        """How much each of N regions attends to each in the encoder, `(N, N)`: the mean over layers and heads."""
+        """Attention of each of N regions to each in the encoder, `(N, N)`: the mean over layers and heads."""
         pipeline = self.parts.pipeline
         inputs = pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
         names = ("visual_features", "visual_boxes", "attention_mask")

@@ -1,4 +1,7 @@
-"""JSON files read into dataclasses: a field that is missing, unknown or of another type is named."""
+"""JSON files read into dataclasses; an error names the field that is missing, unknown or of another type.
+
+read_fields(Progress, {"epoch": "3"})  # FieldError: epoch
+"""
 
 import json
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,15 +12,15 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Kind = TypeVar("Kind")
 types_of = lru_cache(get_type_hints)
-"""Of the fields of a class."""
+"""Returns the types of the fields of a class by name."""
 
 
 class FieldError(ValueError):
-    """A value of another type; the message is the field's name, such as `progress.epoch`."""
+    """A field that is missing, unknown or of another type; the message is its name, such as `progress.epoch`."""
 
 
 def read_json(file: Path) -> Any:
-    """Returns what a JSON file holds; None if it is no file or no JSON."""
+    """Returns the value in a JSON file; None if the file is missing, unreadable or no JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     except (OSError, ValueError, RecursionError):
@@ -28,10 +31,10 @@ def read_fields(kind: type[Kind], value: object, name: str = "", complete: bool 
     """Returns a JSON object as a dataclass.
 
     Args:
-        kind: its fields are of JSON's types, lists and dictionaries of them, unions with None, or named tuples.
-        value: as `json.loads` returns it.
-        name: of the object, for the error.
-        complete: whether fields with defaults must be there too.
+        kind: a dataclass of JSON's types, lists and dictionaries of them, unions with None, and named tuples.
+        value: a value from `json.loads`.
+        name: name of the object, for the error.
+        complete: whether fields with defaults are required too.
 
     Raises:
         FieldError: a field is missing, unknown, of another type or refused by the dataclass.

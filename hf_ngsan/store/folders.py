@@ -1,14 +1,16 @@
-"""Writing a folder so that, whenever the writer is killed, a reader finds the old one or the new one, whole.
+"""Atomic writing of folders: whenever the writer is killed, a reader finds the old folder or the new one, whole.
+
+    write_folder_atomically(Path("model"), lambda folder: save_model(model, processor, folder))
 
     NAME                the folder
     .incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
-    .replaced-NAME      the old folder, for the moment that the new one takes to get its place
+    .replaced-NAME      the old folder, between two renames
     NAME/manifest.json  sizes and checksums of its files, where they are checked later
 
-A folder is filled as `.incomplete-NAME`, flushed to the disk, and renamed. Where NAME is there already, Linux lets the
-two change names in one step. Other systems take two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to
-NAME; killed between them, a writer leaves the old folder, whole, as `.replaced-NAME`. Readers take it from there
-([`find_folder`]), and the next writer, which has the lock of the folder, gives it back its name ([`remove_leftovers`]).
+A folder is filled as `.incomplete-NAME`, flushed to the disk, and renamed. If NAME exists, Linux exchanges the two
+names in one step. Other systems need two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to NAME; a
+writer that is killed between them leaves the old folder, whole, as `.replaced-NAME`. Readers take it from there
+([`find_folder`]), and the next writer, which holds the lock of the folder, renames it back ([`remove_leftovers`]).
 """
 
 import ctypes
@@ -35,17 +37,17 @@ from ..ground.files import (
 MANIFEST = "manifest.json"
 REPLACED_PREFIX = ".replaced-"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Of linux/fcntl.h and linux/fs.h."""
+"""Constants of linux/fcntl.h and linux/fs.h."""
 
 
 class DamagedFolderError(ValueError):
-    """A folder whose files are not those that were written; the message names the file and what is wrong with it."""
+    """A folder with missing or changed files; the message names the file and the damage."""
 
 
 def write_folder_atomically(target: Path, write: Callable[[Path], object], manifest: bool = True) -> None:
-    """Writes a folder, whole or not at all; one of that name is replaced.
+    """Writes a folder, whole or not at all; an existing one is replaced.
 
-    One process may write the folder at a time. Of a symbolic link the folder behind it is written.
+    One process may write the folder at a time. A symbolic link is followed.
 
     Args:
         target: the folder; missing parent folders are made.
@@ -57,10 +59,10 @@ def write_folder_atomically(target: Path, write: Callable[[Path], object], manif
 
 
 def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
-    """Writes files into a folder whose other files stay; a reader meets all of the new ones or none.
+    """Writes files into a folder and keeps its other files; a reader finds all of the new files or none.
 
     Args:
-        target: the folder, such as that of a model; made if absent.
+        target: the folder, for example of a model; made if absent.
         write: gets an empty folder to fill with files.
     """
     target = file_behind(target)
@@ -69,7 +71,7 @@ def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> No
     changed = [file for file in list_files(new) if not is_same_file(file, target / file.name)]
     names = {path.name for path in new.iterdir()}
     if target.is_dir() and len(changed) <= 1 and len(names) == len(list_files(new)):
-        for file in changed:  # the weights of a model alone, as a rule: then no reader whatever meets a gap
+        for file in changed:  # usually only the weights of a model: one file is replaced in one step on every system
             os.replace(file, target / file.name)
         flush_to_disk(target)
         remove(new)
@@ -91,7 +93,7 @@ def is_same_file(first: Path, second: Path) -> bool:
 
 
 def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifest: bool) -> Path:
-    """Returns a folder beside the target that `write` has filled, and that is on the disk."""
+    """Returns a folder beside the target that `write` has filled and that is flushed to the disk."""
     temporary = temporary_path(target)
     remove(temporary)
     temporary.mkdir(parents=True)
@@ -111,7 +113,7 @@ def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifes
 
 
 def put_in_place(new: Path, target: Path) -> None:
-    """Gives a whole folder the name `target`, and removes the folder that had it."""
+    """Renames a complete folder to `target`, and removes the folder that had this name."""
     restore(target)
     with suppress(OSError):
         target.rmdir()  # if it is empty
@@ -131,7 +133,7 @@ def put_in_place(new: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Lets two folders change names in one step; returns False where the system or the file system cannot."""
+    """Exchanges the names of two folders in one step; returns False if the system or file system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):  # no Linux, or a C library before glibc 2.28
@@ -144,13 +146,13 @@ def replaced_path(target: Path) -> Path:
 
 
 def find_folder(target: Path) -> Path:
-    """Returns where a reader finds a folder: at its name, or where a killed writer left it."""
+    """Returns the path of a folder for a reader: its own, or the one where a killed writer left it."""
     old = replaced_path(target)
     return old if not target.exists() and old.is_dir() else target
 
 
 def restore(target: Path) -> None:
-    """Gives a folder back the name that a killed writer took from it; only who may write it calls this."""
+    """Undoes the first of two renames of a killed writer; only for a writer, which holds the lock."""
     old = replaced_path(target)
     if not target.exists() and old.is_dir():
         os.rename(old, target)
@@ -159,7 +161,7 @@ def restore(target: Path) -> None:
 
 
 def remove_leftovers(folder: Path, besides: Collection[str] = ()) -> None:
-    """Removes what killed writers left in a folder, but for some names; the folders that they replaced come back."""
+    """Removes temporary files of killed writers in a folder, except some names, and restores replaced folders."""
     for path in folder.glob(f"{REPLACED_PREFIX}*"):
         restore(path.with_name(path.name.removeprefix(REPLACED_PREFIX)))
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -175,7 +177,7 @@ def remove(path: Path) -> None:
 
 
 def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
-    """Returns whether a folder is absent or holds nothing besides some names and what an interrupted write left."""
+    """Returns whether a folder is absent or has only some names and temporary files of killed writers."""
     return not folder.exists() or all(
         path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
     )
@@ -185,9 +187,9 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
     """Compares a folder written by [`write_folder_atomically`] with its manifest.
 
     Args:
-        folder: as written.
-        names: of files that must be among those of the manifest.
-        read: files whose contents are compared too, by their checksums; all of them if None.
+        folder: the folder.
+        names: files that the manifest must name.
+        read: files to compare by checksum too, and not only by size; all if None.
 
     Raises:
         DamagedFolderError: the manifest or a file is missing, cut short or changed.

@@ -1,4 +1,8 @@
-"""One command at a time writes a folder."""
+"""Locks of folders: one command at a time writes a folder.
+
+with FolderLock(folder, ValueError(f"{folder} is in use; wait for the other command.")):
+    ...
+"""
 
 import os
 from contextlib import suppress
@@ -10,16 +14,17 @@ from ..ground.files import TEMPORARY_PREFIX
 
 LOCK = f"{TEMPORARY_PREFIX}lock"
 LOCK_SECONDS = 15
-"""For which a command waits for its folder: the other processes of a killed one notice its end after seconds."""
+"""How long a command waits for a folder. After a kill, the other processes of the killed command need some seconds to
+notice its end, and hold the lock until then."""
 
 
 class FolderLock:
     """A file in a folder, held by the main process of a command while its processes write there.
 
     Args:
-        folder: made when the lock is taken.
-        refusal: the error that says that another command has it.
-        name: of the file. One with the prefix of temporary files goes when the lock is given back.
+        folder: the folder; made when the lock is taken.
+        refusal: the error to raise if another command holds the lock.
+        name: name of the file. One with the prefix of temporary files is deleted on release.
     """
 
     def __init__(self, folder: Path, refusal: Exception, name: str = LOCK) -> None:
@@ -27,7 +32,7 @@ class FolderLock:
         self.lock = FileLock(folder / name)
 
     def acquire(self, seconds: float | None = None) -> None:
-        """Takes the lock, or raises the refusal if another command keeps it for so long."""
+        """Takes the lock; raises the refusal if another command still holds it after some seconds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.lock.acquire(timeout=LOCK_SECONDS if seconds is None else seconds)
@@ -35,7 +40,7 @@ class FolderLock:
             raise self.refusal from None
 
     def release(self) -> None:
-        """Gives the lock back, if this process has it."""
+        """Releases the lock, if this process holds it."""
         if self.lock.is_locked:
             if self.name.startswith(TEMPORARY_PREFIX):
                 with suppress(OSError):  # Windows deletes no open file

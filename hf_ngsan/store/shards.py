@@ -1,10 +1,10 @@
-"""A folder that is filled with rows: shards that appear whole or not at all, and become one dataset at the end.
+"""A folder of rows in shards, each written whole or not at all; at the end they become one dataset.
 
 shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
-                      rows of one chunk of the input, and the record without which they do not count
+                      rows of one chunk of the input, and their record; rows without a record are ignored
 state.json, dataset_info.json
-                      what `datasets.load_from_disk` needs; written last
-skipped.json          what could not be read
+                      files that `datasets.load_from_disk` needs; written last
+skipped.json          images that could not be read, with reasons
 """
 
 import hashlib
@@ -38,22 +38,23 @@ from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
 ROWS_PER_RECORD_BATCH = 64
+"""Rows that a writer keeps in memory before it writes them."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A shard that is complete.
+    """The record of a complete shard.
 
     Attributes:
         generation, chunk: its place among the shards. A list of images is cut into chunks; another list, or images of a
             chunk that could be read only later, belong to a later generation.
         image_list: checksum of the list.
-        num_rows, num_bytes, sha256: of the Arrow file; without rows there is none.
+        num_rows, num_bytes, sha256: of the Arrow file; a shard without rows has no file.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
         mtime_ns: when the Arrow file was last changed.
         images: a [`~hf_ngsan.ground.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
             neither.
-        end: where in the input the shard ends, for a reader that resumes there; empty where a chunk's number says it.
+        end: place in the input where the shard ends, for a reader that resumes there; empty if `chunk` is enough.
     """
 
     generation: int
@@ -90,14 +91,14 @@ def shard_name(generation: int, chunk: int) -> str:
 
 
 class ShardFolder:
-    """A folder of shards; a kind of folder says how it describes itself.
+    """A folder of shards; subclasses name the file that describes it and its error.
 
     Args:
         path: the folder.
     """
 
     metadata_name: str
-    """Of the file that describes what the folder holds."""
+    """Name of the file that describes the contents of the folder."""
     error: type[ValueError]
     """Raised for a folder that cannot be used."""
 
@@ -114,7 +115,7 @@ class ShardFolder:
                 )
 
     def remove_leftovers(self) -> None:
-        """Deletes half-written shards, and those that lack a record; no other process may be writing."""
+        """Deletes half-written shards and shards without a record; no other process may be writing."""
         kept = {record.file for record in self.records()}
         for file in [*self.path.glob("shard-*.arrow"), *self.path.glob(f"{TEMPORARY_PREFIX}shard-*")]:
             if file.name not in kept:
@@ -123,7 +124,7 @@ class ShardFolder:
             file.unlink()
 
     def records(self) -> list[Record]:
-        """Returns the complete shards in the order of their rows; one whose file is missing or cut is not complete."""
+        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
         return [one for one in read_records(self.path) if not one.num_rows or self.size(one) == one.num_bytes]
 
     def size(self, record: Record) -> int | None:
@@ -131,12 +132,12 @@ class ShardFolder:
         return file.stat().st_size if file.is_file() else None
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
-        """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists what was skipped.
+        """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists skipped images.
 
         Args:
-            description: of the dataset.
+            description: description of the dataset.
             skipped: as in [`Record`].
-            expected: names of shards that all processes together must have completed.
+            expected: names of the shards that all processes together must have written.
 
         Returns:
             The number of its rows.
@@ -167,7 +168,7 @@ class ShardFolder:
         return sum(record.num_rows for record in filled)
 
     def describe(self, records: list[Record], description: str) -> tuple[dict, dict]:
-        """Returns the two JSON files of a saved dataset, as `datasets` writes them for one row, but with all shards."""
+        """Returns the two JSON files of a saved dataset, which `datasets` writes for one row, with all shards named."""
         sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
         sample.info.description = description
         temporary = temporary_path(self.path / "sample")
@@ -181,14 +182,14 @@ class ShardFolder:
         return info, state
 
     def remove(self) -> None:
-        """Deletes what is said of the rows, where there are none (any more)."""
+        """Deletes the files that describe the rows, if no rows are left."""
         for name in (STATE, INFO, SKIPPED, self.metadata_name):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Returns what the records of a folder say, in the order of the rows; a damaged one says nothing."""
+    """Returns the records of a folder in the order of the rows, without damaged ones."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(FieldError):
@@ -197,7 +198,7 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def verify_shards(folder: Path) -> int:
-    """Reads all shards of a dataset that [`ShardFolder.make_dataset`] made; returns how many there are.
+    """Compares all shards of a dataset of [`ShardFolder.make_dataset`] with their checksums; returns their number.
 
     Raises:
         DamagedFolderError: a file is missing, or not what was written.
@@ -219,7 +220,7 @@ def verify_shards(folder: Path) -> int:
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """`datasets` shows no bars inside the `with` block."""
+    """Hides the progress bars of `datasets` inside the `with` block."""
     were_disabled = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -230,10 +231,10 @@ def without_progress_bars() -> Iterator[None]:
 
 
 class ShardWriter:
-    """Writes one shard under a temporary name; `commit` makes it count.
+    """Writes one shard under a temporary name; `commit` renames and records it.
 
     Args:
-        folder: that gets it.
+        folder: folder of the shard.
         features: columns of a row.
         generation, chunk, image_list: see [`Record`].
     """

@@ -1,4 +1,4 @@
-"""Figures of what the words of a caption or of a question attended to, one a file."""
+"""Figures of the attention of words of captions and questions, one per file."""
 
 import logging
 from collections.abc import Callable
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_figures(folder: str | Path) -> dict[str, Any]:
-    """Makes a folder for figures; returns arguments with which a pipeline of ours returns what they show.
+    """Makes a folder for figures; returns the arguments that let a pipeline return what they show.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
@@ -24,7 +24,7 @@ def prepare_figures(folder: str | Path) -> dict[str, Any]:
 
 
 def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """Saves the figure that `plot` makes of some parts of a pipeline's answer, or logs why there is none."""
+    """Saves the figure that `plot` makes of parts of a pipeline's answer, or logs why the answer has none."""
     if not answer["words"]:
         logger.warning("There is no figure of %s, which has no words.", name)
     elif "image" not in answer:
@@ -32,4 +32,4 @@ def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any]
     else:
         figure = plot(*(answer[part] for part in arguments))
         save_figure(figure, path)
-        figure.clear()  # else its parts, which refer to each other, would stay in memory for long
+        figure.clear()  # its parts refer to each other, so they would stay in memory for long

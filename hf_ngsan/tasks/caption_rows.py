@@ -1,4 +1,8 @@
-"""The rows that a captioner is trained on or evaluated with."""
+"""Rows for training and evaluation of captioners.
+
+rows = load_rows("features:DIR", "test", limit=100)
+rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +25,7 @@ from ..training.settings import DataSettings, setting
 
 @dataclass(frozen=True)
 class CaptionDataSettings(DataSettings):
-    """Which words and captions of the images are trained on."""
+    """Words and captions for training."""
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     captions_per_image: int = setting(
@@ -34,7 +38,7 @@ class CaptionDataSettings(DataSettings):
 
 @dataclass(frozen=True)
 class CaptioningDataSettings(CaptionDataSettings):
-    """Which images are trained on, and which words and captions of them."""
+    """Images, words and captions for training."""
 
     image_size: int | None = setting(
         None,
@@ -45,7 +49,7 @@ class CaptioningDataSettings(CaptionDataSettings):
 
 
 COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
-"""Columns that a caption is made from, and those that name the image in errors."""
+"""Columns that captioners read, and those that name the image in errors."""
 
 
 def load_rows(
@@ -53,11 +57,11 @@ def load_rows(
 ) -> Dataset:
     """Returns one split of a dataset, or its first `limit` rows.
 
-    Of a dataset without a split `validation` that is the part of `train` that training sets aside, unless the rows are
-    themselves `for_training`.
+    For a missing split `validation` it returns the rows that training sets aside, unless they are loaded
+    `for_training`.
 
     Raises:
-        DataError: the data cannot be used, is not of images, or has no captions though they are asked for.
+        DataError: the data cannot be used, have no images, or no captions although `with_captions` is True.
     """
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
@@ -77,24 +81,24 @@ def visual_feature_size(rows: Dataset) -> int | None:
 
 
 def only_features(rows: Dataset) -> Dataset:
-    """Returns the rows without their images, which would be decoded for nothing."""
+    """Returns the rows without images, which would be decoded in vain."""
     return rows.remove_columns("image") if "image" in rows.column_names else rows
 
 
 def rows_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
-    """Returns the columns that a captioner reads: images for one with a vision encoder, if there are any, or features.
+    """Returns the columns that a captioner reads: images for one with a vision encoder, if present, else features.
 
     Args:
         model, processor: the captioner.
-        rows: from [`load_rows`].
-        data: what messages call them.
-        keep_images: whether images stay beside features, to be drawn upon.
+        rows: rows of [`load_rows`].
+        data: name of the data in messages.
+        keep_images: whether to keep images beside features, for figures.
 
     Raises:
-        DataError: the features have another dimension than the model takes, or there are none.
-        ProvenanceError: they are known to be of another backbone.
+        DataError: the features are missing, or have another dimension than the model takes.
+        ProvenanceError: the features are of another backbone.
     """
     if reads_images(model.config) and "image" in rows.column_names:
         return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
@@ -118,7 +122,7 @@ def rows_for(
 
 
 def check_drawable(rows: Dataset, data: str, split: str) -> None:
-    """Raises a DataError unless attention of a model to rows of [`rows_for`] can be drawn over their images."""
+    """Raises a DataError unless the attention to rows of [`rows_for`] can be drawn over their images."""
     if "image" not in rows.column_names:
         raise DataError(
             f"--save-attention draws over images, and {data}, split {split}, has none; give a dataset with images, "
@@ -132,7 +136,7 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
 
 
 def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, data: str) -> None:
-    """Raises a DataError unless the features of a dataset are of the feature dimension that the model takes."""
+    """Raises a DataError unless the features of a dataset have the dimension that the model takes."""
     expected = model.config.visual_feature_size
     if expected != visual_feature_size:
         images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
@@ -143,7 +147,7 @@ def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, 
 
 
 def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
-    """Raises a DataError unless the first row is a grid of the `grid_size` of a model that asks for one."""
+    """Raises a DataError unless the first row is a grid of the model's `grid_size`, if the model has one."""
     config: Any = model.config
     grid = getattr(config, "grid_size", None)
     if grid is None or not getattr(config, "order_of_tokens_counts", False):
@@ -157,12 +161,12 @@ def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
 
 
 def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase, provenance: Mapping | None = None) -> dict:
-    """Returns JSON values that tell training captions, their vocabulary and their images' features from any other.
+    """Returns JSON values that identify training captions, their vocabulary and the features of their images.
 
     Args:
-        rows: with `captions`.
-        tokenizer: of the model that is trained.
-        provenance: what its visual features were made with, if that is known.
+        rows: rows with `captions`.
+        tokenizer: tokenizer of the model.
+        provenance: provenance of the features, if known.
     """
     identity = {
         "number of images": len(rows),

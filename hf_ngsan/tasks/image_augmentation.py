@@ -1,4 +1,8 @@
-"""Random changes of training images that leave their captions true: crops, mirror images, light changes of colour."""
+"""Random changes of training images that leave their captions true: crops, mirroring, light changes of colour.
+
+augment = ImageAugmentation(AugmentationSettings(smallest_crop=0.6, flip=0.5), seed=0)
+row = augment(rows[0], epoch=3)  # boxes and captions fit the changed image
+"""
 
 import math
 import re
@@ -18,7 +22,7 @@ from ..training.settings import setting
 
 @dataclass(frozen=True)
 class AugmentationSettings:
-    """Random changes of the training images of a model with a vision encoder; without any by default."""
+    """Random changes of the training images of a model with a vision encoder; none by default."""
 
     smallest_crop: float = setting(
         1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
@@ -43,7 +47,7 @@ class AugmentationSettings:
 
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
-"""Of crops, as a factor of the image's own."""
+"""Aspect ratios of crops relative to the image: those of Szegedy et al. 2015."""
 
 CROP_TRIALS = 10
 SIDES = {"left": "right", "right": "left", "leftmost": "rightmost", "rightmost": "leftmost"}
@@ -59,7 +63,7 @@ class ImageAugmentation:
 
     Args:
         settings: section `augmentation` of a training config.
-        seed: of all that is drawn.
+        seed: seed of all random choices.
     """
 
     def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
@@ -87,8 +91,8 @@ def check_augmentation(recipe: Any, columns: Sequence[str], has_rewards: bool = 
     """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow.
 
     Args:
-        recipe: with sections `augmentation` and `data`.
-        columns: of the training rows.
+        recipe: training config with sections `augmentation` and `data`.
+        columns: columns of the training rows.
         has_rewards: whether generated captions are compared with those of the rows.
     """
     settings = recipe.augmentation
@@ -110,10 +114,10 @@ def check_augmentation(recipe: Any, columns: Sequence[str], has_rewards: bool = 
 
 
 def augmentation_of(recipe: Any) -> ImageAugmentation | FeatureCopies | None:
-    """Returns what changes the rows of a training at random, or None.
+    """Returns the augmentation of a training, or None.
 
     Raises:
-        DataError: the copies that the training config asks for are not there.
+        DataError: the training config needs copies of features that do not exist.
     """
     settings, data, seed = recipe.augmentation, recipe.data, recipe.training.seed
     if settings.feature_copies:
@@ -126,7 +130,7 @@ def says_sides(row: Mapping[str, Any]) -> bool:
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row with the mirror image; left and right change places in boxes and captions."""
+    """Returns a row with its image mirrored; left and right are swapped in boxes and captions."""
     changed = {**row, "image": row["image"].transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
     if row.get("visual_boxes") is not None:
         x1, y1, x2, y2 = np.asarray(row["visual_boxes"], dtype=np.float32).T
@@ -144,8 +148,8 @@ def other_side(word: re.Match) -> str:
 def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
     """Draws left, upper, right and lower pixel of a crop with at least the share `smallest` of an image's area.
 
-    Its aspect ratio is 3/4 to 4/3 times that of the image; an image in which none of ten fits stays whole (as "random
-    resized crop" of Szegedy et al. 2015).
+    Its aspect ratio is 3/4 to 4/3 times the image's. If none of ten draws fits, the image stays whole ("random resized
+    crop" of Szegedy et al. 2015).
     """
     width, height = size
     for _ in range(CROP_TRIALS):
@@ -163,7 +167,7 @@ def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator
 
 
 def cropped(row: Mapping[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
-    """Returns a row with a part of its image; boxes are cut at its sides."""
+    """Returns a row with a crop of its image; boxes are clipped to it."""
     image = row["image"]
     changed = {**row, "image": image.crop(box)}
     if row.get("visual_boxes") is not None:

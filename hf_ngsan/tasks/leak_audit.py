@@ -17,7 +17,7 @@ from ..training.task import InputRoles
 from .registry import TASKS, task_class
 
 TOLERANCE = 1e-5
-"""Of a log-probability, for the rounding of float32."""
+"""Largest change of a log-probability that rounding in float32 explains."""
 ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
 
 
@@ -26,9 +26,9 @@ class Finding:
     """The effect of a change of the inputs on log-probabilities that must not depend on it.
 
     Attributes:
-        name: of the contract, such as "future words".
-        change: the largest change of a log-probability; `None` where the contract does not apply.
-        said: in a sentence.
+        name: name of the contract, such as "later words".
+        change: largest change of a log-probability; `None` if the contract does not apply.
+        said: beginning of a sentence about the change.
     """
 
     name: str
@@ -50,16 +50,15 @@ Inputs = dict[str, torch.Tensor]
 
 
 def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
-    """Checks on random inputs what the log-probabilities of words depend on.
+    """Checks the dependence of log-probabilities on random inputs.
 
-    Changes each later word, padding of words and of what they are about, the other rows of the batch and the order of
-    regions, each of which must change no log-probability by more than 1e-5, and compares decoding step by step with
-    teacher forcing.
+    Changes of later words, of padding (of words and of the source), of the other rows of the batch and of the order of
+    regions must change no log-probability by more than 1e-5; so must decoding step by step instead of teacher forcing.
 
     Args:
         model: a captioner, translator or language model of any of the package's types; a captioner with a vision
             encoder is given visual features.
-        seed: of the random inputs.
+        seed: seed of the random inputs.
 
     Returns:
         A finding for each contract that the model's inputs can break.
@@ -81,7 +80,7 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
 
 
 def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> Inputs:
-    """Returns words, and what they are about, of which some is padding but for the first row."""
+    """Returns random words and sources; all rows but the first have padding in the source."""
     words = random_words(config, min(WORDS, config.max_position_embeddings), generator)
     words[:, 0] = start_token(config)
     inputs = {roles.words: words, roles.word_mask: torch.ones_like(words)}
@@ -115,7 +114,7 @@ def largest(change: torch.Tensor) -> float:
 
 
 class Audit:
-    """The changes of the random inputs of one model, which is in evaluation mode."""
+    """Findings of one model, in evaluation mode, with random inputs."""
 
     def __init__(self, model: PreTrainedModel, roles: InputRoles, inputs: Inputs) -> None:
         self.model, self.roles, self.inputs = model, roles, inputs
@@ -165,7 +164,7 @@ class Audit:
         padding = self.inputs[self.roles.source_mask or ""] == 0
         changed = {name: other_values(self.inputs[name], padding) for name in self.roles.source}
         change = largest(self.score(**changed) - self.expected)
-        if self.is_grid:  # which has as many cells as it has
+        if self.is_grid:  # its number of cells is fixed
             return change
         without = {name: tensor[1:] for name, tensor in self.inputs.items()}
         without |= {name: without[name][:, :-PADDED] for name in self.source_inputs()}
@@ -205,7 +204,7 @@ def other_values(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def explained(finding: Finding, config: Any) -> Finding:
-    """Adds where a known leak comes from."""
+    """Adds the reason of a known leak."""
     reason = {
         "later words": "the text encoder of the language model reads the whole caption at once, as released",
         "padded words": "the text encoder of the language model reads padding too, as released",

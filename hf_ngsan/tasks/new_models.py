@@ -1,4 +1,4 @@
-"""Models made new from a training config, or loaded to be trained further: what the tasks have in common.
+"""New models for a training config, and trained ones to fine-tune: the part that all tasks share.
 
 A task's `build.py` chooses the tokenizer and the fields that follow from its data; then
 
@@ -42,9 +42,9 @@ def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = 
     """Raises a RecipeError for a key of section `model` that is no field of its configuration.
 
     Args:
-        fields: of the section.
-        kind: the class of the configuration.
-        follows: what decides the fields that a user does not choose, by their names.
+        fields: fields of the section.
+        kind: class of the configuration.
+        follows: fields that a user may not choose, with their source.
     """
     valid = config_fields(kind)
     for name in fields:
@@ -58,7 +58,7 @@ def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = 
 
 
 def config_fields(kind: type) -> set[str]:
-    """Returns the fields that a configuration class itself declares, those of transformers' base class left out."""
+    """Returns the fields that a configuration class declares, without those of transformers' base class."""
     own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
     names = {name for parent in own for name in parent.__annotations__}
     return names & {field.name for field in dataclasses.fields(kind)}
@@ -68,7 +68,7 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
     """Sets `visual_feature_size` to that of the data for a model that reads features.
 
     Raises:
-        RecipeError: section `model` asks for another one.
+        RecipeError: section `model` has another one.
     """
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
@@ -83,7 +83,7 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
 
 
 def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
-    """Returns a configuration with fields of section `model`, and those that follow from the data.
+    """Returns a configuration with the fields of section `model` and those that follow from the data.
 
     Raises:
         RecipeError: a field of the wrong type, or fields that do not fit together.
@@ -95,10 +95,10 @@ def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
 
 
 def new_model(config: Any, auto_class: str) -> Any:
-    """Returns the new model that a configuration describes, on the CPU.
+    """Returns a new model of a configuration, on the CPU.
 
     Raises:
-        RecipeError: it is too large, or its backbone cannot be used.
+        RecipeError: the model is too large, or its backbone cannot be used.
     """
     kind: Any = model_class(config.model_type, auto_class)
     with usable_backbone(getattr(config, "vision_config", None)):
@@ -116,9 +116,9 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
 
 
 def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
-    """Returns the folder that `init_from` names and its configuration, once the other fields are known to be its.
+    """Returns the folder of `init_from` and its configuration, after a check of the other fields.
 
-    `init_from` and `model_type` are taken out of the fields.
+    `init_from` and `model_type` are removed from the fields.
     """
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
@@ -144,7 +144,7 @@ def trained_model(
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
-    """Makes `generate()` without arguments do what the evaluation does, in the saved model too."""
+    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
     defaults: Any = model.generation_config
     defaults.num_beams = settings.num_beams
     defaults.max_new_tokens = settings.max_new_tokens
@@ -153,10 +153,10 @@ def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
 
 @contextmanager
 def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
-    """Inside the `with` block, weights of a backbone that cannot be loaded where a configuration says are an error.
+    """Turns an error inside the `with` block, of loading a backbone's weights, into a RecipeError.
 
     Raises:
-        RecipeError: there are no such weights.
+        RecipeError: the weights cannot be loaded, or the model is too large.
     """
     try:
         with quiet_loading():
@@ -179,14 +179,14 @@ def unusable_backbone(name: str, error: Exception) -> RecipeError:
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Images are prepared as the source of a backbone's weights says, else as ImageNet's.
+    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
 
     Args:
         vision: the vision encoder around the backbone.
-        image_size: height and width in pixels anyway, if not `None`.
+        image_size: height and width in pixels; `None` = those of the source.
 
     Raises:
-        RecipeError: the preprocessing is not known, or does not suit boxes.
+        RecipeError: the preprocessing is unknown, or does not suit boxes.
     """
     source = vision.config.pretrained
     if source is None:
@@ -200,7 +200,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
 
 def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
-    """Raises a RecipeError if all images become of one size, which the vision encoder cannot take."""
+    """Raises a RecipeError if images are resized to a size that the vision encoder cannot take."""
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
         try:
@@ -212,7 +212,7 @@ def check_image_size(vision: VisionModel | None, image_processor: BaseImageProce
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
     """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
 
-    A vocabulary that is not new is that of the trained captioner, and stays as it is.
+    A vocabulary that is not new belongs to a trained captioner and is not changed.
     """
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))

@@ -1,4 +1,8 @@
-"""The tasks by name, and training configs of any of them: the model type decides the task."""
+"""The tasks by name, and training configs of any task; the model type decides the task.
+
+recipe = load_recipe("ngsan/scenes", ["training.epochs=5"])  # a CaptioningRecipe
+train(recipe)
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -22,7 +26,7 @@ DEFAULT_TASK = "captioning"
 
 
 def register_task(name: str, task: type[Task]) -> None:
-    """Adds a task, which the model types registered for that name belong to."""
+    """Adds a task; model types registered for its name belong to it."""
     TASKS[name] = task
 
 
@@ -33,11 +37,11 @@ def task_class(name: str) -> type[Task]:
 
 
 def task_class_of(model: Mapping) -> type[Task]:
-    """Returns the class of the task that a recipe's section `model` belongs to.
+    """Returns the class of the task of a training config's section `model`.
 
     Raises:
-        RecipeError: its model type is unknown, or belongs to no task; or a name in it is no text.
-        FileNotFoundError, ModelFolderError: there is no model in the folder that `init_from` names.
+        RecipeError: the model type is unknown or has no task, or a name is no text.
+        FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
     """
     for key, value in (("init_from", model.get("init_from", "")), ("model_type", model.get("model_type") or "")):
         if not isinstance(value, str):

@@ -1,4 +1,7 @@
-"""Word vectors that others have trained, for the words of a vocabulary."""
+"""Pretrained word vectors, such as GloVe, for the words of a vocabulary.
+
+read_word_vectors("glove.6B.300d.txt", None, ["dog"])["dog"]  # an array of 300 numbers
+"""
 
 import logging
 import math
@@ -20,7 +23,7 @@ logger = logging.getLogger(__name__)
 def fill_word_vectors(
     model: Any, tokenizer: PreTrainedTokenizerBase, path: str, dictionary: str | None, size_key: str
 ) -> None:
-    """Puts the vectors of a file into a new model; words that it lacks keep their random ones.
+    """Puts the vectors of a file into a new model; words that the file lacks keep random vectors.
 
     Args:
         model, tokenizer: the new model, and its tokenizer.
@@ -48,20 +51,20 @@ def fill_word_vectors(
 
 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns the vectors of those words that a file has.
+    """Returns the vectors of some words, as far as a file has them.
 
     Args:
         path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
             line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
         dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
-        words: those that are wanted.
+        words: words to look up.
 
     Raises:
         DataError: the files cannot be used, or do not fit together.
     """
     wanted, file = set(words), Path(path).expanduser()
     for name in filter(None, (path, dictionary)):
-        if is_stream(Path(name).expanduser()):  # which may never say anything
+        if is_stream(Path(name).expanduser()):  # it may never end
             raise DataError(f"data.word_vectors: {name} is a device or a pipe; name a file.")
     try:
         if file.suffix == ".npy":
@@ -114,6 +117,6 @@ def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
             except ValueError:
                 vector = []
             if not vector or len(vector) != size or not all(map(math.isfinite, vector)):
-                raise DataError(f"{file}, line {number}: a word and {size} numbers must stand there.")
+                raise DataError(f"{file}, line {number}, must have a word and {size} finite numbers.")
             found[word] = np.asarray(vector, dtype=np.float32)
     return found

@@ -1,4 +1,10 @@
-"""Exponential moving average of a model's weights."""
+"""Exponential moving average of a model's weights.
+
+average = WeightAverage(model, decay=0.999)
+average.update(1)  # after each update of the optimizer
+with average.applied():
+    ...  # evaluate and save the averaged model
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +15,8 @@ import torch
 class WeightAverage:
     """Running average of every floating-point weight and saved buffer of a model.
 
-    After update n the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so that the random
-    first weights are soon forgotten.
+    After update n the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so that it soon
+    forgets the random initial weights; this warm-up is that of TensorFlow's `ExponentialMovingAverage`.
 
     Args:
         model: the model, on its device, not wrapped for several processes.
@@ -27,18 +33,18 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, num_updates: int) -> None:
-        """Moves towards the weights of the moment, after update number `num_updates`, counted from 1."""
+        """Moves towards the current weights, after update number `num_updates`, counted from 1."""
         decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
         for name, average in self.tensors.items():
             average.lerp_(self.weights[name], 1 - decay)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Takes over a saved average; its names and shapes must be the model's."""
+        """Loads a saved average with the names and shapes of the model's weights."""
         copy_into(self.tensors, tensors)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averaged weights inside the `with` block and its own again, bit-exactly, after it."""
+        """Gives the model the averaged weights inside the `with` block, and its own, bit-exactly, after it."""
         own = {name: tensor.clone() for name, tensor in self.weights.items()}
         copy_into(self.weights, self.tensors)
         try:

@@ -1,4 +1,7 @@
-"""Batches of an epoch for one process: rows in the order of the epoch, cut into updates and micro-batches."""
+"""Batches of an epoch for one process: rows in the order of the epoch, cut into updates and micro-batches.
+
+An update of 50 rows on 2 processes with 2 accumulation steps has 25 rows per process, in micro-batches of 12 and 13.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,8 +21,8 @@ class MicroBatch(NamedTuple):
 
     Attributes:
         inputs: collated tensors.
-        num_rows: rows in it; 0 marks a filler, which a process without a share computes, with weight 0, because
-            processes exchange gradients together.
+        num_rows: number of rows; 0 for a filler, which a process without a share computes with weight 0, since all
+            processes must exchange gradients.
     """
 
     inputs: dict
@@ -30,9 +33,9 @@ class MicroBatch(NamedTuple):
 
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
-    """Returns a function that makes the batches of an epoch: `training.batch_size` rows each.
+    """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch.
 
-    It is called with `epoch`, `num_processes` and `process_index`.
+    Each batch has `training.batch_size` rows.
     """
     return partial(
         EpochSampler,
@@ -45,7 +48,7 @@ def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[...,
 
 
 def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
-    """Returns rows by their indices, read together where the dataset can."""
+    """Returns rows by their indices, in one read if the dataset supports it."""
     indices = list(indices)
     return rows.__getitems__(indices) if hasattr(rows, "__getitems__") else [rows[index] for index in indices]
 
@@ -57,7 +60,7 @@ class UpdateBatches(Dataset):
         rows: a sequence of rows.
         collate: makes a batch from a list of rows.
         shares: for each update, the indices of this process's rows; may be empty.
-        num_parts: micro-batches that a share is cut into, at most.
+        num_parts: maximal number of micro-batches of a share.
         with_row_index: whether each batch also gets `row_index (B,)`, the numbers of its rows.
     """
 
@@ -97,7 +100,7 @@ def split_evenly(items: list, num_parts: int) -> list[list]:
 
 
 class ErrorsAsItems(Dataset):
-    """Gives what a dataset raises for bad input as the item, which loading processes hand over without a traceback."""
+    """Returns an error of a dataset as the item: a loading process would turn a raised one into a traceback."""
 
     def __init__(self, items: UpdateBatches) -> None:
         self.items = items

@@ -1,4 +1,9 @@
-"""Resumable checkpoints: everything that a run needs to continue as if it had never stopped."""
+"""Resumable checkpoints: everything that a run needs to continue as if it had never stopped.
+
+checkpoints = Checkpoints(folder, keep=2)
+checkpoints.save(100, lambda new: write_checkpoint(new, progress, data, model, optimizer))  # step-000000100
+progress = read_checkpoint(checkpoints.newest_intact(), data, model, optimizer)
+"""
 
 import json
 import logging
@@ -37,17 +42,17 @@ class CheckpointError(ValueError):
 
 @dataclass
 class TrainingProgress:
-    """Where a run is, in numbers.
+    """The position of a run.
 
     Attributes:
         stage: stages completed.
-        stage_epoch: epochs completed in the stage under way.
+        stage_epoch: epochs completed in the current stage.
         epoch: epochs completed in all.
-        step_in_epoch: updates made in the epoch under way.
+        step_in_epoch: updates made in the current epoch.
         step: updates made in all.
-        sums: statistics of the epoch under way, summed over all processes.
-        best_score, best_epoch: of the best evaluation so far; epochs counted from 1.
-        evaluations_since_best: what early stopping counts.
+        sums: statistics of the current epoch, summed over all processes.
+        best_score, best_epoch: score and epoch, counted from 1, of the best evaluation so far.
+        evaluations_since_best: evaluations since then, which early stopping counts.
         history: one entry per completed epoch.
     """
 
@@ -72,7 +77,7 @@ class TrainingProgress:
 
 @dataclass
 class CheckpointState:
-    """What `progress.json` holds: `data` tells the training data from any other."""
+    """The content of `progress.json`; `data` identifies the training data."""
 
     progress: TrainingProgress
     data: dict
@@ -83,8 +88,8 @@ class Checkpoints:
     """The folder of a run's checkpoints, one folder `step-N` each.
 
     Args:
-        folder: where they are.
-        keep: how many are kept.
+        folder: the folder.
+        keep: number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -98,24 +103,24 @@ class Checkpoints:
         return [find_folder(self.folder / name) for name in sorted(names)]
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Adds the checkpoint of an update, complete or not at all, then removes those that are too many."""
+        """Adds the checkpoint of an update, complete or not at all, then removes old ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         newest = self.folder / f"step-{step:09d}"
         write_folder_atomically(newest, write)
         self.remove_older(newest)
 
     def remove_older(self, newest: Path) -> None:
-        """Deletes the checkpoints before an intact one, except as many as are kept with it."""
+        """Deletes the checkpoints before an intact one, except the last `keep - 1` of them."""
         for old in [folder for folder in self.all() if folder <= newest][: -self.keep]:
             doomed = temporary_path(old)
             os.rename(old, doomed)
             shutil.rmtree(doomed)
 
     def newest_intact(self) -> Path | None:
-        """Returns the newest checkpoint that is as it was written, or None if there is none at all.
+        """Returns the newest undamaged checkpoint, or None without any checkpoint.
 
         Raises:
-            CheckpointError: there are checkpoints, and all of them are damaged.
+            CheckpointError: all checkpoints are damaged.
         """
         remove_leftovers(self.folder)
         problems = []
@@ -143,10 +148,10 @@ def write_checkpoint(
     scaler: torch.amp.GradScaler | None = None,
     average: WeightAverage | None = None,
 ) -> None:
-    """Fills a folder with the state of a run. `data` tells the training data from any other."""
+    """Fills a folder with the state of a run; `data` identifies the training data."""
     save_model(model, str(folder / "model.safetensors"))
     states = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else None}
-    with open(folder / "optimizer.pt", "wb") as file:  # else PyTorch does not say why it cannot write
+    with open(folder / "optimizer.pt", "wb") as file:  # with a path, errors of PyTorch lack the reason
         torch.save(states, file)
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
@@ -155,10 +160,10 @@ def write_checkpoint(
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """Returns what the file `progress.json` of a checkpoint holds.
+    """Returns the content of the file `progress.json` of a checkpoint.
 
     Raises:
-        DamagedFolderError: it is missing or no JSON, or a field is missing, unknown or of the wrong type.
+        DamagedFolderError: the file is missing or no JSON, or a field is missing, unknown or of the wrong type.
     """
     try:
         return read_fields(CheckpointState, read_json(folder / PROGRESS))
@@ -175,10 +180,10 @@ def read_checkpoint(
     scaler: torch.amp.GradScaler | None = None,
     average: WeightAverage | None = None,
 ) -> TrainingProgress:
-    """Loads what [`write_checkpoint`] wrote into the same objects.
+    """Loads a checkpoint of [`write_checkpoint`] into the same kinds of objects.
 
     Raises:
-        CheckpointError: it was made by a run with other data, as far as it tells of them, or another model.
+        CheckpointError: the checkpoint is of another model, or of other data than `data`.
         DamagedFolderError: see [`read_state`].
     """
     state = read_state(folder)
@@ -213,12 +218,12 @@ def average_checkpoints(model: torch.nn.Module, folders: Sequence[Path]) -> None
     """Gives a model the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
 
     Args:
-        model: of the run, on the CPU; tensors of whole numbers become those of the last checkpoint.
-        folders: that [`write_checkpoint`] filled.
+        model: model of the run, on the CPU; integer tensors become those of the last checkpoint.
+        folders: checkpoints of [`write_checkpoint`].
 
     Raises:
-        DamagedFolderError: a checkpoint is not as it was written.
-        CheckpointError: one is of another model.
+        DamagedFolderError: a checkpoint is damaged.
+        CheckpointError: a checkpoint is of another model.
     """
     sums: dict[str, torch.Tensor] = {}
     for folder in folders:

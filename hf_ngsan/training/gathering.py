@@ -1,4 +1,7 @@
-"""Work that is split among the processes of a run, and tensors gathered from them."""
+"""Work split among the processes of a run, and tensors gathered from them.
+
+map_sharded(lambda indices: captions_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +17,7 @@ def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.T
     """Concatenates the tensors `(n, ...)` of all processes, whose n may differ, in the order of the processes.
 
     Returns:
-        The whole, without a graph and the same in every process, and the index in it of this process's first row.
+        The whole tensor, without a graph and equal in every process, and the index in it of this process's first row.
     """
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
@@ -39,10 +42,10 @@ def map_sharded(
 
     Args:
         work: returns one result for each index of a range.
-        num_items: items there are.
+        num_items: number of items.
         batch_size: length of a range; the last may be shorter.
-        accelerator: whose processes share the work.
-        description: what the progress display says.
+        accelerator: accelerator of the processes that share the work.
+        description: name of the work in the progress display.
 
     Returns:
         All results in the order of the items, in every process.

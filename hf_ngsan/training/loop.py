@@ -40,32 +40,32 @@ from .task import Stage, Task
 logger = logging.getLogger(__name__)
 
 STAGE_FILE = "end_of_stage.json"
-"""Names the update with which a stage ended, beside the best model of that stage."""
+"""File with the last update of a stage, in the folder of its best model."""
 
 
 class TrainingDivergedError(ValueError):
-    """The loss, or the score at the end, is infinite or not a number; the message says when, and what to try."""
+    """The loss, or the score at the end, is infinite or not a number; the message has the epoch and a remedy."""
 
     exit_code = 1
-    """Of the command: nothing that was given is wrong by itself."""
+    """Exit code of the command: no argument is wrong by itself."""
 
 
 class TrainingLoop:
-    """Trains a model epoch by epoch; evaluates, saves and stops as the recipe says.
+    """Trains a model epoch by epoch; evaluates, saves and stops according to the training config.
 
-    Every update starts from random states (Python, NumPy, PyTorch) that are a function of the seed, the number of the
-    update and the process, and every batch is one of the seed, the epoch and the row. So a run that was killed and
-    resumed meets the same numbers as one that was not. With dropout, runs on one process and on several differ in
-    their masks; without it they agree to the rounding of sums.
+    The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
+    process; a batch is a function of the seed, the epoch and the rows. A run that was killed and resumed therefore
+    computes the same numbers as one that was not. With dropout, runs on one process and on several have different
+    masks; without it they agree up to the rounding of sums.
 
     Args:
-        accelerator: of `accelerate`; its gradient accumulation is not used, the loop has its own.
-        task: gives the stages, the batches and the scores; a later stage begins with the best weights so far and a new
+        accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
+        task: gives stages, batches and scores; a later stage begins with the best weights so far and a new
             optimizer. Sections `data` (num_workers), `training` and `evaluation` of its recipe are used.
-        model: moved to the accelerator's device, and wrapped there.
-        processor: the model's.
-        rows: the training rows.
-        validation_rows: those that choose the best model, if any.
+        model: the model; moved to the accelerator's device and wrapped.
+        processor: processor of the model.
+        rows: training rows.
+        validation_rows: rows that choose the best model, if any.
 
     Raises:
         RecipeError: an epoch has no batch.
@@ -127,14 +127,14 @@ class TrainingLoop:
             raise CheckpointError(f"{folder} belongs to a run of more stages; start over with --overwrite.")
         self.prepare_stage()
         if self.accelerator.is_main_process:
-            self.checkpoints.remove_older(folder)  # of a run that was killed before it did
+            self.checkpoints.remove_older(folder)  # if the run was killed before it removed them
         logger.info("Resuming from %s: epoch %d, update %d.", folder, self.progress.epoch + 1, self.progress.step)
         return True
 
     def run(self) -> TrainingProgress:
-        """Trains until the last epoch or until early stopping; returns where the run ended."""
+        """Trains until the last epoch or until early stopping; returns the progress at the end."""
         if self.progress.step == 0 and "init_from" in self.recipe.model and self.validation_rows is not None:
-            self.model.eval()  # the trained model that is trained further is the best one until another is better
+            self.model.eval()  # the initial trained model is the best one until another is better
             entry = {"epoch": 0, **self.scores()}
             self.keep_if_best(entry)
             metric = self.task.metric
@@ -185,10 +185,10 @@ class TrainingLoop:
         return sum(parameter.numel() for parameter in self.bare_model.parameters() if parameter.requires_grad)
 
     def keep_start_of_next_stage(self) -> Path:
-        """Returns a folder, named after the stage that is over, with its best model.
+        """Returns a folder, named after the finished stage, with its best model.
 
-        It is written once for a stage that ended with a certain update: a run that was killed and begins the next stage
-        again finds better models in `best` already.
+        The folder is written once: `best` may have better models already if a run was killed in the next stage and
+        begins it again.
         """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
@@ -209,7 +209,7 @@ class TrainingLoop:
         self.started_at, self.started_from = time.monotonic(), self.progress.step
 
     def train_epoch(self) -> None:
-        """Makes the updates of the epoch under way that have not been made yet."""
+        """Makes the remaining updates of the current epoch."""
         progress, settings = self.progress, self.settings
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
@@ -311,14 +311,14 @@ class TrainingLoop:
         return summary
 
     def log(self, values: dict[str, float]) -> None:
-        """Passes values to the trackers, and what TensorBoard has of them to its file."""
+        """Passes values to the trackers, and flushes the file of TensorBoard."""
         self.accelerator.log(values, step=self.progress.step)
         for tracker in self.accelerator.trackers:
             if tracker.name == "tensorboard":
                 tracker.writer.flush()
 
     def finish_epoch(self, seconds: float) -> None:
-        """Evaluates and saves the epoch's model, writes the epoch's line, saves a checkpoint."""
+        """Evaluates and saves the model, logs the epoch, and saves a checkpoint."""
         progress = self.progress
         num_rows = progress.sums["rows"]
         entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
@@ -361,7 +361,7 @@ class TrainingLoop:
 
     @torch.no_grad()
     def check_outputs(self) -> None:
-        """Raises an error if the model of the epoch's end, which no loss has been computed of, gives no numbers.
+        """Checks the outputs of the model after the last update of an epoch, of which no loss was computed yet.
 
         Raises:
             TrainingDivergedError: the loss of the last batch, computed again, is infinite or not a number.
@@ -380,7 +380,7 @@ class TrainingLoop:
             raise TrainingDivergedError(f"The loss became {loss} {self.how_diverged()}")
 
     def check_end(self) -> None:
-        """Raises an error at the end of a run whose last evaluation gave no number.
+        """Checks the last score at the end of a run.
 
         Raises:
             TrainingDivergedError: the last score that chooses the best model is infinite or not a number.
@@ -426,10 +426,10 @@ class TrainingLoop:
         claim_files(self.output_dir, [f"{name}/{file.name}" for file in list_files(self.output_dir / name)])
 
     def check_state(self) -> None:
-        """Raises an error instead of saving what could not be resumed.
+        """Checks the state before it is saved.
 
         Raises:
-            TrainingDivergedError: a weight, or what the optimizer knows of one, is infinite or not a number.
+            TrainingDivergedError: a weight or a state of the optimizer is infinite or not a number.
             FileNotFoundError: the run's folder has been deleted or moved.
         """
         tensors = [*self.bare_model.parameters()]
@@ -467,7 +467,7 @@ class TrainingLoop:
         }
 
     def rows_done(self) -> int:
-        """Returns about how many rows of the epoch under way have been trained on."""
+        """Returns the approximate number of rows that the current epoch has trained on."""
         return round(len(self.rows) * self.progress.step_in_epoch / self.steps_per_epoch)
 
     def name_of_epoch(self, number: int) -> str:
@@ -483,10 +483,11 @@ class TrainingLoop:
 
 @contextmanager
 def full_precision(model: torch.nn.Module) -> Iterator[None]:
-    """Inside the `with` block a model that Accelerate prepared for mixed precision computes as it does when loaded.
+    """Lets a model that Accelerate prepared for mixed precision compute in float32 inside the `with` block.
 
     Args:
-        model: not wrapped for several processes. Accelerate puts a `forward` that casts into the object itself.
+        model: a model that is not wrapped for several processes. Accelerate (1.15) sets a casting `forward` on the
+            object itself.
     """
     mixed = model.__dict__.pop("forward", None)
     try:
@@ -503,10 +504,10 @@ def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def may_leave_weights_unused(model: torch.nn.Module) -> bool:
-    """Returns whether the loss may not depend on weights that are trained, for which processes would wait in vain.
+    """Returns whether the loss may not depend on some trained weights; processes would wait for their gradients.
 
-    A detection model's last boxes and scores choose regions, but no gradient goes through them, and backbones have
-    weights that their maps do not need, such as the mask token of DINOv2.
+    Boxes and scores of a detection model choose regions without a gradient, and backbones have weights that their
+    feature maps do not need, such as the mask token of DINOv2.
     """
     if not trained_weights_of_vision(model):
         return False

@@ -1,4 +1,4 @@
-"""The optimizer of a run: Adam, with learning rates of their own for a vision and a text encoder; and their schedules.
+"""The optimizer of a run, Adam with optional learning rates for vision and text encoders, and its schedules.
 
 A learning rate is a pure function of the position in the run, so that a resumed run needs no scheduler state.
 """
@@ -15,10 +15,10 @@ from .settings import ScheduleSettings, TrainingSettings
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
     """Returns Adam over the weights that are not frozen.
 
-    Its groups have a `rate_factor`: what the learning rate of the moment is multiplied by.
+    Its groups have a `rate_factor`, a factor of the current learning rate.
 
     Raises:
-        RecipeError: there is a learning rate for a vision encoder that is not trained.
+        RecipeError: a vision encoder that is not trained has a learning rate.
     """
     of_vision = trained_weights_of_vision(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

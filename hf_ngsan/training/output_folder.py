@@ -1,4 +1,8 @@
-"""The folder of a training run: begun, resumed or refused, locked while written, never mixed with anything else."""
+"""The folder of a training run: checks before a run begins or resumes, the lock, and deletion of an earlier run.
+
+A run writes only into an empty folder or its own, and deletes only files that it wrote: those of [`KNOWN_FILES`] and
+those listed in the marker file ([`claim_files`]).
+"""
 
 import fnmatch
 import json
@@ -15,7 +19,7 @@ from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
 TRAINING_CONFIG = "training_config.yaml"
 NAME_BEFORE = "recipe.yaml"
-"""What earlier versions called it."""
+"""Its name in earlier versions."""
 TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
 MARKER = ".training_run.json"
 LOCK = ".lock"
@@ -31,21 +35,21 @@ KNOWN_FILES = (
     "tensorboard/*events.out.tfevents.*",
     "tensorboard/*hparams.yml",
 )
-"""What every run writes, as patterns of paths in its folder; `*` also matches slashes."""
+"""Patterns of the files that every run writes, as paths in its folder; `*` also matches slashes."""
 
 
 def training_config_of(run: Path) -> Path:
-    """Returns the file that has the training config of a run, whether it is there or not."""
+    """Returns the path of the training config of a run, which need not exist."""
     before = run / NAME_BEFORE
     return before if before.is_file() and not (run / TRAINING_CONFIG).is_file() else run / TRAINING_CONFIG
 
 
 def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Refuses to mix a run with whatever its folder already holds; nothing is written.
+    """Checks that a run may use its folder; writes nothing.
 
     Raises:
-        FileExistsError: the folder holds a run, and neither `resume` nor `overwrite` is given, or something else.
-        RecipeError: `resume` and `overwrite` are both given, or a run to be resumed has another recipe; the keys are
+        FileExistsError: the folder has other files, or a run while neither `resume` nor `overwrite` is given.
+        RecipeError: `resume` and `overwrite` are both given, or the run to resume has other settings; the keys are
             named.
     """
     folder, config = recipe.output_dir, training_config_of(recipe.output_dir)
@@ -60,7 +64,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
             f"training.output_dir: {folder} holds files that are no training run ({TRAINING_CONFIG} is missing); "
             "choose another folder."
         )
-    if (folder / "config.json").is_file():  # beside which a shared model has its training config
+    if (folder / "config.json").is_file():  # a shared model has a training config too
         raise FileExistsError(f"training.output_dir: {folder} holds a model and no run; choose another folder.")
     if overwrite:
         refuse_foreign_files(folder)
@@ -81,7 +85,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
 
 
 def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
-    """Makes the folder, without an earlier run if `overwrite`, and writes training config and marker into it."""
+    """Makes the folder, deletes an earlier run if `overwrite`, and writes training config and marker."""
     folder = recipe.output_dir
     if overwrite and not is_empty(folder, besides=(LOCK, MARKER)):
         delete_run(folder)
@@ -92,17 +96,17 @@ def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
 
 
 def locked(folder: Path) -> FolderLock:
-    """Returns a lock: inside its `with` block no other run writes the folder, which is made.
+    """Returns a lock of the folder, which is made; no other run writes it inside the `with` block.
 
     Raises:
-        FileExistsError: another run is writing it.
+        FileExistsError: another run holds the lock.
     """
     refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
     return FolderLock(folder, FileExistsError(refusal), LOCK)
 
 
 def claim_files(folder: Path, names: Iterable[str]) -> None:
-    """Notes files of a run, by their paths in its folder, as its own, which `--overwrite` may delete."""
+    """Lists files of a run, by paths in its folder, in the marker; `--overwrite` may delete them."""
     marker = folder / MARKER
     known = claimed_files(folder)
     if not marker.is_file() or not known.issuperset(names):
@@ -116,7 +120,7 @@ def claimed_files(folder: Path) -> set[str]:
 
 
 def refuse_foreign_files(folder: Path) -> None:
-    """Raises a FileExistsError if a folder holds files that no run wrote."""
+    """Raises a FileExistsError if a folder has files that no run wrote."""
     if not (folder / MARKER).is_file():
         raise FileExistsError(
             f"{folder} is not overwritten, as {MARKER} is missing, which training writes into its folders; choose "
@@ -134,7 +138,7 @@ def refuse_foreign_files(folder: Path) -> None:
 
 
 def delete_run(folder: Path) -> None:
-    """Deletes the files of a run, the training config and the marker last, and the folders that this empties."""
+    """Deletes the files and folders of a run, training config and marker last, so a killed deletion can continue."""
     refuse_foreign_files(folder)
     config = training_config_of(folder)
     names = [name for name in files_in(folder) if name not in (LOCK, config.name, MARKER)]
@@ -147,7 +151,7 @@ def delete_run(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Returns the paths of all files in a folder and those within, links included, relative to it."""
+    """Returns all files in a folder, recursively and relative to it, with links."""
     found = []
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]

@@ -1,9 +1,9 @@
-"""YAML of plain values, which stays small when its aliases are written out.
+"""YAML of plain values with a bounded size, aliases expanded.
 
     parse_yaml("{epochs: 3}")  # {"epochs": 3}
 
-A training config may come from anywhere, and a few lines of aliases of aliases can stand for more values than memory
-holds.
+A training config may come from a stranger, and a few lines of aliases of aliases can expand to more values than
+memory holds.
 """
 
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 MAX_CHARACTERS = 2**18
-"""Of a file; training configs have some thousands."""
+"""Characters of a file; training configs have some thousands."""
 MAX_VALUES = 10_000
 MAX_NESTING = 50
 
 
 class PlainYAMLError(ValueError):
-    """Text that is not YAML of this kind; the message says why, and `line` where, if that is known."""
+    """Text that is not YAML of this kind; `line` is the line of the fault, if known."""
 
     def __init__(self, reason: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(" ".join(reason.split()))
@@ -52,7 +52,7 @@ def read_yaml(path: Path) -> object:
 
 
 def parse_yaml(text: str) -> object:
-    """Returns the value that YAML text stands for.
+    """Returns the value of YAML text.
 
     Raises:
         PlainYAMLError: it is not YAML, too large, or nested too deeply.
@@ -74,9 +74,9 @@ def parse_yaml(text: str) -> object:
 
 
 def count_values(node: yaml.Node, known: dict[int, int], nesting: int) -> int:
-    """Returns the number of values in a node with its aliases written out; raises for too many and too deep ones.
+    """Returns the number of values in a node, aliases expanded; raises an error for too many or too deep ones.
 
-    Nodes counted before are in `known`, by their ids, so that an alias takes no time.
+    `known` has the counts of earlier nodes by their ids, so that an alias takes no time.
     """
     if nesting == 0:
         raise PlainYAMLError("it has lists or mappings within each other without end", node.start_mark)

@@ -1,4 +1,13 @@
-"""The training config of a run: typed sections read from YAML, with `base` files and `key=value` overrides."""
+"""The training config of a run: typed sections from YAML, with `base` files and `key=value` overrides.
+
+    base: ngsan/scenes
+    training:
+      epochs: 20
+
+    load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+
+`hf_ngsan.tasks.load_recipe` finds the class by the model type.
+"""
 
 import dataclasses
 import difflib
@@ -27,9 +36,9 @@ class RecipeError(ValueError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a training run depends on; what YAML files and users call a training config.
+    """A training config: everything that a training run depends on.
 
-    A task subclasses it: with settings classes of its own for the sections, and sections of its own.
+    A task subclasses it, with its own settings classes for the sections and with sections of its own.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
@@ -56,7 +65,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
-        """Checks nested mappings and turns them into a recipe.
+        """Returns the training config of nested mappings, checked.
 
         Raises:
             RecipeError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
@@ -81,9 +90,9 @@ class Recipe:
         return Path(os.path.expanduser(self.training.output_dir or "runs/model"))
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the keys whose values differ and would make a resumed run another run, as `section.key` texts.
+        """Returns the changed keys, as `section.key`, that a resumed run may not change.
 
-        The number of a stage's epochs may change unless a cosine schedule depends on it.
+        The number of epochs of a stage may change, unless a cosine schedule depends on it.
         """
         keys = sorted({*self.model, *new.model})
         changed = [f"model.{key}" for key in keys if self.model.get(key) != new.model.get(key)]
@@ -99,7 +108,7 @@ class Recipe:
 
 
 LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
-"""How a value compares with a limit of its setting, in words and as a function."""
+"""Comparisons of a value with the limits of its setting, in words and as functions."""
 
 
 def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
@@ -142,7 +151,7 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
 
 
 def check_encodable(value: Any, where: str) -> None:
-    """Raises a RecipeError for text in a value that no file can store."""
+    """Raises a RecipeError for text with lone surrogates in a value, which UTF-8 cannot encode."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
@@ -153,7 +162,7 @@ def check_encodable(value: Any, where: str) -> None:
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
-    """Returns the end of a message about an unknown name: the closest valid one or, if none is close, all of them."""
+    """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
     valid = list(valid)
     prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
@@ -165,15 +174,15 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
 def load_recipe(
     path: str | os.PathLike, overrides: Iterable[str], recipe_class_of: Callable[[Mapping], type[Recipe]]
 ) -> Recipe:
-    """Reads a recipe.
+    """Reads a training config.
 
     Args:
         path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task, or
             the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file or packaged, whose
-            settings hold wherever this file is silent.
-        overrides: texts like `training.epochs=3`, the value in YAML. `epochs=3` does too where only one of the sections
-            `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
-        recipe_class_of: returns the recipe class of the task that the section `model` belongs to.
+            settings apply where this file has none.
+        overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
+            sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
+        recipe_class_of: returns the recipe class for the section `model`.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
@@ -209,7 +218,9 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if not isinstance(sections, dict):
         raise RecipeError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
-    sections = {name: {} if values is None else values for name, values in sections.items()}  # as of "training:" alone
+    sections = {
+        name: {} if values is None else values for name, values in sections.items()
+    }  # of a section without keys
     if base is None:
         return sections
     if not isinstance(base, str):
@@ -218,7 +229,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         base = find_config(base, path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
-    if is_stream(base):  # which may never say anything
+    if is_stream(base):  # it may never end
         raise RecipeError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
     merged = read_with_base(base, (*seen, path.resolve()))
     for name, values in sections.items():
@@ -241,7 +252,7 @@ def parse_override(text: str) -> tuple[str, str, Any]:
 
 
 def section_of(key: str, kind: type[Recipe]) -> str:
-    """Returns the one section, other than `model`, that has this key; one of the task's own only if no other has it."""
+    """Returns the only section, other than `model`, with this key; common sections come before the task's own."""
     keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
     owners = [section for section, name in keys if name == key]
     owners = [section for section in owners if section in Recipe.sections()] or owners
@@ -256,7 +267,7 @@ def section_of(key: str, kind: type[Recipe]) -> str:
 
 
 def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
-    """Writes a recipe as commented YAML, whole or not at all; [`load_recipe`] reads it back as it was."""
+    """Writes a training config as commented YAML, whole or not at all; [`load_recipe`] reads an equal one."""
     lines = ["# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."]
     lines.append(yaml.safe_dump({"model": recipe.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
     for section, kind in recipe.sections().items():
@@ -265,6 +276,8 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
             value = getattr(getattr(recipe, section), entry.name)
             value = list(value) if isinstance(value, tuple) else value
             text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-            text = text.removesuffix("\n").removesuffix("...").strip()  # YAML's end of a document behind one value
+            text = (
+                text.removesuffix("\n").removesuffix("...").strip()
+            )  # PyYAML ends a document of a single value with it
             lines.append(f"  {entry.name}: {text}  # {entry.metadata['help']}")
     write_text_atomically(path, "\n".join(lines) + "\n")

@@ -1,4 +1,8 @@
-"""One training run: a task's rows, model and objectives through the loop, into the folder that holds the result."""
+"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
+
+result = run_task(CaptioningTask(recipe), resume=True)
+result.best_dir, result.best_score
+"""
 
 import hashlib
 import json
@@ -27,7 +31,7 @@ from .task import Task
 logger = logging.getLogger(__name__)
 
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
-"""Instruction sets of processors that multiply in bfloat16, by their names in `torch.cpu.get_capabilities`."""
+"""Instruction sets for bfloat16 multiplication, by their names in `torch.cpu.get_capabilities`."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,8 @@ class TrainingResult:
     Attributes:
         output_dir: the run's folder.
         best_dir: the folder of the best model, or of the last one if nothing was evaluated; `from_pretrained` reads it.
-        best_score, best_epoch: of the best model; None if nothing was evaluated. Epoch 0 is the model of
-            `model.init_from` itself.
+        best_score, best_epoch: score and epoch of the best model; None if nothing was evaluated. Epoch 0 is the
+            initial model of `model.init_from`.
         history: one entry per epoch: loss, scores, learning rate, time.
     """
 
@@ -56,19 +60,19 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     - `training_config.yaml`, commented;
     - `best/` and `last/`, models with processors for `from_pretrained`; with several stages also the best model of each
-      stage but the last, in a folder of the stage's name: the next stage begins with it;
+      stage but the last, in a folder named after the stage: the next stage begins with it;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
     - `checkpoints/`, from which `resume` continues.
 
     Args:
-        task: with its recipe.
-        resume: continue from the newest intact checkpoint. On the CPU the run ends with bit-exactly the weights of one
-            that was never stopped. A run that has no checkpoint yet is begun.
+        task: the task, with its training config.
+        resume: continue from the newest intact checkpoint. On the CPU the final weights are bit-exactly those of a run
+            that was never stopped. A run without a checkpoint begins.
         overwrite: delete an earlier run in the same folder first.
 
     Raises:
-        RecipeError: the recipe does not fit the data, or the run that is resumed.
-        FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` was asked for.
+        RecipeError: the training config does not fit the data, or the run to resume.
+        FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` is True.
         DataError: the data cannot be used.
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
@@ -104,9 +108,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
-    """Returns what Accelerate calls the precision that `training.mixed_precision` asks for: no, fp16 or bf16.
+    """Returns Accelerate's name for `training.mixed_precision`: no, fp16 or bf16.
 
-    `auto` is bf16 on a device that computes in it. Elsewhere it is emulated, which takes longer than float32.
+    `auto` is bf16 on a device with bf16 instructions; emulation would be slower than float32.
     """
     if setting != "auto":
         return setting or "no"
@@ -120,9 +124,9 @@ def precision_of(setting: str | None, device: torch.device) -> str:
 
 
 def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
-    """Returns the rows for training and those of the split that chooses the best model.
+    """Returns the training rows and the rows that choose the best model.
 
-    A dataset without a split of the usual name gives some of the former.
+    If the dataset has no split `validation`, some training rows are set aside.
     """
     try:
         return train_rows, task.load_rows(split)
@@ -143,12 +147,12 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
 
 
 def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset:
-    """Returns the rows of a split; without a split `validation` those that training sets aside in its place.
+    """Returns the rows of a split; for a missing split `validation`, those that training sets aside.
 
     Args:
         load: returns the rows of a split by its name.
         split: name of the split.
-        spec: of the dataset, for messages.
+        spec: name of the dataset in messages.
     """
     try:
         return load(split)
@@ -160,9 +164,9 @@ def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset
 
 
 def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResult:
-    """Trains in a folder that no other run writes, from the beginning or the newest checkpoint."""
+    """Trains in a locked folder, from the beginning or the newest checkpoint."""
     accelerator, recipe = loop.accelerator, loop.recipe
-    is_resumed = resume and loop.resume()  # which may fail, with the folder as it was
+    is_resumed = resume and loop.resume()  # before anything is written, since it may fail
     accelerator.wait_for_everyone()
     if is_resumed and loop.is_finished():
         logger.info("The run in %s is finished; there is nothing to train.", recipe.output_dir)

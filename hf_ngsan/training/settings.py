@@ -1,4 +1,4 @@
-"""Settings that every task's training config has: defaults, explanations and bounds."""
+"""Settings of every task's training config: defaults, explanations and bounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -30,16 +30,16 @@ def setting(
 
 
 def another_default(kind: type, name: str, default: Any) -> Any:
-    """Returns a key of a class of settings whose default is another in a subclass."""
+    """Returns a key of a class of settings with another default, for a subclass."""
     metadata = next(entry.metadata for entry in fields(kind) if entry.name == name)
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Which rows are trained on and evaluated."""
+    """Rows for training and evaluation."""
 
-    spec: str = setting("scenes", "dataset; hf-ngsan train --help lists what it can be")
+    spec: str = setting("scenes", "dataset; hf-ngsan datasets lists the kinds of datasets")
     train_split: str = setting("train", "split that is trained on")
     validation_split: str | None = setting(
         "validation", "split that chooses the best model; null = none; 'validation' = a tenth of train if there is none"
@@ -52,7 +52,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """How long a stage of training is, and how its learning rate changes."""
+    """Length of a stage of training, and its learning rate."""
 
     epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
     early_stopping_patience: int | None = setting(
@@ -81,10 +81,10 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings(ScheduleSettings):
-    """How the weights are fitted, saved and watched."""
+    """Optimization, saving and logging."""
 
     output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
-    seed: int = setting(0, "of weights, order of rows, what is drawn of them, and dropout", minimum=0)
+    seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0)
     batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
     drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
     gradient_accumulation_steps: int = setting(
@@ -120,7 +120,7 @@ class TrainingSettings(ScheduleSettings):
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What makes a model the best."""
+    """Evaluation and the choice of the best model."""
 
     every_epochs: int = setting(
         1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1

@@ -1,11 +1,11 @@
-"""A task, such as counting things: its rows, models, objectives and scores. The engine and every command ask it alone.
+"""The interface of a task: rows, models, objectives and scores. The engine and all commands use this interface alone.
 
     class CountingTask(Task):
         recipe_class = CountingRecipe
         unit = "images"
         ...
 
-docs/adding_a_model.md has the whole of this one; `hf_ngsan.tasks.register_task` makes it known.
+docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """
 
 import argparse
@@ -34,9 +34,9 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        scores: numbers by the names of the metrics: those of the training log, of `--record` and of the card.
-        signatures: how a library computed some of them, by the same names.
-        results: the output of the model for each row, as JSON has it; a task with other outputs overrides `save`.
+        scores: numbers by metric, for the training log, `--record` and the card.
+        signatures: signatures of a library that computed scores, by metric.
+        results: output of the model for each row, as JSON values; a task with other outputs overrides `save`.
         report: the JSON that `hf-ngsan evaluate` prints; by default the scores.
     """
 
@@ -55,12 +55,12 @@ class InputRoles:
     """The meaning of the inputs of a model that writes words, for `hf-ngsan audit`.
 
     Attributes:
-        words, word_mask: the words that it continues, and their mask.
-        source, source_mask: the input that it writes about, and its mask; none for a language model.
-        source_name: what messages call the tokens of that, in the plural.
-        rows_name: what messages call its rows, in the plural.
+        words, word_mask: names of the words to continue, and of their mask.
+        source, source_mask: names of the described input, and of its mask; none for a language model.
+        source_name: name of its tokens in messages, in the plural.
+        rows_name: name of its rows in messages, in the plural.
         source_is_a_set: whether the order of its tokens has no meaning.
-        draw_source: from a configuration, a shape `(rows, tokens)` and a generator to random inputs of `source`.
+        draw_source: makes random inputs of `source` from a configuration, a shape `(rows, tokens)` and a generator.
     """
 
     words: str
@@ -78,10 +78,10 @@ class Stage:
     """A part of a run with one objective and one schedule.
 
     Attributes:
-        name: of the stage, and of the folder that keeps its best model when another stage follows.
+        name: name of the stage, and of the folder of its best model if another stage follows.
         objective: turns batches into losses.
-        settings: the learning rate's schedule, `epochs` and `early_stopping_patience` are used.
-        epoch_name: what an epoch of the stage is called in the log.
+        settings: schedule of the learning rate, `epochs` and `early_stopping_patience`.
+        epoch_name: name of an epoch of the stage in the log.
         prepare: called with the model when the stage begins or resumes, to freeze weights that it does not train;
             `None` leaves the model as it is. The optimizer holds all weights that are trainable before the first stage.
     """
@@ -105,14 +105,14 @@ class Task(ABC):
 
     Attributes:
         recipe_class: the task's settings: [`Recipe`] or a subclass.
-        unit: what a row is called in the log, in the plural, such as "images".
-        model_noun: what a model of the task is called, such as "a translator".
-        does: what such a model does, for its card, such as "translates sentences".
-        pipeline_tag: the task's name on the Hub, if it has one there.
-        tags: further ones of its models' cards.
+        unit: name of a row in the log, in the plural, such as "images".
+        model_noun: name of a model of the task, such as "a translator".
+        does: verb phrase for its card, such as "translates sentences".
+        pipeline_tag: name of the task on the Hub, if it has one.
+        tags: further tags of its cards.
         can_ensemble: whether several models may be evaluated together; then `load` takes them.
-        has_results: whether an evaluation has something to write for each row (`--output`).
-        input_roles: of models that write words, for `hf-ngsan audit`.
+        has_results: whether an evaluation has a result for each row (`--output`).
+        input_roles: inputs of a model that writes words, for `hf-ngsan audit`.
     """
 
     recipe_class: ClassVar[type[Recipe]] = Recipe
@@ -180,9 +180,9 @@ class Task(ABC):
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        """Returns a function that makes a batch of tensors of a list of rows.
+        """Returns a function that makes a batch of tensors from a list of rows.
 
-        Its method `set_epoch(epoch)`, if there is one, is called before each epoch.
+        Its method `set_epoch(epoch)`, if it has one, is called before each epoch.
         """
 
     @abstractmethod
@@ -192,14 +192,14 @@ class Task(ABC):
         """Scores a model in evaluation mode, not wrapped, on rows; called in every process, equal in all.
 
         Args:
-            model: on the accelerator's device.
-            processor: the model's.
-            rows: what `evaluation_rows` returned.
-            accelerator: to split the work among processes.
-            options: those of `add_evaluation_options` that were given; none in training.
+            model: a model on the accelerator's device.
+            processor: its processor.
+            rows: rows of `evaluation_rows`.
+            accelerator: accelerator of the processes that share the work.
+            options: given options of `add_evaluation_options`; none in training.
 
         Returns:
-            What was found; the scores alone do for a task whose rows have no results.
+            The evaluation; scores alone for a task without results of rows.
         """
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
@@ -213,43 +213,43 @@ class Task(ABC):
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
-        """Loads the model, or the models, that an evaluation names, and their processor.
+        """Loads the model or ensemble of an evaluation, and its processor.
 
         Args:
-            names: what [`~hf_ngsan.loading.models.find_model_folder`] takes; one, unless the task `can_ensemble`.
-            task: the name that the task is registered with.
+            names: names for [`~hf_ngsan.loading.models.find_model_folder`]; one, unless the task `can_ensemble`.
+            task: registered name of the task.
         """
         return load_model(names[0], task)
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
-        """Returns what a score depends on beside model and data; scores with other settings are not comparable.
+        """Returns the settings that a score depends on; scores with other settings are not comparable.
 
         Args:
             metric: name of the score.
             generation: the model's settings of `generate()`, empty for a model that writes nothing.
-            options: of the evaluation: those of `add_evaluation_options`, or the section `evaluation` of a training
+            options: options of the evaluation, from `add_evaluation_options`, or the section `evaluation` of a training
                 config.
         """
         return {}
 
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
-        """Returns lines of Python that use a model with transformers alone; `None` for those that only load it.
+        """Returns lines of Python that use a model with transformers alone; `None` for the usual lines that load it.
 
         Args:
-            model: the one that the card is of.
-            place: arguments that name its repository in Python.
+            model: the model of the card.
+            place: Python arguments that name its repository.
         """
         return None
 
     @classmethod
     def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
-        """Returns sentences on a training that a reader of the card must know to compare its scores."""
+        """Returns sentences about a training that a reader of the card needs to compare its scores."""
         return []
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        """Returns JSON values that tell the training data from any other; a run resumes with the same ones only."""
+        """Returns JSON values that identify the training data; a run resumes only with equal ones."""
         return {f"number of {self.unit}": len(rows)}
 
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:

@@ -1,6 +1,8 @@
-"""Figures that explain a captioner: the regions that each word attended to, and the geometry that its bias prefers.
+"""Figures that explain models: attention maps of words, geometric biases, visualness and heads.
 
-Nothing heavy is imported before it is used; figures need matplotlib (the extra `plots`).
+    save_figure(plot_caption(image, boxes, attention, "bus"), "bus.png")
+
+Names are imported when used; figures need matplotlib (extra `plots`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Attention of a captioner to visual tokens while it predicted each word."""
+"""Attention of a captioner to visual tokens for each predicted word."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WordAttention:
     weights: np.ndarray
 
     def of(self, word: str | int) -> np.ndarray:
-        """Returns the weights `(N,)` of a word, named by itself (its first occurrence) or its position.
+        """Returns the weights `(N,)` of a word, given as text (its first occurrence) or position.
 
         Raises:
             ValueError: the caption has no such word.
@@ -66,8 +66,8 @@ def word_attention(
 
     Args:
         model: a captioner of this package; its method `word_attention` runs over the captions.
-        tokenizer: that of the model.
-        inputs: the processor's output for B images; its prefixes and labels are ignored.
+        tokenizer: tokenizer of the model.
+        inputs: outputs of the processor for B images; prefixes and labels are ignored.
         sequences: int64 `(B * C, length)`, the output of `generate()` with its start tokens; C captions an image, those
             of one image next to each other.
         layer: the decoder layer; None for the mean over all. The mean over heads is taken in either case.

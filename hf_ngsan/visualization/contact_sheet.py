@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 MAX_LABEL, MAX_TITLE = 28, 80
-"""Characters."""
+"""Maximal characters of a label and of the title."""
 
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
     """Draws images in rows of three, with a label above each.
 
     Args:
-        images: `PIL.Image.Image`s; in place of `None` only the label is drawn.
-        labels: of the images; what is too long is cut.
-        title: of the sheet.
+        images: `PIL.Image.Image`s; `None` draws only the label.
+        labels: labels of the images; long ones are cut.
+        title: title of the sheet.
 
     Raises:
         ValueError: there are no images, or not one label for each.

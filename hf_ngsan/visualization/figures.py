@@ -33,15 +33,15 @@ def plot_caption(
 ) -> Figure:
     """Draws an image with its boxes, its caption, and the attention of one word.
 
-    The boxes with their names are on the left. On the right the attention of the word, which is highlighted in the
-    caption, is split among them.
+    The left panel has the boxes with their names, the right one the attention of the word to each box; the word is
+    highlighted in the caption.
 
     Args:
         image: a `PIL.Image.Image` or an array `(H, W, 3)`.
         boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
         attention: of the caption, over the N boxes.
         word: the word, or its position.
-        names: of the boxes; their numbers otherwise.
+        names: names of the boxes; their numbers if None.
 
     Raises:
         ValueError: the caption has no such word, or the numbers of boxes, names and weights differ.
@@ -120,13 +120,13 @@ def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence
     for box in pixels:
         draw_box(picture, box, ACCENT)
     draw_labels(picture, pixels, [str(number) for number in range(len(pixels))])
-    # the text of a file, in which $ is no formula
+    # text of a file may have $, which must not begin a formula
     picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
     return figure
 
 
 def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] = MappingProxyType({})) -> np.ndarray:
-    """Returns boxes as an array `(N, 4)`; a ValueError says if they are none, or if there is another number than N."""
+    """Returns boxes as an array `(N, 4)`; raises a ValueError for another shape, or another number than N."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
@@ -144,7 +144,7 @@ def to_pixels(boxes: np.ndarray, image: Image | np.ndarray) -> np.ndarray:
 
 
 def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> None:
-    """Draws an image without ticks; `faded` leaves room for what is drawn over it."""
+    """Draws an image without ticks, with pale colours if `faded`, for drawings over it."""
     pixels = np.asarray(image)
     panel.imshow(pixels, alpha=0.5 if faded else 1.0)
     panel.set_xlim(0, pixels.shape[1])
@@ -156,14 +156,14 @@ def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> N
 
 
 def show_map(panel: Axes, image: Image | np.ndarray, weights: np.ndarray) -> None:
-    """Draws an image under a map of weights, which are the brighter and the less transparent the larger they are."""
+    """Draws an image under a map of weights; larger weights are brighter and less transparent."""
     show_image(panel, image, faded=True)
     shares = weights / max(float(weights.max()), 1e-12)
     panel.imshow(shares, cmap="inferno", vmin=0, vmax=1, alpha=np.sqrt(shares) * 0.75)
 
 
 def draw_weights(panel: Axes, boxes: np.ndarray, weights: np.ndarray, show_values: bool = False) -> None:
-    """Draws boxes, given in pixels, which are the fuller in colour the more weight they have."""
+    """Draws boxes, given in pixels; boxes with larger weights have more opaque colours."""
     largest = max(float(weights.max()), 1e-12)
     order = np.argsort(weights)
     for index in order:
@@ -183,7 +183,7 @@ def draw_box(panel: Axes, box: np.ndarray, colour: str, fill: float = 0.0, width
 
 
 def draw_labels(panel: Axes, boxes: np.ndarray, labels: Sequence[str]) -> None:
-    """Writes a label above, below or beside each box, at the first of these places where no other label is."""
+    """Writes a label above, below or beside each box, at the first of these places without another label."""
     width, height = panel.get_xlim()[1], panel.get_ylim()[0]
     taken: list[tuple[float, ...]] = []
     for (left, top, right, bottom), label in zip(boxes, labels, strict=True):

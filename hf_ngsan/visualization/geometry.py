@@ -1,4 +1,4 @@
-"""The geometry that a geometric bias prefers: figures 3 and 4 of Guo et al. 2020."""
+"""Maps of the geometric bias over relative geometry: figures 3 and 4 of Guo et al. 2020."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ MIN_RATIO, MAX_VALUE = 0.02, 3.0
 """Ends of the axes: offsets begin at 0 or -3, ratios of sides just above 0, which has no logarithm."""
 RESOLUTION = 121
 BRIGHTEST = 99
-"""Percentile of the weights that has the brightest colour: log|Δ| has a narrow peak at 0, which would leave the rest
-dark."""
+"""Percentile of the weights with the brightest colour: log|Δ| has a narrow peak at 0, which would darken the rest."""
 LABELS = {"position": ("Δx", "Δy", "Δw = Δh"), "size": ("Δw", "Δh", "Δx = Δy")}
 
 
@@ -90,7 +89,7 @@ def plot_geometric_weights(
         head: one head; None for the mean over heads.
 
     Raises:
-        ValueError: `vary` is another, there is no such head, or as [`geometric_weights`].
+        ValueError: `vary` is unknown, there is no such head, or see [`geometric_weights`].
         MissingPlotsError: matplotlib is not installed.
     """
     if vary not in LABELS:

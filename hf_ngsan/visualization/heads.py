@@ -1,4 +1,4 @@
-"""Attention heads of a dual encoder: the attention of each, and its share in the similarity of image and text."""
+"""Attention heads of a dual encoder: the attention map of each, and its share in the similarity of image and text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 class Match:
     """The similarity of an image and a text, by head.
 
-    An embedding is the projection of its heads side by side plus a bias, divided by its length: a sum with a term for
-    each head and one for the bias. The similarity is therefore the sum of the inner products of the terms of both
-    sides.
+    An embedding is the projection of the concatenated heads plus a bias, divided by its length: a sum with a term for
+    each head and one for the bias. The similarity is therefore the sum of the inner products of all pairs of terms.
 
     Attributes:
         similarity: the cosine of the two embeddings.
-        shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, that of the biases last; their sum is
-            the similarity. A side without heads has one term, its embedding, and no bias.
+        shares: float32 `(image_heads + 1, text_heads + 1)`, these inner products, the biases last; their sum is the
+            similarity. A side without heads has one term, its embedding, and no bias.
         words: the T tokens of the text.
         image_weights: float32 `(image_heads, N)`, the attention of each head to the N cells or regions; rows sum to 1.
         text_weights: float32 `(text_heads, T)`, the same over the tokens.
@@ -79,7 +78,7 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
 
 
 def kept(values: Any, mask: Any) -> Any:
-    """Returns the real ones of some positions `(positions, ...)`."""
+    """Returns the positions `(positions, ...)` that are no padding."""
     return values if mask is None else values[mask[0].bool()]
 
 
@@ -91,7 +90,7 @@ def head_weights(attentions: Any, num_heads: int, mask: Any) -> Any:
 
 
 def terms(outputs: Any, weights: Any, projection: Any, mask: Any) -> Any:
-    """Returns the terms of an embedding, `(heads + 1, dimension)`; only the embedding where there are no heads."""
+    """Returns the terms of an embedding, `(heads + 1, dimension)`; without heads, the embedding itself."""
     import torch
 
     if not len(weights):
@@ -145,12 +144,12 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
 
 
 def titles_of(shares: np.ndarray) -> list[str]:
-    """Returns the name of each head with its share; the last share, that of the biases, has no head."""
+    """Returns the name of each head with its share; the last share belongs to the biases."""
     return [f"head {number}: {share:+.3f}" for number, share in enumerate(shares[:-1], 1)]
 
 
 def head_overlap(weights: Sequence[np.ndarray]) -> float:
-    """Returns how alike the maps of heads are: the mean cosine of two different heads, 1 where all look at the same.
+    """Returns the overlap of heads: the mean cosine of the maps of two different heads, 1 for equal maps.
 
     Args:
         weights: `(heads, positions)` of each image or text, with two heads at least.

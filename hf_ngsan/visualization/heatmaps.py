@@ -1,4 +1,4 @@
-"""Heat maps over an image: where a captioner looked for each word, or where each word of a question mattered."""
+"""Heat maps over an image: the attention of a captioner for each word, or the regions of each word of a question."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plot_question(
         image: a `PIL.Image.Image` or an array `(height, width, 3)`.
         words: the T words of the question.
         maps: attention maps `(T, height, width)` of the image, as [`VisualQuestionAnsweringPipeline`] returns them.
-        answer: to the question.
+        answer: answer to the question.
         answer_map: `(height, width)`, the pipeline's `"answer_attention"`.
 
     Raises:

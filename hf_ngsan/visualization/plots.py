@@ -1,4 +1,4 @@
-"""Figures as all modules make them: their colours, their panels, and their files, written whole or not at all."""
+"""Shared parts of figures: colours, panels, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 INK, QUIET, ACCENT = "#1a1a1a", "#6b6b6b", "#c2410c"
 DOTS_PER_INCH = 150
 FIGURE_SIDE = 640
-"""Longest side in pixels of the images and maps that figures are drawn of: each panel is about 300 pixels wide."""
+"""Longest side in pixels of images and maps in figures; a panel is about 300 pixels wide."""
 
 
 class MissingPlotsError(ImportError):
-    """matplotlib is not installed; the message says how to get it."""
+    """matplotlib is not installed; the message has the command that installs it."""
 
 
 def check_matplotlib() -> None:
@@ -28,11 +28,11 @@ def check_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise MissingPlotsError('Figures need matplotlib; pip install "hf-ngsan[plots]" brings it.') from None
+        raise MissingPlotsError('Figures need matplotlib; install it with pip install "hf-ngsan[plots]".') from None
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns a figure of a size in inches, outside of pyplot, so that nothing has to be closed.
+    """Returns a figure of a size in inches, outside of pyplot, so that it need not be closed.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
@@ -44,7 +44,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panel_rows(figure: FigureBase, number: int, columns: int) -> list[Axes]:
-    """Returns so many panels of a figure, or of a part of one, in rows; the rest of the last row stays empty."""
+    """Returns panels of a figure, or a part of one, in rows; the rest of the last row stays empty."""
     panels = figure.subplots(math.ceil(number / columns), columns, squeeze=False).ravel()
     for panel in panels[number:]:
         panel.set_axis_off()

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None = None) -> Figure:
-    """Draws the loss of each epoch, and a score of those that were evaluated.
+    """Draws the loss of each epoch, and a score of evaluated epochs.
 
     Args:
-        history: an entry for each epoch, as a run's `history.jsonl` has them.
-        score: name of the score; only the loss is drawn without.
+        history: an entry for each epoch, as in a run's `history.jsonl`.
+        score: name of the score; only the loss is drawn if None.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""Figures of visualness: the words of a caption in its colours, and the most and least visual words of a dataset."""
+"""Figures of visualness: the coloured words of a caption, and the most and least visual words of a dataset."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 COLORS = "viridis"
 MAX_LINE, WIDTH = 42, 50
-"""Characters of a line at most, and in the width of the panel, which leaves room for the frames of words."""
+"""Maximal characters of a line, and width of the panel in characters, with room for the frames of words."""
 
 
 def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     """Draws a caption under its image, each word in the colour of its visualness (figure 5 of Zhang et al. 2021).
 
     Args:
-        image: of Pillow, or an array `(height, width, 3)`.
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
         words: words and their visualness, in [0, 1].
 
     Raises:

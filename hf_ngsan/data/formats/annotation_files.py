@@ -1,7 +1,10 @@
-"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions, read as one kind of record, one an image.
+"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions, all read as [`AnnotatedImage`].
 
-`annotation_format(document, path).entries(document, path)` yields the records of a file, and `read_all` reads them;
-broken ones are errors, or are listed.
+document = read_document(path)
+entries = annotation_format(document, path).entries(document, path)
+for where, image in read_all(entries, lambda image: image.key, skipped=None):
+    image.captions
+
 """
 
 import re
@@ -24,7 +27,7 @@ from ...ground.coco_files import (
 from ..errors import DataError, as_data_error
 
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
-"""Karpathy's names of splits, and what they are; COCO's training split takes what validation leaves over."""
+"""Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
 CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
 CHINESE_CHARACTER = re.compile(
     "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
@@ -33,15 +36,15 @@ CHINESE_CHARACTER = re.compile(
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """What is known of one image or video.
+    """The annotations of one image or video.
 
     Attributes:
-        ids: the numbers that it may have, by what they are: `image_id` where the file has one; otherwise `imgid`, its
-            place in a Karpathy file, and `filename`, where files are called by numbers.
-        name: of its file, without folder and suffix, or of the video; None where it is not known.
-        captions: None where the file is not about captions.
-        split: `train`, `validation`, `test` or another; None where it is not known.
-        size: width and height in pixels; None where they are not known.
+        ids: its possible ids by kind: `image_id` if the file has one; else `imgid`, its place in a Karpathy file, and
+            `filename`, if file names are numbers.
+        name: name of its file, without folder and suffix, or of the video; None if unknown.
+        captions: captions; None if the file has no captions of any image.
+        split: `train`, `validation`, `test` or another; None if unknown.
+        size: width and height in pixels; None if unknown.
     """
 
     ids: dict[str, int]
@@ -52,11 +55,11 @@ class AnnotatedImage:
 
     @property
     def key(self) -> str:
-        """Text that is the same for the same image."""
+        """Text that identifies the image."""
         return ", ".join(f"{kind} {number}" for kind, number in self.ids.items()) or f"name {self.name}"
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
-        """Returns the knowledge of two files, with the captions of both."""
+        """Returns the annotations of two files, with the captions of both."""
         captions = None if self.captions is other.captions is None else (self.captions or ()) + (other.captions or ())
         return replace(
             self,
@@ -68,7 +71,7 @@ class AnnotatedImage:
 
 
 class AnnotationEntry(NamedTuple):
-    """A record of an annotation file: what to call it in messages, its image's name there, and how to read it."""
+    """A record of an annotation file: its name in messages, the name of its image, and a function that reads it."""
 
     where: str
     name: object
@@ -76,7 +79,7 @@ class AnnotationEntry(NamedTuple):
 
 
 class AnnotationFormat(NamedTuple):
-    """One layout of annotation files in JSON: its name and summary, how it is recognised, and what its records are."""
+    """One layout of annotation files in JSON: name, summary, test of a document, and iterator over its records."""
 
     name: str
     summary: str
@@ -85,13 +88,13 @@ class AnnotationFormat(NamedTuple):
 
 
 def read_document(path: Path) -> object:
-    """Reads a JSON file; a DataError says if it is none."""
+    """Reads a JSON file; raises a DataError for anything else."""
     with as_data_error():
         return read_json(path)
 
 
 def annotation_format(document: object, path: Path) -> AnnotationFormat:
-    """Returns the format of a JSON document; a DataError says if it is of none."""
+    """Returns the format of a JSON document; raises a DataError if it has none."""
     for one in FORMATS.values():
         if one.fits(document):
             return one
@@ -102,15 +105,15 @@ def annotation_format(document: object, path: Path) -> AnnotationFormat:
 def read_all(
     entries: Iterable[AnnotationEntry], key: Callable[[Any], str], skipped: list[dict] | None
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the places of records and what they say.
+    """Yields the place and the content of each record.
 
     Args:
-        entries: of one file.
-        key: text, of what a record says, that no two of them may share.
+        entries: records of one file.
+        key: returns a text that must be unique for the content of a record.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
 
     Raises:
-        DataError: a record is broken, or is there twice.
+        DataError: a record is broken, or occurs twice.
     """
     places: dict[str, str] = {}
     for entry in entries:
@@ -126,14 +129,14 @@ def read_all(
 
 
 def refuse_record(image_id: object, where: str, error: ValueError, skipped: list[dict] | None) -> None:
-    """Lists a broken record; a DataError where there is no list."""
+    """Adds a broken record to the list; raises a DataError without a list."""
     if skipped is None:
         raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
     skipped.append({"image_id": image_id, "file_name": where, "reason": str(error)})
 
 
 def has_any(records: object, field: str) -> bool:
-    """Returns whether a value is a list in which an object has a field."""
+    """Returns whether a value is a list with an object that has a field."""
     return isinstance(records, list) and any(field in one for one in records if isinstance(one, dict))
 
 
@@ -142,7 +145,7 @@ def is_coco(document: object) -> bool:
 
 
 def coco_entries(document: dict, path: Path) -> Iterator[AnnotationEntry]:
-    """Yields the images of a file, with their captions where its annotations have any."""
+    """Yields the images of a file, with captions if its annotations have any."""
     images = images_by_id(document, path)
     annotations = records_of(document, "annotations", path)
     has_captions = has_any(document["annotations"], "caption")
@@ -217,7 +220,7 @@ def read_video(video: Record, language: str) -> AnnotatedImage:
     if not captions or not all(map(str.strip, captions)):
         raise video.error(field, "must be a list of captions, none of them empty")
     if language == "zh":
-        captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # which become words
+        captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
     return AnnotatedImage({}, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 

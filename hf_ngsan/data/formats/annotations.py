@@ -1,4 +1,8 @@
-"""Captions, splits and sizes from annotation files, joined with features by image id."""
+"""Captions, splits and sizes from annotation files, joined with features by image id.
+
+annotations = Annotations([Path("dataset_coco.json")], skipped=None)
+annotations.find(391895, "391895", is_numbered=True).captions
+"""
 
 from collections.abc import Collection, Iterable
 from itertools import islice
@@ -8,14 +12,14 @@ from ..errors import DataError, as_data_error
 from .annotation_files import AnnotatedImage, annotation_format, read_all, read_document
 
 MAX_LISTED = 10
-"""Images that a message names."""
+"""Images that a message lists."""
 
 
 class Annotations:
-    """What the annotation files of a conversion say, by image.
+    """The annotations of a conversion by image.
 
     Args:
-        paths: of the files.
+        paths: annotation files.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
 
     Raises:
@@ -50,10 +54,10 @@ class Annotations:
         return any(image.split is not None for image in self.images)
 
     def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
-        """Returns what is known of an image with features, by its id or, where that is but a place, by its name.
+        """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.
 
         Raises:
-            DataError: the id may be several kinds of number.
+            DataError: the number is the `imgid` of one image and the `filename` of another.
         """
         if not is_numbered:
             return self.by_name.get(name)
@@ -62,7 +66,7 @@ class Annotations:
         return next((images[image_id] for images in self.by_id.values() if image_id in images), None)
 
     def choose_kind(self, image_id: int) -> None:
-        """Keeps the one kind of id that an image with features has."""
+        """Keeps only the kind of id that an image with features has."""
         kinds = [kind for kind, images in self.by_id.items() if image_id in images]
         if len(kinds) > 1:
             raise DataError(
@@ -73,7 +77,7 @@ class Annotations:
             self.by_id = {kinds[0]: self.by_id[kinds[0]]}
 
     def missing(self, image_ids: Collection[int], names: Collection[str]) -> list[int | str]:
-        """Returns ids, or names where there are any, of annotated images that are not among those with features."""
+        """Returns ids, or names if `names` are given, of annotated images without features."""
         if names:
             return [name for name in self.by_name if name not in names]
         of_kind = max(self.by_id.values(), key=lambda images: len(images.keys() & image_ids), default={})

@@ -13,15 +13,15 @@ from numpy.lib import format as npy
 from ..errors import DataError, reason_of
 
 MAX_ARRAY_BYTES = 2**28
-"""Of one image, 256 MiB: features of 100 regions of 2048 numbers take less than one."""
+"""Of one image, 256 MiB: 100 regions of 2048 float32 numbers take less than 1 MiB."""
 FREE_ARRAY_BYTES, MAX_COMPRESSION = 2**24, 100
-"""Arrays of more bytes are read where a file stores a hundredth of them; features compress by 2 to 20."""
+"""An array of more than 16 MiB may be 100 times larger than its compressed bytes; features compress by 2 to 20."""
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 @contextmanager
 def naming_damage(where: str) -> Iterator[None]:
-    """Turns whatever libraries raise for a damaged file, inside the `with` block, into a DataError that names it."""
+    """Turns any error inside the `with` block into a DataError that names the damaged file."""
     try:
         yield
     except DataError:
@@ -34,10 +34,10 @@ def naming_damage(where: str) -> Iterator[None]:
 
 
 def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = "f") -> int:
-    """Returns the bytes of an array that a file claims to hold, before any of it is read.
+    """Returns the size in bytes of an array by its header, before it is read.
 
     Raises:
-        DataError: it holds no numbers of the kinds, or takes more than `MAX_ARRAY_BYTES`.
+        DataError: the type is not of these kinds, or the array takes more than `MAX_ARRAY_BYTES`.
     """
     if dtype.hasobject:
         raise DataError(f"{where} holds pickled objects, which are never loaded; save it as an array of numbers.")
@@ -49,13 +49,13 @@ def check_array(shape: Sequence[int], dtype: np.dtype, where: str, kinds: str = 
 
 
 def refuse_large(num_bytes: int, where: str, limit: int = MAX_ARRAY_BYTES) -> None:
-    """Raises a DataError for what would take more bytes than anything of one image does."""
+    """Raises a DataError for more bytes than an image may take."""
     if num_bytes > limit:
         raise DataError(f"{where} takes {num_bytes / 2**20:.0f} MiB; it may take {limit >> 20} MiB at most.")
 
 
 def refuse_inflation(num_bytes: int, stored: int, where: str) -> None:
-    """Raises a DataError for an array that is large, or much larger than the bytes that it is stored in."""
+    """Raises a DataError for an array that is too large, or far larger than its compressed bytes."""
     refuse_large(num_bytes, where)
     if num_bytes > max(FREE_ARRAY_BYTES, stored * MAX_COMPRESSION):
         raise DataError(
@@ -68,7 +68,7 @@ def read_header(file: IO[bytes], where: str, kinds: str = "f") -> tuple[tuple[in
     """Reads the header of an .npy file.
 
     Returns:
-        Shape, whether columns come first, type, and bytes of the numbers.
+        Shape, whether the order is Fortran's, type, and bytes of the numbers.
     """
     with naming_damage(where):
         version = npy.read_magic(file)
@@ -82,7 +82,7 @@ def read_npy(file: IO[bytes], size: int, where: str, kinds: str = "f") -> np.nda
     """Reads an .npy file of known size.
 
     Raises:
-        DataError: it holds another number of bytes than its header says, or no numbers.
+        DataError: the number of bytes differs from the header, or the array has no numbers.
     """
     shape, columns_first, dtype, num_bytes = read_header(file, where, kinds)
     with naming_damage(where):
@@ -95,23 +95,23 @@ def read_npy(file: IO[bytes], size: int, where: str, kinds: str = "f") -> np.nda
 
 
 def read_npy_file(path: Path) -> np.ndarray:
-    """Reads an .npy file; a DataError says what is wrong with it."""
+    """Reads an .npy file; raises a DataError for a damaged one."""
     with naming_damage(str(path)), open(path, "rb") as file:
         return read_npy(file, path.stat().st_size, str(path))
 
 
 def shape_of_npy_file(path: Path) -> tuple[int, ...]:
-    """Returns the shape that an .npy file claims; a DataError says if it is none."""
+    """Returns the shape that an .npy file claims; raises a DataError for anything else."""
     with naming_damage(str(path)), open(path, "rb") as file:
         return read_header(file, str(path), "fiub")[0]
 
 
 class NpzFile:
-    """The arrays of an .npz file, each read when it is asked for.
+    """The arrays of an .npz file, each read on demand.
 
     Args:
-        path: of the file.
-        archive: the file, opened.
+        path: path of the file.
+        archive: the opened file.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
@@ -119,7 +119,7 @@ class NpzFile:
         self.keys = {name.removesuffix(".npy"): name for name in archive.namelist()}
 
     def read(self, key: str, kinds: str = "f") -> np.ndarray:
-        """Returns an array; a DataError says if it is not there or not what it claims to be."""
+        """Returns an array; raises a DataError if it is not there or not what it claims to be."""
         where = f"{self.path}, {key}"
         if key not in self.keys:
             raise DataError(
@@ -127,13 +127,13 @@ class NpzFile:
             )
         with naming_damage(where):
             info = self.archive.getinfo(self.keys[key])
-            stored = min(info.compress_size, self.path.stat().st_size)  # the former is but a claim
+            stored = min(info.compress_size, self.path.stat().st_size)  # compress_size is only a claim of the archive
             refuse_inflation(info.file_size, stored, where)
             with self.archive.open(info) as file:
                 return read_npy(file, info.file_size, where, kinds)
 
     def integer(self, key: str) -> int:
-        """Returns a whole number; a DataError says if it is none."""
+        """Returns a whole number; raises a DataError for anything else."""
         array = self.read(key, "iuf")
         if array.size != 1 or not float(array.item()).is_integer():
             raise DataError(f"{self.path}, {key} is {array!s:.60}; it must be a whole number.")
@@ -142,12 +142,12 @@ class NpzFile:
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpzFile]:
-    """Opens an .npz file; a DataError says if it cannot be read."""
+    """Opens an .npz file; raises a DataError if it cannot be read."""
     with naming_damage(str(path)), zipfile.ZipFile(path) as archive:
         yield NpzFile(path, archive)
 
 
 def keys_of_npz_file(path: Path) -> set[str]:
-    """Returns the names of the arrays in an .npz file; a DataError says if it is none."""
+    """Returns the names of the arrays in an .npz file; raises a DataError for anything else."""
     with opened_npz(path) as arrays:
         return set(arrays.keys)

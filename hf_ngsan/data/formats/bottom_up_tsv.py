@@ -1,4 +1,7 @@
-"""Bottom-up attention: tab-separated lines with boxes and features in base64 (Anderson et al. 2018)."""
+"""Bottom-up attention: tab-separated lines with boxes and features in base64 (Anderson et al. 2018).
+
+391895  640  360  36  <base64 of 36 x 4 float32>  <base64 of 36 x 2048 float32>
+"""
 
 import binascii
 import re
@@ -17,7 +20,7 @@ from .record import Entry, FeatureRecord, Source
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 MAX_LINE_BYTES = MAX_ARRAY_BYTES // 4
 MAX_VALUE = 1e10
-"""Of a feature; larger numbers are float64 read as float32."""
+"""Largest plausible feature: float64 numbers that are read as float32 are far larger."""
 BLOCK = 2**24
 
 
@@ -54,7 +57,7 @@ class TsvSource(Source):
 
 
 def count_lines(file: BinaryIO, end: int) -> int:
-    """Returns the lines before a place, and goes there."""
+    """Returns the number of lines before a place, and moves the file there."""
     number = 0
     while left := end - file.tell():
         number += file.read(min(left, BLOCK)).count(b"\n")
@@ -66,7 +69,7 @@ def refuse_line(where: str) -> tuple[str, FeatureRecord]:
 
 
 def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
-    """Returns the image id and the record of a line; a DataError says what is wrong with it."""
+    """Returns the image id and the record of a line; raises a DataError for a damaged one."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(FIELDS):
         raise DataError(f"{where} has {len(fields)} fields; it must have {len(FIELDS)}: {', '.join(FIELDS)}.")
@@ -83,7 +86,7 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
         raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}, which needs 4 each.")
     if not features.size or features.size % num_boxes:
         raise DataError(
-            f"{where}: features holds {features.size} numbers, which are not as many for each of {num_boxes}."
+            f"{where}: features holds {features.size} numbers, which cannot be divided among {num_boxes} boxes."
         )
     refuse_float64(features, where)
     return str(image_id), FeatureRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
@@ -106,7 +109,7 @@ def decode(text: bytes, name: str, where: str) -> np.ndarray:
 
 
 def refuse_float64(features: np.ndarray, where: str) -> None:
-    """Raises a DataError for features stored as float64, which read as float32 are wild."""
+    """Raises a DataError for features stored as float64: read as float32 they are wild, as float64 they are not."""
     with np.errstate(invalid="ignore"):
         is_wild = not np.abs(features).max() < MAX_VALUE
         doubles = features.view("<f8") if is_wild and features.size % 2 == 0 else None

@@ -11,10 +11,10 @@ PARTS = ("_att", "_box", "_fc")
 
 
 class CocobuSource(ListedSource):
-    """Features, and their boxes where there is a folder of boxes. `NAME_fc`, the means of the features, is not read.
+    """Features, with boxes if there is a folder of boxes. `NAME_fc`, the means of the features, is not read.
 
     Args:
-        path: the folder of the three, `NAME_att` itself, or one file of `NAME_att` or `NAME_box`.
+        path: the parent folder, `NAME_att` itself, or one file of `NAME_att` or `NAME_box`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class CocobuSource(ListedSource):
 
 
 def folders_of(path: Path) -> tuple[Path, Path | None]:
-    """Returns the folders of features and of boxes, None where there is none."""
+    """Returns the folders of features and of boxes; the latter may be None."""
     folder = path if path.is_dir() else path.parent
     ending = next((part for part in PARTS if folder.name.endswith(part)), None)
     if ending:

@@ -1,4 +1,7 @@
-"""Conversion of boxes from any known convention to that of the contract."""
+"""Conversion of boxes from any known convention to the contract's: `x1, y1, x2, y2` as shares of the image.
+
+contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # [[0.25, 0.2, 0.75, 0.6]]
+"""
 
 import numpy as np
 
@@ -7,7 +10,7 @@ from ..errors import DataError
 from .registry import ORDERS
 
 ROUNDING = 1.0
-"""Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` where they are normalized."""
+"""Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` is for normalized boxes."""
 
 
 def contract_boxes(
@@ -17,16 +20,15 @@ def contract_boxes(
 
     Args:
         boxes: `(N, 4)`.
-        size: width and height of the image in pixels; where it is None, that of the smallest image from (0, 0) that has
-            all of the boxes.
+        size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes.
         convention: one of [`registry.CONVENTIONS`]; `xyxy`, or `xyxy-normalized` where no number is above 1, if None.
-        where: what to call the image in errors.
+        where: name of the image in errors.
 
     Returns:
-        `(N, 4)`, float32, clipped to [0, 1] where rounding has led beyond.
+        `(N, 4)`, float32, clipped to [0, 1] after rounding.
 
     Raises:
-        DataError: no such array; a box that is not finite, has no area or leads beyond the image.
+        DataError: another shape; a box that is not finite, has no area or leads beyond the image.
     """
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")

@@ -49,7 +49,7 @@ def record_of_map(features: np.ndarray, where: str) -> FeatureRecord:
 
 
 def read_tensor(path: Path, where: str) -> np.ndarray:
-    """Reads the one tensor of a file that `torch.save` wrote, with nothing of it unpickled but tensors.
+    """Reads the only tensor of a file of `torch.save`; nothing but tensors is unpickled.
 
     Raises:
         DataError: the file holds something else, is compressed or damaged, or claims more numbers than it has bytes.
@@ -65,9 +65,9 @@ def read_tensor(path: Path, where: str) -> np.ndarray:
                 if sum(info.file_size for info in archive.infolist()) > size:  # torch compresses nothing
                     raise DataError(f"{where} unpacks to more than its {size} bytes, as no file of torch.save does.")
         try:
-            warnings.simplefilter("ignore")  # of formats that the unpickler may not know
+            warnings.simplefilter("ignore")  # about old formats
             tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:  # whose text is on how to load it nevertheless
+        except pickle.UnpicklingError:  # its message explains how to load the file anyway
             raise DataError(
                 f"{where} holds other objects than tensors, which are never loaded, or is damaged; get it again."
             ) from None

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import h5py
 
 SLACK = 2**12
-"""Bytes by which packing may lengthen a part."""
+"""Bytes by which compression may lengthen a chunk."""
 FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
 
 
 def open_hdf5(path: Path) -> "h5py.File":
-    """Opens an HDF5 file; a DataError says if h5py is not installed, or if it is no such file."""
+    """Opens an HDF5 file; raises a DataError for another file, or without the package h5py."""
     try:
         import h5py
     except ImportError:
@@ -31,7 +31,7 @@ def open_hdf5(path: Path) -> "h5py.File":
 
 
 def keys_of(file: "h5py.File", path: Path) -> set[str]:
-    """Returns the names of the arrays in a file; a DataError says if it is damaged, as where a name is no text."""
+    """Returns the names of the arrays in a file; raises a DataError if the file is damaged."""
     with naming_damage(str(path)):
         keys = set(file)
     if not all(isinstance(key, str) for key in keys):
@@ -40,10 +40,10 @@ def keys_of(file: "h5py.File", path: Path) -> set[str]:
 
 
 class Hdf5Source(ListedSource):
-    """An HDF5 file with arrays of each image, named by its id and what they are.
+    """An HDF5 file with arrays of each image, named by its id and a suffix.
 
     Args:
-        path: of the file.
+        path: path of the file.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -63,7 +63,7 @@ class Hdf5Source(ListedSource):
         self.file.close()
 
     def read_array(self, key: str) -> np.ndarray:
-        """Reads an array of two dimensions that lies in the file itself."""
+        """Reads an array of two dimensions that is stored in the file itself."""
         import h5py
 
         where = f"{self.path}, {key}"
@@ -73,7 +73,7 @@ class Hdf5Source(ListedSource):
             link = self.file.get(key, getlink=True)
             dataset = self.file[key] if isinstance(link, h5py.HardLink) else None
             if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
-                raise DataError(f"{where} is no array that lies in this file.")
+                raise DataError(f"{where} is no array that is stored in this file.")
             if dataset.ndim != 2:
                 raise DataError(f"{where} has shape {dataset.shape}; it must have two dimensions.")
             num_bytes = check_array(dataset.shape, dataset.dtype, where)
@@ -82,7 +82,7 @@ class Hdf5Source(ListedSource):
 
 
 def refuse_unstored(dataset: "h5py.Dataset", num_bytes: int, where: str) -> None:
-    """Raises a DataError for an array that is not all in its file, or is packed in a way that takes much memory."""
+    """Raises a DataError for an array that its file has only in part, or that takes much memory to decompress."""
     if dataset.chunks is None:
         stored = dataset.id.get_storage_size()
         if stored < num_bytes:  # the rest would be read as a fill value
@@ -94,8 +94,8 @@ def refuse_unstored(dataset: "h5py.Dataset", num_bytes: int, where: str) -> None
     dataset.id.chunk_iter(lambda part: parts.append(part.size))
     if len(parts) < number:
         raise DataError(f"{where} has {number} parts, of which the file holds {len(parts)}; get it again.")
-    if max(parts, default=0) > 2 * part_bytes + SLACK:  # whatever it is packed with
-        raise DataError(f"{where} has a part of {max(parts)} bytes, which shall unpack to {part_bytes}; get it again.")
+    if max(parts, default=0) > 2 * part_bytes + SLACK:  # with any compression filter
+        raise DataError(f"{where} has a part of {max(parts)} bytes for {part_bytes} bytes of numbers; get it again.")
     refuse_inflation(max(num_bytes, part_bytes), sum(parts), where)
 
 
@@ -123,14 +123,14 @@ class GridSource(Hdf5Source):
         side = math.isqrt(len(features))
         if not side or side**2 != len(features):
             raise DataError(
-                f"{self.path}, {key}{GRIDS} has shape {features.shape}; it must be (cells, feature dimension),"
-                " the cells those of a square grid."
+                f"{self.path}, {key}{GRIDS} has shape {features.shape}; it must be (cells, feature dimension)"
+                " with the cells of a square grid."
             )
         return FeatureRecord(features, grid=(side, side))
 
 
 def has_keys(path: Path, suffix: str) -> bool:
-    """Returns whether an HDF5 file has arrays whose names end like that."""
+    """Returns whether an HDF5 file has arrays with names of this suffix."""
     with open_hdf5(path) as file:
         return any(key.endswith(suffix) for key in keys_of(file, path))
 

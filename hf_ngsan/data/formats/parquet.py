@@ -1,4 +1,4 @@
-"""Parquet files of images with captions, in any columns that `images:SOURCE` understands."""
+"""Parquet files of images with captions, in any columns that `images:SOURCE` recognises."""
 
 from pathlib import Path
 

@@ -1,7 +1,10 @@
-"""Records of feature files, one an image or video, and the sources that yield them.
+"""Records of feature files, one per image or video, and the sources that yield them.
 
-A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]), and read a
-record at a time.
+A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]):
+
+    for entry in source.entries():
+        name, record = entry.read()  # "391895", FeatureRecord(features=..., boxes=...)
+
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +21,13 @@ from ..errors import DataError, reason_of
 
 @dataclass(frozen=True)
 class FeatureRecord:
-    """Features of one image or video, as the file has them.
+    """Features of one image or video, as stored in the file.
 
     Attributes:
         features: `(N, D)`, floating point numbers.
         boxes: `(N, 4)` in the convention of the file; None without.
-        size: width and height of the image in pixels, where the file knows them.
-        grid: rows and columns, whose product is N, where the features are those of a grid's cells, row by row.
+        size: width and height of the image in pixels, if the file has them.
+        grid: rows and columns of a grid of N cells, row by row; None for regions.
     """
 
     features: np.ndarray
@@ -35,14 +38,14 @@ class FeatureRecord:
 
 @dataclass(frozen=True)
 class ImageRecord:
-    """An image, as the file has it.
+    """An image, as stored in the file.
 
     Attributes:
         content: the bytes of an image file.
-        file_name: what to call it.
-        captions: None where the file has none at all.
+        file_name: its name.
+        captions: captions; None if the file has no captions.
         size: width and height in pixels.
-        split: None where the file does not say.
+        split: split; None if the file has none.
     """
 
     content: bytes
@@ -53,7 +56,7 @@ class ImageRecord:
 
 
 def image_size(content: bytes, where: str) -> tuple[int, int]:
-    """Returns the width and height of an image, upright; a DataError says if it cannot be decoded."""
+    """Returns the width and height of an image, upright; raises a DataError if it cannot be decoded."""
     from datasets import Image
 
     from ..images.decoding import decode_image
@@ -61,7 +64,7 @@ def image_size(content: bytes, where: str) -> tuple[int, int]:
     try:
         image = decode_image({"bytes": content, "path": None}, Image())
         if image is None:
-            raise ValueError("there is none")
+            raise ValueError("it is missing")
         image.load()
         return image.size
     except Exception as error:  # Pillow says in many ways that a file is damaged
@@ -72,10 +75,10 @@ class Entry(NamedTuple):
     """A record that has not been read yet.
 
     Attributes:
-        name: of the image as the file writes it; None where it is known only after reading.
-        where: what to call the record in messages.
-        end: where the next record begins, for [`Source.entries`].
-        read: reads it; returns its name too. A [`~hf_ngsan.data.DataError`] says what is wrong with it.
+        name: name of the image in the file; None if it is known only after reading.
+        where: name of the record in messages.
+        end: place of the next record, for [`Source.entries`].
+        read: returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one.
     """
 
     name: str | None
@@ -88,9 +91,9 @@ class Source:
     """An opened file or folder of features.
 
     Attributes:
-        path: of the file or folder.
-        unit: in which `total` counts.
-        total: the last entry's `end`.
+        path: path of the file or folder.
+        unit: unit of `total`.
+        total: `end` of the last entry.
         is_numbered: whether the names of images are numbers; otherwise places in the source become image ids.
     """
 
@@ -104,15 +107,15 @@ class Source:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes open files."""
 
 
 class ListedSource(Source):
     """A source that knows the names of all its records when it is opened.
 
     Args:
-        path: of the file or folder.
-        names: of the records, each with what [`read_record`] takes.
+        path: path of the file or folder.
+        names: name of each record, and the key that [`read_record`] takes.
     """
 
     def __init__(self, path: Path, names: Sequence[tuple[str, str]]) -> None:
@@ -130,19 +133,19 @@ class ListedSource(Source):
         return name, self.read_record(key)
 
     def where(self, key: str) -> str:
-        """Returns what to call a record in messages."""
+        """Returns the name of a record in messages."""
         return f"{self.path / key if self.path.is_dir() else self.path}"
 
     def read_record(self, key: str) -> FeatureRecord | ImageRecord:
-        """Reads a record; a [`~hf_ngsan.data.DataError`] says what is wrong with it."""
+        """Reads a record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
         raise NotImplementedError
 
 
 class FileSource(ListedSource):
-    """A folder, and those within, with a file for each image, which is called by its stem; or one such file.
+    """A folder, searched recursively, with a file for each image, named by its stem; or one such file.
 
     Args:
-        path: of the folder or file.
+        path: path of the folder or file.
     """
 
     suffix: ClassVar[str]
@@ -152,7 +155,7 @@ class FileSource(ListedSource):
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
-    """Returns files of some suffixes in a folder and those within, relative to it, by name; or the one file alone."""
+    """Returns the sorted files of some suffixes in a folder, recursively and relative to it; "" for a single file."""
     if path.is_file():
         return [""]
     found = (file for file in path.rglob("*") if file.suffix.lower() in suffixes and not file.name.startswith("."))

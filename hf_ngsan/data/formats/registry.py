@@ -1,4 +1,8 @@
-"""The registry of feature formats and conventions of boxes; recognises the format of a file or folder."""
+"""The registry of feature formats and conventions of boxes; recognises the format of a file or folder.
+
+recognise(Path("trainval_36.tsv")).name  # "bottom-up-tsv"
+[source] = open_sources(Path("trainval_36.tsv"))
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from .record import Source
 
 FILES_LOOKED_AT = 4
-"""In each folder, to recognise the format of its files."""
+"""Files of each folder that are examined to recognise their format."""
 FOLDERS_LOOKED_AT = 16
 
 
@@ -23,14 +27,14 @@ class FeatureFormat:
     """One layout of feature files.
 
     Attributes:
-        name: as `--from` takes it.
-        summary: what it is, in one line.
-        suffixes: of its files.
+        name: value of `--from`.
+        summary: description in one line.
+        suffixes: suffixes of its files.
         source: `"module:class"` of its [`Source`], which takes the path.
-        recognises: `"module:function"` that says of a file with such a suffix whether it is of this format; empty where
-            the suffix says it. It may raise a DataError for a file that is damaged.
-        is_file: whether a path is one file; otherwise it may be a folder of them.
-        named_by_folders: whether the names of folders decide the format of files that look like those of another.
+        recognises: `"module:function"` that returns whether a file with such a suffix has this format; empty if the
+            suffix is enough. It may raise a DataError for a damaged file.
+        is_file: whether a source is one file; otherwise it may be a folder of files.
+        named_by_folders: whether the name of a folder decides between this format and another one of similar files.
     """
 
     name: str
@@ -42,7 +46,7 @@ class FeatureFormat:
     named_by_folders: bool = False
 
     def open(self, path: Path) -> "Source":
-        """Opens a file or folder; a DataError says if it cannot be read."""
+        """Opens a file or folder; raises a DataError if it cannot be read."""
         make: Callable[[Path], Source] = resolve_name(f"{__package__}.{self.source}")
         return make(path)
 
@@ -116,7 +120,7 @@ FORMATS = {
 }
 ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
 CONVENTIONS = tuple(f"{order}{unit}" for unit in ("", "-normalized") for order in ORDERS)
-"""Of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
+"""Conventions of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
 SUFFIXES = {suffix for one in FORMATS.values() for suffix in one.suffixes}
 
 
@@ -125,10 +129,10 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
 
     Args:
         path: a file or folder.
-        name: of its format; recognised if None.
+        name: name of its format; recognised if None.
 
     Raises:
-        DataError: there is no such path, it is of no format or of several, or it cannot be read.
+        DataError: the path does not exist, has no known format or files of several, or cannot be read.
     """
     from .record import files_in
 
@@ -148,7 +152,7 @@ def recognise(path: Path) -> FeatureFormat:
     """Returns the format of a file or folder.
 
     Raises:
-        DataError: it is of none, or several of its files are of several.
+        DataError: no format, or files of several formats.
     """
     found: dict[str, Path] = {}
     problem: DataError | None = None
@@ -166,13 +170,13 @@ def recognise(path: Path) -> FeatureFormat:
     if found:
         return FORMATS[next(iter(found))]
     raise problem or DataError(
-        f"{path} is of no known format; the files of those end in {', '.join(sorted(SUFFIXES))}. Name"
+        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name"
         f" one with --from: {', '.join(FORMATS)}."
     )
 
 
 def formats_of(file: Path) -> list[FeatureFormat]:
-    """Returns the formats that a file fits, or the one that its folder's name decides."""
+    """Returns the formats that a file fits, up to one that is decided by the name of its folder."""
     found = []
     for one in FORMATS.values():
         if one.fits(file):
@@ -183,7 +187,7 @@ def formats_of(file: Path) -> list[FeatureFormat]:
 
 
 def some_files(path: Path) -> Iterator[Path]:
-    """Yields a few files of every folder within a folder, or the one file."""
+    """Yields a few files of every folder within a folder, or the single file."""
     if path.is_file():
         yield path
         return

@@ -1,4 +1,4 @@
-"""Rows of the contract from records of feature files, and Arrow tables of them."""
+"""Rows of the feature contract from records of feature files, and Arrow tables of the rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,11 @@ from .conventions import contract_boxes
 from .record import FeatureRecord, ImageRecord
 
 FORMAT = 1
+"""Version of conversion.json."""
 
 
 class LeftOutError(DataError):
-    """An image that the annotations are not of."""
+    """An image without a record in the annotations."""
 
 
 @dataclass
@@ -28,15 +29,15 @@ class Plan:
     """The inputs of a folder of features, and the columns of its rows.
 
     Attributes:
-        key: of the inputs and options: a run with others does not resume this one.
-        inputs: their paths.
-        dtype: of the stored features.
-        is_known: whether there was a row, with which the rest is known.
-        feature_size: D; 0 of images.
+        key: key of inputs and options; a run with another key starts again.
+        inputs: paths of the inputs.
+        dtype: type of the stored features.
+        is_known: whether the first row was made; it decides the fields below.
+        feature_size: D; 0 for images.
         has_boxes, has_sizes, has_names, has_images: whether rows have `visual_boxes`; `width` and `height`;
             `file_name`; `image`.
-        has_captions, has_split: whether rows have them; known before where there are annotations.
-        guesses_sizes: whether boxes in pixels are of images whose sizes are not known.
+        has_captions, has_split: whether rows have `captions` and `split`; annotations decide them before the first row.
+        guesses_sizes: whether boxes are in pixels and the sizes of images are unknown.
     """
 
     key: str
@@ -81,14 +82,14 @@ class Plan:
 
 @dataclass
 class RowMaker:
-    """Makes rows of records.
+    """Makes rows from records.
 
     Attributes:
-        plan: what rows look like.
-        annotations: of the images, or of none.
-        convention: of the boxes, see [`contract_boxes`].
+        plan: columns of the rows.
+        annotations: annotations of the images, possibly empty.
+        convention: convention of the boxes, see [`contract_boxes`].
         grid_size: rows and columns that grids are pooled to; left as they are if None.
-        split: of images of which the annotations name none.
+        split: split of images without one in the annotations.
     """
 
     plan: Plan
@@ -103,15 +104,15 @@ class RowMaker:
         """Returns a row of the contract, and completes the plan with the first.
 
         Args:
-            image_id: of the row.
-            name: of the image in its file.
-            is_numbered: whether the id is that name, and not a place.
-            record: what the file says.
-            where: what to call the record in errors.
+            image_id: id of the row.
+            name: name of the image in its file.
+            is_numbered: whether the id is the name, and not a place.
+            record: content of the file.
+            where: name of the record in errors.
 
         Raises:
             DataError: the record is broken, or does not fit the plan.
-            LeftOutError: there are annotations, but not of this image.
+            LeftOutError: the annotations have no record of this image.
         """
         annotated = self.annotated(image_id, name, is_numbered, where)
         size = record.size or annotated.size
@@ -125,7 +126,7 @@ class RowMaker:
         if not self.plan.is_known and not self.annotations:
             self.plan.has_captions, self.plan.has_split = captions is not None, split is not None
         if self.plan.has_split and split is None:
-            raise DataError(f"{where}: nothing says of which split the image is; name it with --split.")
+            raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
         refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
@@ -137,7 +138,7 @@ class RowMaker:
     def complete(
         self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, guesses_size: bool, where: str
     ) -> None:
-        """Completes the plan with its first row, and compares others with it."""
+        """Completes the plan with the first row; compares later rows with it."""
         plan = self.plan
         if not plan.is_known:
             plan.is_known, plan.guesses_sizes = True, guesses_size

@@ -1,4 +1,4 @@
-"""Video features of VATEX: one `VIDEO.npy` of shape (1, T, D) for each video."""
+"""Video features of VATEX: a file `VIDEO.npy` of shape (1, T, D) for each video."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from .record import FeatureRecord, FileSource
 
 
 class VatexSource(FileSource):
-    """Such files, whose names are no numbers, so that places become ids."""
+    """Files of video features. Names of videos are no numbers, so their places become ids."""
 
     suffix = ".npy"
     is_numbered = False

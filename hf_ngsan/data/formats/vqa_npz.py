@@ -1,4 +1,4 @@
-"""Regions as MCAN and OpenVQA have them, `x` (D, n), and as bottom-up-attention.pytorch writes them, `x` (n, D)."""
+"""Regions in .npz files: `x` is (D, n) in files of MCAN and OpenVQA, (n, D) in those of bottom-up-attention.pytorch."""
 
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ FILES_LOOKED_AT = 100
 
 
 class VqaSource(FileSource):
-    """Such files. The number of boxes says which way `x` lies."""
+    """Files of regions. The number of boxes decides whether `x` is (D, n) or (n, D)."""
 
     suffix = ".npz"
 
@@ -31,13 +31,13 @@ class VqaSource(FileSource):
         columns_are_boxes = self.columns_are_boxes if is_square else features.shape[1] == number
         if columns_are_boxes is None:
             raise DataError(
-                f"{where}: x has shape {features.shape}, and no other file says whether boxes are its rows or columns."
+                f"{where}: x has shape {features.shape}, and no other file shows whether boxes are rows or columns."
             )
         return FeatureRecord(features.T if columns_are_boxes else features, boxes, size)
 
     @cached_property
     def columns_are_boxes(self) -> bool | None:
-        """Whether `x` is (D, n), by the first file that is not square; None without one."""
+        """Whether `x` is (D, n), decided by the first file with D != n; None without such a file."""
         for _, key in self.names[:FILES_LOOKED_AT]:
             try:
                 with opened_npz(self.path / key) as arrays:

@@ -1,4 +1,7 @@
-"""VQA v2: files of questions, and of the ten answers that people gave to each."""
+"""Files of VQA v2: questions, and the ten answers that people gave to each.
+
+Questions([Path("questions.json"), Path("annotations.json")], skipped=None).rows[0]["question"]
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,6 +12,7 @@ from ..errors import DataError
 from .annotation_files import AnnotationEntry, has_any, read_all, read_document, refuse_record
 
 NUM_ANSWERS = 10
+"""Answers of each question of VQA (Antol et al. 2015)."""
 
 
 def is_questions(document: object) -> bool:
@@ -23,13 +27,13 @@ class Questions:
     """The questions of some files, with their answers.
 
     Args:
-        paths: of the files, of questions or of answers.
+        paths: files of questions and of answers.
         skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
-        alone: whether a file of answers is looked at without its questions.
+        alone: whether a file of answers may be read without its questions.
 
     Attributes:
-        rows: `question_id`, `image_id`, `question` and, where there are files of answers, `answers`,
-            `multiple_choice_answer` and, where they say it, `answer_type`.
+        rows: `question_id`, `image_id`, `question` and, with files of answers, `answers`, `multiple_choice_answer`
+            and, if present, `answer_type`.
 
     Raises:
         DataError: a file or, unless they are skipped, a record cannot be used; or a question has no answer, or an

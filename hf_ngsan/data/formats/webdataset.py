@@ -1,4 +1,7 @@
-"""WebDataset: tar files whose members `KEY.jpg` and `KEY.txt` or `KEY.json` are an image and its captions."""
+"""WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key.
+
+key_of("shard/000012.jpg")  # ("shard/000012", "jpg")
+"""
 
 import json
 import tarfile
@@ -14,17 +17,17 @@ IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "web
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
 JSON_KEYS = ("captions", "caption", "sentences", "text")
 MAX_TEXT_BYTES = 2**20
-"""Bytes of a text member."""
+"""Maximal bytes of a text member."""
 BLOCK = tarfile.BLOCKSIZE
 CHUNK = 2**20
 ZIP = b"PK\x03\x04"
 
 
 class TarSource(ListedSource):
-    """An uncompressed tar file; nothing of it is unpacked to the disk.
+    """An uncompressed tar file; nothing is unpacked to the disk.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
         DataError: the file is cut, damaged or no tar file.
@@ -63,7 +66,7 @@ class TarSource(ListedSource):
         )
 
     def captions_of(self, members: dict[str, tarfile.TarInfo], where: str) -> tuple[str, ...] | None:
-        """Returns the lines of a text member, or what a JSON member has under a known key; None without either."""
+        """Returns the lines of a text member, or the value of a known key of a JSON member; None without either."""
         found: object = None
         suffix = next((one for one in (*TEXT_SUFFIXES, "json") if one in members), None)
         if suffix is None:
@@ -105,7 +108,7 @@ def refuse_unsafe(member: tarfile.TarInfo, where: str) -> None:
     """Raises a DataError for a member that is no plain file, or whose name leads out of the folder."""
     name = PurePosixPath(member.name.replace("\\", "/"))
     if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
-        raise DataError(f"{where} has a name that leads out of the folder; such files are made to do harm.")
+        raise DataError(f"{where} has a name that leads out of the folder; such a file is an attack.")
     if not member.isreg() or member.issparse():
         raise DataError(f"{where} is a link, a device or a sparse file; it must be a plain file.")
 
@@ -114,11 +117,11 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
     """Yields the members of an opened tar file, which is read to its end.
 
     Raises:
-        DataError: the file goes on behind what is its end by the format, as one with a hole and several that were put
-            one behind another do, or it stops where another member may follow; tarfile reports neither.
+        DataError: data follow the end mark, as in a damaged file or several concatenated ones, or the end mark is
+            missing. tarfile reports neither.
     """
     for member in archive:
-        if member.size < 0:  # which would lead back to where it began, for ever
+        if member.size < 0:  # it would lead back to an earlier member, forever
             raise DataError(f"{path}, {member.name} has {member.size} bytes; get it again.")
         yield member
     file: Any = archive.fileobj
@@ -138,9 +141,11 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 
 
 def refuse_lost_members(path: Path) -> None:
-    """Raises a DataError for a tar file, compressed or not, of which the datasets library would read a part alone."""
+    """Raises a DataError for a tar file, compressed or not, that the datasets library would read only in part."""
     with naming_damage(str(path)), open(path, "rb") as file:
-        if file.read(len(ZIP)) == ZIP:  # which it reads too, and whose end lists its members
+        if (
+            file.read(len(ZIP)) == ZIP
+        ):  # a zip file, which the library reads too: its directory is at its end, so a cut is noticed
             return
         file.seek(0)
         with tarfile.open(fileobj=file, mode="r:*") as archive:

@@ -1,4 +1,7 @@
-"""Which columns of a dataset hold images, captions, ids and file names."""
+"""Finds the columns of images, captions, ids and file names of a dataset, by type and name.
+
+find_columns(dataset, "flickr8k", None, None).captions  # ("caption_0", "caption_1", ..., "caption_4")
+"""
 
 import re
 from dataclasses import dataclass
@@ -30,10 +33,10 @@ class Columns:
     """The columns of a dataset that are read.
 
     Attributes:
-        image: holds images, their bytes or the paths of their files.
-        captions: hold strings or lists of strings; none where there are no captions.
-        id, file_name: of the image, or None.
-        row_id: a plain `id`, which may be that of the image or of the caption, or None.
+        image: column of images, their bytes or the paths of their files.
+        captions: columns of strings or lists of strings; empty without captions.
+        id, file_name: columns of the id and the file name of the image, or None.
+        row_id: column `id`, of the image or of the caption, or None.
         size: width and height in pixels, or none.
     """
 
@@ -49,8 +52,8 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     """Finds the columns by their types and names, unless they are given.
 
     Args:
-        dataset: as it lies there.
-        source: what to call it in errors.
+        dataset: the dataset as it is stored.
+        source: name for errors.
         image: the column of images.
         captions: the column of captions, or several with `+` between.
 
@@ -104,8 +107,8 @@ def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[st
     """Returns the columns that a user names, several with `+` between.
 
     Args:
-        dataset: that has them.
-        source: what to call it in errors.
+        dataset: the dataset.
+        source: name for errors.
         key: `image` or `captions`.
         text: the names.
     """
@@ -126,7 +129,7 @@ def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[st
 
 
 def find_name(dataset: Dataset, names: tuple[str, ...]) -> str | None:
-    """Returns the column that comes first in a list of names, capital letters aside."""
+    """Returns the column that is first in a list of names, ignoring case."""
     found = {name.lower(): name for name in dataset.column_names}
     return next((found[name] for name in names if name in found), None)
 

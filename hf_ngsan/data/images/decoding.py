@@ -1,6 +1,6 @@
-"""Images of datasets, decoded as `models.images` decodes files: of raster formats, bounded, and upright.
+"""Decoding of images of datasets like files in `models.images`: raster formats, bounded in size, turned upright.
 
-They keep the mode that they are stored in, as with the datasets library; image processors make them RGB.
+Images keep their stored mode, as in the datasets library; image processors convert them to RGB.
 """
 
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ def with_raster_images(dataset: datasets.Dataset) -> datasets.Dataset:
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Image) -> PIL.Image.Image | None:
     """Decodes an image that is stored as `{"bytes", "path"}`.
 
-    The pixels are those of the datasets library, but EXIF data, which have turned the image, are left out.
+    The pixels are those of the datasets library; EXIF data are left out, since the image is already upright.
 
     Raises:
-        DataError: no regular file, one of another format, or one that would cost too much to decode.
-        Exception: whatever Pillow says of a file that is damaged or not there.
+        DataError: no regular file, another format, or too many pixels.
+        Exception: an error of Pillow for a damaged or missing file.
     """
-    from ...models.images import open_image, upright  # with torch, which most datasets do without
+    from ...models.images import open_image, upright  # imports torch, which most datasets do not need
 
     if not isinstance(value, Mapping):
         return value
     content = value["bytes"]
     if content is None:
-        if is_stream(Path(value["path"])):  # which need not end
+        if is_stream(Path(value["path"])):  # it may never end
             raise DataError("it is a device or a pipe")
         with xopen(value["path"], "rb") as file:
             content = file.read()

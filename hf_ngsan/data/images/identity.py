@@ -1,4 +1,7 @@
-"""Which rows show the same image: by a key of theirs, or by the bytes of the image."""
+"""Rows of the same image, found by a key or by the bytes of the image.
+
+first_rows(["a", "b", "a"], np.array([True, True, True]))  # [0, 1, 0]
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -18,10 +21,10 @@ def first_rows(keys: Sequence | np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     Args:
         keys: n values, equal for rows of the same image.
-        counts: `(n,)`, whether a row counts.
+        counts: `(n,)`, whether a row is used.
 
     Returns:
-        `(n,)`, the first row that counts with the key of each row; -1 at rows that do not count.
+        `(n,)`, the first used row with the same key; -1 at unused rows.
     """
     first: dict[Any, int] = {}
     places = np.full(len(counts), -1)
@@ -31,7 +34,7 @@ def first_rows(keys: Sequence | np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Returns the values as int64 if all are whole numbers or digits that write one, else None."""
+    """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         if not pc.all(pc.match_substring_regex(column, r"^[0-9]{1,18}$"), skip_nulls=False).as_py():
             return None
@@ -53,9 +56,9 @@ def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Ar
 
 
 def content_keys(images: Dataset) -> list[tuple]:
-    """Keys that are equal for images of the same bytes or, where only the path of a file is stored, the same path.
+    """Returns keys that are equal for images with the same bytes or, if only paths are stored, the same path.
 
-    Bytes are read only of images that are as long as another one.
+    Bytes are read only if another image has the same length.
     """
     lengths = np.concatenate(
         [np.asarray(pc.fill_null(pc.binary_length(data), -1), dtype=np.int64) for data, _ in image_parts(images)]
@@ -75,11 +78,11 @@ def content_keys(images: Dataset) -> list[tuple]:
 
 
 def other_images(images: Dataset, owners: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields the rows whose image is not that of the row that they are put together with, and these rows.
+    """Yields pairs of a row and the first row of its key, if their images differ.
 
     Args:
-        images: undecoded.
-        owners: `(n,)`, for each row the first of its image, as [`first_rows`] finds it.
+        images: undecoded images.
+        owners: `(n,)`, the first row of the key of each row, see [`first_rows`].
     """
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
@@ -95,5 +98,5 @@ def image_digests(images: Dataset) -> Iterator[bytes]:
                 yield hashlib.sha256(content.as_buffer()).digest()
             elif Path(path.as_py()).is_file():
                 yield bytes.fromhex(sha256(Path(path.as_py())))
-            else:  # within an archive; or missing, which is an error when it is read
+            else:  # in an archive; or missing, which is an error when the image is read
                 yield path.as_py().encode()

@@ -1,4 +1,7 @@
-"""Datasets of images with captions, memory-mapped or streamed."""
+"""Datasets of images with captions, memory-mapped or streamed.
+
+load_images("flickr8k", "train")[0]  # {"image_id": 0, "image": <PIL image>, "captions": [...], ...}
+"""
 
 import pyarrow as pa
 from datasets import Dataset
@@ -24,12 +27,12 @@ def load_images(
 ) -> Dataset:
     """Loads one split of a dataset of images, with captions if it has any.
 
-    Captions lie in a column of lists, in several columns, or in a column of strings; rows with one string each are put
-    together where they show the same image: the same id, else the same file name, else the same bytes or path. Images
-    without a caption are left out, unless there is no caption at all.
+    Captions are in a column of lists, in several columns, or in a column of strings; rows with one string each are
+    merged if they show the same image: the same id, else the same file name, else the same bytes or path. Images
+    without a caption are left out, unless no image has one.
 
-    The number of an image is that of its id column; else the one at the end of its file name, where every image has one
-    of its own; else the number of its row.
+    The id of an image comes from its id column; else from the number at the end of its file name, if these numbers are
+    unique; else it is the number of its row.
 
     Args:
         source: a folder written by `save_to_disk`, one that `load_dataset` reads (Parquet files, or image files with
@@ -40,12 +43,12 @@ def load_images(
         config: which of several configurations of the dataset.
         streaming: whether the images are read from beginning to end in each epoch, and nothing is prepared on the disk;
             see [`~streaming.stream_images`].
-        shuffle_buffer: of a stream, rows that are shuffled together and held in memory.
+        shuffle_buffer: rows of a stream that are shuffled together and held in memory.
 
     Returns:
         `datasets.Dataset`, memory-mapped, with `image_id`, `image` (decoded when it is read, as `PIL.Image.Image`) and,
-        as far as they are known, `captions`, `file_name`, `width` and `height`. Reading an image that is damaged raises
-        a [`DataError`] that names its row.
+        if known, `captions`, `file_name`, `width` and `height`. Reading a damaged image raises a [`DataError`] that
+        names its row.
 
     Raises:
         DataError: there is no such dataset, split or column, or it cannot be read.

@@ -32,7 +32,7 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
     metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
     rows = concatenate_datasets([metadata, images], axis=1)
-    rows.info.description = ""  # where features say what they were made with
+    rows.info.description = ""  # it would be taken for the provenance of features
     if len(chosen) < len(rows):
         rows = rows.select(chosen)
     return with_named_images(rows, name)
@@ -41,14 +41,14 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
 def all_but_images(
     table: pa.Table, columns: Columns, owners: np.ndarray, file_names: list[str | None] | None, name: str
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Returns the columns beside the images, as `TYPES` has them, and the rows that stay.
+    """Returns the columns besides the images, with the types of `TYPES`, and the rows to keep.
 
     Args:
-        table: the columns of a dataset of n rows that are needed.
+        table: columns of a dataset of n rows.
         columns: their names.
-        owners: `(n,)`, for each row the first of its image; -1 leaves it out.
-        file_names: of the images, where they are known.
-        name: of the dataset, for messages.
+        owners: `(n,)`, the first row of the image of each row; -1 for a row that is left out.
+        file_names: file names of the images, if known.
+        name: name of the dataset in messages.
     """
     chosen = np.flatnonzero(owners == np.arange(len(owners)))
     is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
@@ -74,7 +74,7 @@ TYPES = {
 
 
 def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
-    """Returns the images alone, as column `image`; paths are taken from the source's folder."""
+    """Returns only the images, as column `image`; paths are relative to the source's folder."""
     if is_text(dataset.features[column]):
         folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
         paths = dataset.with_format(None)[column][:]
@@ -97,9 +97,9 @@ def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
 
 
 def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
-    """Raises a DataError for the first row without an image, for images on the web, and if the first file is not there.
+    """Raises a DataError for the first row without an image, for URLs, and if the first file is missing.
 
-    The other files are looked for when they are read, as there may be millions.
+    Other missing files are found when they are read, since there may be millions.
     """
     first, is_checked = 0, False
     for data, paths in image_parts(images):
@@ -120,21 +120,21 @@ def is_url(path: str) -> bool:
 
 
 def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
-    """Returns values that are equal for rows of the same image."""
+    """Returns keys that are equal for rows of the same image."""
     column = columns.id or columns.file_name
     if column is None:
         return content_keys(images)
     keys = table[column].to_pylist()
     missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
-        raise DataError(f"{name}, row {missing[0]}: {column} is missing; it says which captions are of one image.")
+        raise DataError(f"{name}, row {missing[0]}: {column} is missing; rows of one image must have it in common.")
     return keys
 
 
 def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, columns: Columns, name: str) -> None:
-    """Raises a DataError for rows that one id or file name puts together although their images differ."""
+    """Raises a DataError for rows with the same id or file name but different images."""
     column = columns.id or columns.file_name
-    if column is None:  # the images themselves have put them together
+    if column is None:  # rows were merged by the images themselves
         return
     for row, first in other_images(images, owners):
         raise DataError(
@@ -144,7 +144,7 @@ def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, co
 
 
 def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> np.ndarray:
-    """Returns the rows that have captions; where none has, the column is dropped and all stay."""
+    """Returns the rows with captions; if no row has any, drops the column and returns all rows."""
     number = np.asarray(found["captions"].value_lengths())[chosen]
     if not number.any():
         del found["captions"]
@@ -156,7 +156,7 @@ def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> 
 
 
 def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: str) -> list[str | None] | None:
-    """Returns the column of file names or, where every image has a path, that path within the source's folder."""
+    """Returns the column of file names or, if every image has a path, the path relative to the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
     stored = (path for _, paths in image_parts(images) for path in paths.to_pylist())
@@ -176,7 +176,7 @@ def image_ids(
     name: str,
     num_rows: int,
 ) -> np.ndarray:
-    """Returns a number for every row that is unique among those chosen."""
+    """Returns a number for every row, unique among the chosen rows."""
     numbers = None if column is None else whole_numbers(table[column])
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):
@@ -198,11 +198,10 @@ def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.Li
 
     Args:
         columns: n strings or lists of strings each; null for no caption.
-        owners: `(n,)`, the row at which the captions of each row are gathered; -1 leaves them out.
+        owners: `(n,)`, the row that gets the captions of each row; -1 leaves them out.
 
     Returns:
-        n lists, empty at rows that own none; captions in the order of rows and, within a row, of columns. Captions
-        without a word are left out.
+        n lists of captions, in the order of rows and, within a row, of columns. Captions without a word are left out.
     """
     parts = [part for column in columns for part in texts_of(column)]
     rows = np.concatenate([part_rows for part_rows, _ in parts])

@@ -1,4 +1,7 @@
-"""One split of a dataset, as it is stored in a folder, in a file or on the Hub."""
+"""Opens a split of a dataset in a folder, in a file or on the Hub.
+
+dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
+"""
 
 import logging
 import os
@@ -22,7 +25,7 @@ from ..splits import find_split
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
-"""Until the Hub counts as not reached; the datasets library itself tries for minutes."""
+"""Timeout of the Hub; the datasets library itself retries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
 SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
 SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
@@ -33,12 +36,12 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
 
     Args:
         source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet file, or a name on the Hub.
-        split: of a `DatasetDict` a key; of a dataset in one part a value of its column `split` or, without such a
-            column, the name of that part, which is `train` unless it says otherwise.
+        split: a key of a `DatasetDict`; for a dataset in one part, a value of its column `split` or, without this
+            column, the name of the part, by default `train`.
         config: which of several configurations, for `load_dataset`.
 
     Returns:
-        The dataset, memory-mapped, and the numbers of its rows that are in the split; None for all.
+        The dataset, memory-mapped, and the numbers of its rows in the split; None for all.
 
     Raises:
         DataError: there is no such dataset or split, or it cannot be read.
@@ -67,7 +70,7 @@ def split_names(source: str, config: str | None = None) -> list[str]:
 
 
 def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
-    """Returns what a column `split` says of each row of a dataset in one part; None without one."""
+    """Returns the column `split` of a dataset in one part; None without one."""
     [dataset, *others] = parts.values()
     if others or "split" not in dataset.column_names:
         return None
@@ -76,7 +79,7 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
 
 
 def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
-    """Opens all splits of a dataset, by name: of a `Dataset` each, or an `IterableDataset` where they are streamed."""
+    """Opens all splits of a dataset by name, as `Dataset` or, if streamed, as `IterableDataset`."""
     path = Path(source)
     place, files = str(path.absolute()), None
     if path.is_dir() and not streaming and any((path / name).is_file() for name in SAVED_DATASET_FILES):
@@ -109,9 +112,9 @@ def refuse_patterns(source: str) -> None:
 
 
 def check_folder_of_data(path: Path) -> None:
-    """Raises a DataError for a folder that the datasets library must not be given to look through.
+    """Raises a DataError for a folder that the datasets library (5.2) would misread.
 
-    It would search all of a home folder for data, and end a damaged tar file without a word where it seems to end.
+    It would search a whole home folder for data, and silently drop the rest of a damaged tar file.
     """
     refuse_patterns(str(path))
     if Path(os.path.expanduser("~")).resolve().is_relative_to(path.resolve()):
@@ -122,7 +125,7 @@ def check_folder_of_data(path: Path) -> None:
 
 
 def check_file_of_data(path: Path, streaming: bool) -> None:
-    """Raises a DataError for a file that is of another kind, or of which the datasets library would read a part."""
+    """Raises a DataError for a file of another kind, or one that the datasets library would read only in part."""
     refuse_patterns(str(path))
     if is_stream(path):
         raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
@@ -133,7 +136,7 @@ def check_file_of_data(path: Path, streaming: bool) -> None:
 
 
 def check_hub(name: str) -> None:
-    """Raises a DataError at once where the Hub cannot be reached, which the datasets library tries for a long time."""
+    """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
     try:
@@ -143,7 +146,7 @@ def check_hub(name: str) -> None:
             f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to; check the name,"
             " or log in with hf auth login."
         ) from None
-    except Exception as error:  # whichever the HTTP library has for a connection that fails
+    except Exception as error:  # the HTTP library has many for a failed connection
         raise DataError(
             f"{name} is neither a folder or file here, nor can the Hub be asked for it ({reason_of(error)}); check the"
             " path or the connection, or set HF_HUB_OFFLINE=1 to read it from the cache."
@@ -151,7 +154,7 @@ def check_hub(name: str) -> None:
 
 
 def read(source: str, load: Callable[[], Any]) -> Any:
-    """Calls a loading function of the datasets library, whose errors become one sentence."""
+    """Calls a loading function of the datasets library, and turns its errors into one sentence."""
     try:
         with quiet_datasets(), naming_the_cache(source):
             return load()
@@ -173,7 +176,7 @@ def read(source: str, load: Callable[[], Any]) -> Any:
 
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """Lets the datasets library log nothing inside the `with` block, and show bars in a terminal only."""
+    """Silences the log of the datasets library inside the `with` block, and shows its bars only in a terminal."""
     shows_bars = datasets.are_progress_bars_disabled() is False
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Streamed datasets of images, read from beginning to end: captions and a window of images are in memory."""
+"""Streamed datasets of images, read from beginning to end; captions and a window of images are kept in memory."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from .rows import TYPES, all_but_images
 from .sources import open_source
 
 PLACE = "stream:"
-"""Start of the path of an image in a stream; its number follows."""
+"""Prefix of the path of an image in a stream, before its number."""
 BATCH = 16
 
 
@@ -27,11 +27,11 @@ def stream_images(
 ) -> Dataset:
     """Loads one split of a dataset of images whose images are streamed; see [`~loading.load_images`].
 
-    All but the images is read in a first pass, and held in memory. A row is an image with all of its captions.
+    A first pass reads everything but the images into memory. A row is an image with all of its captions.
 
     Args:
         source, split, image, captions, config: as there; also a folder of WebDataset's tar files.
-        shuffle_buffer: training shuffles rows within windows of so many, and so many images are held in memory.
+        shuffle_buffer: rows of a window that training shuffles, and images that are held in memory.
 
     Raises:
         DataError: as there, or a buffer without rows.
@@ -47,7 +47,7 @@ def stream_images(
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:
         table = read_all_but_images(parts[part], columns)
-    except Exception as error:  # whatever a file of the stream is damaged by
+    except Exception as error:  # depends on the damaged format
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
     if not len(table):
         raise DataError(f"{name}: the dataset has no rows.")
@@ -82,13 +82,13 @@ def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
 class ImageStream:
     """The images of a stream by the numbers of their rows.
 
-    Numbers may be asked for in any order, but are found fast where none is further behind the largest so far than the
-    buffer is long; otherwise the stream is read again from there.
+    Images may be read in any order. A number that is further behind the largest one so far than the buffer is long
+    makes the stream start again.
 
     Args:
-        source, config, split: what is streamed, see [`open_stream`].
-        column: that holds the images.
-        buffer: images that are kept behind the one that was read last.
+        source, config, split: the stream, see [`open_stream`].
+        column: column of the images.
+        buffer: number of images that are kept behind the largest number so far.
     """
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
@@ -109,7 +109,7 @@ class ImageStream:
         self.__init__(**state)  # type: ignore[misc]
 
     def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
-        """Returns the images, as they are stored, of rows whose column `image` has their numbers in the stream.
+        """Returns the images, as stored, of rows with their numbers in the column `image`.
 
         Raises:
             DataError: the stream ends before one of them.
@@ -146,13 +146,13 @@ class ImageStream:
 
 
 def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
-    """Yields a column from beginning to end, in a loading process too: iteration over rows splits files among those."""
+    """Yields a column from beginning to end. Iteration by rows would split the files among loading processes."""
     for batch in stream.iter(batch_size=BATCH):
         yield from batch[column]
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:
-    """Returns the size of the windows that rows are shuffled in, where their images are streamed; None otherwise."""
+    """Returns the size of the windows in which streamed rows are shuffled; None for other rows."""
     if not isinstance(rows, Dataset) or rows.format["type"] != NAMED_IMAGES:
         return None
     stream = rows.format["format_kwargs"]["stream"]

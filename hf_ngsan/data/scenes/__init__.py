@@ -1,4 +1,9 @@
-"""Synthetic scenes: coloured shapes, features of appearance only, captions that geometry alone decides, a scorer."""
+"""Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
+
+rows = load_scenes("train", size=2000)
+rows[0]["captions"][0]  # "the red circle lies left of the blue square"
+draw_scene(rows[0]).show()
+"""
 
 from .drawing import draw_scene
 from .generator import FEATURE_SIZE, Scene, make_scene

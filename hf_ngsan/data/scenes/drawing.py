@@ -16,9 +16,9 @@ Point = tuple[float, float]
 
 BACKGROUND = "#f4f1ea"
 PAINT = dict(zip(COLOURS, ("#d62728", "#2ca02c", "#1f6fd0", "#f2c011", "#8e44ad", "#222222"), strict=True))
-RIM = 0.008  # as a share of the canvas
+RIM = 0.008  # share of the canvas
 OVERSAMPLING = 4
-MIN_CANVAS = 512  # so that a small picture looks like a large one that was made small
+MIN_CANVAS = 512  # pixels; a small picture is drawn large and then resized, so that it looks like a resized large one
 
 
 def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
@@ -40,7 +40,7 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     for name, box in sorted(zip(objects, boxes, strict=True), key=lambda item: -area_of(item[1])):
         colour, shape = name.split()
         left, top, right, bottom = box
-        rim = left - RIM, top - RIM, right + RIM, bottom + RIM  # which sets overlapping objects apart
+        rim = left - RIM, top - RIM, right + RIM, bottom + RIM  # separates overlapping objects
         for corners, paint in ((rim, BACKGROUND), (box, PAINT[colour])):
             pen.polygon([(x * canvas.width, y * canvas.height) for x, y in outline(shape, corners)], fill=paint)
     return canvas.resize((size, size), Image.Resampling.BILINEAR)

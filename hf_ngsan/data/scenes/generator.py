@@ -1,11 +1,15 @@
-"""Scenes whose captions only geometry decides.
+"""Generation of scenes with captions that geometry alone decides.
 
-Every scene has one square, the landmark, and captions that relate other objects to it. Nothing but geometry decides the
-relation: of each family that a scene's captions speak about, the answer is a fair coin thrown before anything else; the
-layout is then drawn until it fits the coins; and appearances are given to the places independently of both. So given
-what the objects look like, their number, and a caption up to its relation, both answers are equally likely, and a model
-without geometry is right half of the time. As a mirrored layout is as likely as the layout itself, the same is true of
-the directional families given the unsigned geometry of eq. 8 of Guo et al. 2020.
+Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends on geometry
+alone:
+
+1. a fair coin draws the answer of each family in the captions, for example `left of` or `right of`;
+2. layouts are drawn until one fits the coins;
+3. appearances are assigned to the places independently of both.
+
+Given the appearances and number of the objects, and a caption up to its relation, both answers are equally likely: a
+model without geometry is right half of the time. Mirrored layouts are equally likely too, so the same holds for the
+directional families given the unsigned geometry of eq. 8 of Guo et al. 2020.
 """
 
 from dataclasses import dataclass
@@ -18,19 +22,19 @@ CAPTIONS_PER_SCENE = 5
 FEATURE_SIZE = len(COLOURS) + len(SHAPES)
 
 MIN_OBJECTS, MAX_OBJECTS = 3, 6
-SIZES = (0.06, 0.24)  # shares of the canvas, as all lengths below that are not in mean sizes of two objects
+SIZES = (0.06, 0.24)  # shares of the canvas; distances are in mean sizes of two objects
 LANDMARK_SIZES = (0.08, 0.2)
 GAP = 1.15  # the smallest |dx| / w or |dy| / h of objects that do not touch
 MAX_DISTANCE = 5.0
 FEATURE_NOISE = 0.05
-LAYOUTS_AT_ONCE = 48
+LAYOUTS_AT_ONCE = 48  # proposals per round, of which most do not fit
 
 
 @dataclass(frozen=True)
 class Scene:
     """Named objects in boxes, and captions about them.
 
-    objects: list of N names of a colour and a shape; no colour and no square is there twice.
+    objects: list of N names of a colour and a shape; all colours differ, and there is one square.
     boxes: float32 `(N, 4)`, `x1, y1, x2, y2` as shares of a square canvas.
     features: float32 `(N, 10)`, one-hot colour and shape with a little noise.
     captions: list of five strings.
@@ -82,7 +86,7 @@ def give_appearances(number: int, random: np.random.Generator) -> tuple[list[str
 
 
 def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], random: np.random.Generator) -> list[str]:
-    """Returns for each coin a caption about one of the objects that show its answer in relation to the landmark."""
+    """Returns for each coin a caption about an object with its answer in relation to the landmark."""
     answers = answer_families(boxes, boxes[:1])
     captions = []
     for family in FAMILIES:
@@ -93,7 +97,7 @@ def describe(objects: list[str], boxes: np.ndarray, coins: dict[str, int], rando
 
 
 def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
-    """Returns boxes `(N, 4)`, the landmark's first, among which every coin's answer is shown by some object."""
+    """Returns boxes `(N, 4)`, the landmark's first, such that some object has the answer of each coin."""
     while True:
         boxes = propose_layouts(number, coins, random)
         for fits in (fit_canvas, touch_as_meant, show_answers):
@@ -103,8 +107,8 @@ def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> 
 
 
 def propose_layouts(number: int, coins: dict[str, int], random: np.random.Generator) -> np.ndarray:
-    """Returns layouts `(L, N, 4)` around the landmark that have a good chance of showing the answers, shifted at random
-    within the canvas. Which object is placed to show an answer does not matter: they have no appearance yet."""
+    """Returns layouts `(L, N, 4)` around the landmark, shifted at random within the canvas, that are likely to fit the
+    coins. Any object may be placed for an answer, since objects have no appearance yet."""
     layouts = LAYOUTS_AT_ONCE
 
     def uniform(low: float, high: float, *shape: int) -> np.ndarray:

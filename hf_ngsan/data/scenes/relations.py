@@ -3,7 +3,7 @@
 Every relation is decided by scale- and translation-invariant geometry. With the distances `dx`, `dy` of the centres of
 two boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h`
 and the ratios of the sizes, which eq. 8 of Guo et al. 2020 determines; the *directional* group needs the sign of `dx`
-or `dy`, which eq. 8 drops. Between the answers of a family lies a wide margin, in which a pair is ambiguous.
+or `dy`, which eq. 8 drops. A wide margin, in which a pair is ambiguous, separates the answers of a family.
 """
 
 import re
@@ -22,7 +22,7 @@ FIRST, SECOND, AMBIGUOUS = 0, 1, -1
 NEAR, FAR = 1.7, 3.0  # distance of the centres, in mean sizes
 SIZE_RATIO = 1.5
 ADJACENT = 2.2  # the largest |dx| / w or |dy| / h of objects beside or stacked with each other
-ALIGNED = 0.4  # of such objects, the largest ratio of the smaller distance to the larger one
+ALIGNED = 0.4  # the largest ratio of the smaller distance to the larger one of such objects
 TOUCHING = 0.75  # |dx| / w and |dy| / h up to which boxes overlap for certain
 STICKS_OUT, CONTAINED = 0.25, -0.1  # share of the smaller box that reaches beyond the larger one
 

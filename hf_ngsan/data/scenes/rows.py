@@ -28,7 +28,7 @@ def load_scenes(
 ) -> "Dataset":
     """Loads or makes one split of the `scenes` dataset.
 
-    A scene depends on the seed, the split and its own number only: a larger size adds scenes to the same first ones,
+    A scene depends on the seed, the split and its own number alone: a larger size adds scenes and keeps the first ones,
     and no scene is in two splits.
 
     Args:
@@ -38,8 +38,8 @@ def load_scenes(
         seed: a non-negative integer.
         images: whether rows have a column `image`.
         image_size: height and width of these images in pixels.
-        descriptions: whether each caption is all five of the scene, in another order each time. One caption alone is
-            true of many scenes; all five together of hardly another, as retrieval needs it.
+        descriptions: whether each caption joins all five of the scene, each time in another order. One caption alone
+            is true of many scenes; retrieval needs captions that are true of one.
 
     Returns:
         `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.

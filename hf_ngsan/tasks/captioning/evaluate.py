@@ -1,4 +1,7 @@
-"""Scores of a captioner on a whole split, on one process or several."""
+"""Scores of a captioner on a split, on one process or several.
+
+evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
+"""
 
 import json
 import os
@@ -22,7 +25,7 @@ class CaptionEvaluation(Evaluation):
 
     @property
     def captions(self) -> list[str]:
-        """One an image, in the order of the rows."""
+        """One caption per image, in the order of the rows."""
         return [result["caption"] for result in self.results]
 
     def save(self, path: str | os.PathLike) -> None:
@@ -45,8 +48,8 @@ def evaluate_captioner(
 
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
-        metrics: what [`CaptionMetrics`] computes; its default otherwise.
-        extra_scores: what the rows' dataset measures besides, see [`~hf_ngsan.data.extra_scores_of`].
+        metrics: metrics of [`CaptionMetrics`]; its default if `None`.
+        extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
     """
     metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)

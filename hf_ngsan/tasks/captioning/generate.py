@@ -1,4 +1,8 @@
-"""Captioners by their names, one or an ensemble, and captions for rows, on one process or several."""
+"""Loading of captioners and ensembles by name, and captions of rows on one process or several.
+
+model, processor = load_captioners(["runs/first", "runs/second"])
+generate_captions(model, processor, rows, num_beams=3)
+"""
 
 import os
 from collections.abc import Sequence
@@ -56,7 +60,7 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
 
 
 def is_model(place: str) -> bool:
-    """Returns whether a path or a name is that of a model on this machine."""
+    """Returns whether a path or name is a model on this machine."""
     try:
         return os.path.isdir(find_model_folder(place))
     except (FileNotFoundError, ModelFolderError):
@@ -103,7 +107,7 @@ def complete_captions(
 
     Args:
         model, processor, rows, accelerator: see [`generate_captions`].
-        beginnings: index of a row and what its caption begins with, any number for each row.
+        beginnings: index of a row and a prefix of its caption, any number for each row.
         batch_size: captions finished together in one process.
         max_new_tokens: tokens added to a beginning at most.
 
@@ -138,7 +142,7 @@ def caption_batch(
     Args:
         model, processor, generate_arguments: see [`generate_captions`].
         batch: rows.
-        prefixes: what the caption of each row shall begin with; it is part of the caption.
+        prefixes: beginning of the caption of each row, which is part of the caption.
     """
     if is_guest(model.config):
         images = visual_arguments(batch)["images"]

@@ -1,4 +1,8 @@
-"""Captions of images one after the other, of files and rows of a dataset alike, with figures of the attention."""
+"""Captions of image files and of rows of a dataset, one after the other, with figures of the attention.
+
+for name, caption, error, rank in caption_images(model, processor, ["photo.jpg"], ["photo.jpg"]):
+    print(name, caption)
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,10 +28,10 @@ class CaptionedImage(NamedTuple):
     """The result for an image.
 
     Attributes:
-        name: what the image is called.
-        caption: `None` for one that was skipped.
-        error: why it was skipped, or `None`.
-        rank: of the caption among those of its image, from 0 on.
+        name: name of the image.
+        caption: caption; `None` for a skipped image.
+        error: reason for skipping it, or `None`.
+        rank: rank of the caption among those of its image, from 0.
     """
 
     name: str
@@ -54,7 +58,7 @@ def caption_images(
         model: a captioner in evaluation mode.
         processor: the model's.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
-        names: what to call each image in the results, and its figure.
+        names: name of each image in the results, and of its figure.
         attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
             caption has no words, or that is features without an image or boxes, gets none, and the log says so.
         reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset

@@ -1,4 +1,4 @@
-"""The training config of a captioner: the settings that captioning adds to those of every task."""
+"""The training config of a captioner: its own settings beside those of every task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -13,7 +13,7 @@ from ..image_augmentation import AugmentationSettings
 
 @dataclass(frozen=True)
 class CaptioningTrainingSettings(TrainingSettings):
-    """How a captioner is fitted; the schedule is that of teacher forcing."""
+    """Optimization; the schedule is for teacher forcing."""
 
     stage: str = setting(
         "xe",
@@ -33,7 +33,7 @@ class CaptioningTrainingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class CaptioningEvaluationSettings(EvaluationSettings):
-    """How captions are generated for the validation split, and what makes a model the best."""
+    """Generation of captions for the validation split, and the choice of the best model."""
 
     metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
     num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
@@ -45,7 +45,7 @@ class CaptioningEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class CaptioningRecipe(Recipe):
-    """Everything that the training of a captioner depends on.
+    """The training config of a captioner.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
@@ -62,7 +62,7 @@ class CaptioningRecipe(Recipe):
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the keys that must not differ; a run without a self-critical stage may get one, with any settings."""
+        """Returns the changed keys that a resumed run may not change; a self-critical stage may be added to a run."""
         changed = super().changes_that_break_resuming(new)
         if (self.training.stage, new.training.stage) == ("xe", "auto"):
             changed.remove("training.stage")

@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
 """Metrics whose values depend on the document frequencies."""
 CONSENSUS_WEIGHTS = 0.05, 3.0
-"""The least and the greatest weight of a caption: no caption is lost, and none outweighs the others of its image."""
+"""Smallest and largest weight of a caption. Our choice: every caption is still learnt from, and none of the usual five
+outweighs the other four of its image."""
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -99,7 +100,7 @@ class CaptioningTask(Task):
             weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
             form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
             del form["format_kwargs"]
-            rows = weighted.with_format(**form)  # which add_column forgets
+            rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
         rows = self.evaluation_rows(model, processor, rows)
         check_augmentation(self.recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
         remember_features(model, rows, self.recipe.data.spec)
@@ -242,13 +243,13 @@ class CaptioningTask(Task):
 
 
 def freeze_encoder(model: PreTrainedModel) -> None:
-    """Freezes what turns an image into encoder states, a vision encoder included."""
+    """Freezes the encoder, and the vision encoder if there is one."""
     for encoder in (model.get_encoder(), *vision_encoders(model).values()):
         encoder.requires_grad_(False)
 
 
 def check_self_critical(recipe: CaptioningRecipe) -> None:
-    """Raises a RecipeError if self-critical training cannot start, or its settings do not go together."""
+    """Raises a RecipeError if self-critical training cannot start, or its settings exclude each other."""
     settings = recipe.self_critical
     if recipe.training.stage == "scst" and "init_from" not in recipe.model:
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""Visualness of the words in the captions of a dataset: how much each depends on the image, on average."""
+"""Visualness of words in the captions of a dataset: the mean dependence of each word on the image (RSTNet)."""
 
 import statistics
 from collections import defaultdict
@@ -19,9 +19,9 @@ class WordVisualness(NamedTuple):
     """Visualness of a word over its occurrences.
 
     Attributes:
-        word: as the captioner says it.
-        mean: in [0, 1], over the occurrences alone: images whose captions lack the word do not count.
-        occurrences: their number.
+        word: the word.
+        mean: mean over the occurrences, in [0, 1]; images without the word in their caption do not count.
+        occurrences: number of occurrences.
         std: standard deviation over the occurrences; 0 for one.
     """
 
@@ -53,7 +53,7 @@ def captions_with_visualness(
     captioner, tokenizer = model, processor.tokenizer
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
         raise ValueError(
-            f"Visualness is that of captioners with adaptive attention, such as RSTNet; this one is of the type "
+            f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
             f"{model.config.model_type}{' without it' if hasattr(model, 'word_visualness') else ''}."
         )
 

@@ -1,4 +1,4 @@
-"""Language models made new from a training config, their words aligned with the pieces of a text encoder."""
+"""New language models for a training config, with words aligned with the pieces of a text encoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,13 @@ from ..new_models import check_field_names, trained_model
 from .recipe import LanguageModelingRecipe
 
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
-"""The special tokens of captions, and those of a text encoder that mean the same."""
+"""Special tokens of captions, and the equivalent ones of a text encoder."""
 
 
 def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
-    """Makes the language model that a recipe describes, with the vocabulary of the training captions.
+    """Makes the language model of a training config, with the vocabulary of the training captions.
 
-    The words of a model around a pretrained text encoder are aligned with its word pieces; those of one that is new are
-    its own pieces.
+    Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
 
     Raises:
         RecipeError: unknown fields, or fields that do not fit together, or a text encoder that cannot be used.
@@ -74,7 +73,7 @@ def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> Non
     def pieces_of(word: str) -> list[int]:
         if special.get(word) is not None:
             return [special[word]]
-        # behind a space, as within a caption, which byte-level pieces tell from the first word of a text
+        # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
         return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
 
     model.align_vocabulary(words, pieces_of)

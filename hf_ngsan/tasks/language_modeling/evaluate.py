@@ -13,7 +13,7 @@ from ...training.batches import take
 from ...training.gathering import map_sharded
 
 MAX_LOSS = 700.0
-"""The exponential of a larger loss, its perplexity, is beyond all floats."""
+"""Largest loss with a finite perplexity: exp(710) exceeds float64."""
 
 
 def evaluate_language_model(
@@ -25,8 +25,8 @@ def evaluate_language_model(
 ) -> dict[str, float]:
     """Scores a language model on all captions of a dataset.
 
-    A model whose text encoder is bidirectional, as RSTNet's is released, is asked word by word, as it decodes: asked at
-    once, it would see the words that it is to predict.
+    A model with a bidirectional text encoder, like the released one of RSTNet, is run word by word, as it decodes: in
+    one pass it would see the words to predict.
 
     Args:
         model: a language model in evaluation mode.

@@ -1,4 +1,4 @@
-"""The training config of a language model: the settings that language modeling adds to those of every task."""
+"""The training config of a language model: its own settings beside those of every task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,7 +10,7 @@ from ..caption_rows import CaptionDataSettings
 
 @dataclass(frozen=True)
 class LanguageModelingTrainingSettings(TrainingSettings):
-    """How a language model is fitted."""
+    """Optimization."""
 
     label_smoothing: float = setting(
         0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
@@ -19,14 +19,14 @@ class LanguageModelingTrainingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class LanguageModelingEvaluationSettings(EvaluationSettings):
-    """What makes a language model the best."""
+    """Evaluation and the choice of the best model."""
 
     metric: str = another_default(EvaluationSettings, "metric", "perplexity")
 
 
 @dataclass(frozen=True)
 class LanguageModelingRecipe(Recipe):
-    """Everything that the training of a language model depends on.
+    """The training config of a language model.
 
     Attributes:
         model: `model_type` and the fields of its configuration, `pretrained_text_encoder` among them; or `init_from`, a

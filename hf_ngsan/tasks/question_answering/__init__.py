@@ -1,1 +1,1 @@
-"""Visual question answering: an image and a question in, an answer of a list out."""
+"""Visual question answering as classification: the answer to a question about an image, from a list of answers."""

@@ -1,4 +1,4 @@
-"""Answers to questions one after the other, about image files and about rows of a dataset alike, with figures."""
+"""Answers to questions about image files and rows of a dataset, one after the other, with figures."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,9 +20,9 @@ class AnsweredQuestion(NamedTuple):
     """The result for a question.
 
     Attributes:
-        name: what the question is called.
-        answers: pairs of an answer and its score, the best first; empty for a question that was skipped.
-        error: why it was skipped, or `None`.
+        name: name of the question.
+        answers: pairs of an answer and its score, the best first; empty for a skipped question.
+        error: reason for skipping it, or `None`.
     """
 
     name: str
@@ -44,12 +44,12 @@ def answer_questions(
     """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
 
     Args:
-        model: of the task visual question answering, in evaluation mode.
+        model: a model of the task visual question answering, in evaluation mode.
         processor: the model's.
         questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
             `question` and an image or features.
-        names: what to call each question in the results, and its figure.
-        top_k: answers to a question at most.
+        names: name of each question in the results, and of its figure.
+        top_k: maximal number of answers to a question.
         attention_folder: folder for a figure of each question, `NAME.png`. A question about features without an image
             or boxes gets none, and the log says so.
         on_error: `"raise"` at an input that cannot be read, or `"skip"` it.

@@ -1,4 +1,4 @@
-"""Models that answer questions, made new from a training config or from a trained one that is to be trained further."""
+"""New models that answer questions for a training config, or trained ones to fine-tune (`model.init_from`)."""
 
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
@@ -30,7 +30,7 @@ FOLLOWS_FROM_QUESTIONS = {
 def new_question_answerer(
     recipe: VisualQuestionAnsweringRecipe, rows: Dataset
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor that a training config describes, with the words and answers of the training rows.
+    """Makes the model and processor of a training config, with the words and answers of the training rows.
 
     With `model.init_from` both come from a trained model, its words and answers included, and the other fields of the
     section change its configuration.

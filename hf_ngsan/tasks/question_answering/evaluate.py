@@ -1,4 +1,4 @@
-"""Answers of a model to the questions of a dataset, and how right they are."""
+"""Answers of a model to the questions of a dataset, and their VQA accuracy."""
 
 import re
 from collections import defaultdict
@@ -26,9 +26,9 @@ def predict_answers(
     """Answers every question of a dataset.
 
     Args:
-        model: on the accelerator's device, not wrapped, in evaluation mode.
-        processor: the model's.
-        rows: with a column `question` and what the model sees of their images.
+        model: a model on the accelerator's device, not wrapped, in evaluation mode.
+        processor: its processor.
+        rows: rows with a column `question` and the columns of images that the model reads.
         accelerator: to split the work among its processes; each gets the whole result.
         batch_size: questions answered together in one process.
 
@@ -48,11 +48,11 @@ def predict_answers(
 
 
 def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]:
-    """Returns the VQA accuracy of answers in percent, and that of each type of answer where rows tell the type.
+    """Returns the VQA accuracy of answers in percent, also for each type of answer if rows have types.
 
     Args:
-        rows: with `answers` and perhaps `answer_type`.
-        answers: of a model, one a row.
+        rows: rows with `answers` and perhaps `answer_type`.
+        answers: answers of a model, one per row.
     """
     found = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
     scores = {"accuracy": 100 * sum(found) / len(found)}

@@ -1,4 +1,4 @@
-"""The training config of a model that answers questions: the settings that the task adds to those of every task."""
+"""The training config of a model that answers questions: its own settings beside those of every task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,7 +11,7 @@ from ..caption_rows import CaptioningDataSettings
 
 @dataclass(frozen=True)
 class QuestionDataSettings(DataSettings):
-    """Which questions are trained on, and which of their words and answers."""
+    """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
     max_question_length: int = setting(
@@ -31,21 +31,21 @@ class QuestionDataSettings(DataSettings):
 
 @dataclass(frozen=True)
 class QuestionTrainingSettings(TrainingSettings):
-    """How the model is fitted."""
+    """Optimization."""
 
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
 
 
 @dataclass(frozen=True)
 class QuestionEvaluationSettings(EvaluationSettings):
-    """What makes a model the best."""
+    """Evaluation and the choice of the best model."""
 
     metric: str = another_default(EvaluationSettings, "metric", "accuracy")
 
 
 @dataclass(frozen=True)
 class VisualQuestionAnsweringRecipe(Recipe):
-    """Everything that the training of a model that answers questions depends on.
+    """The training config of a model that answers questions.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the

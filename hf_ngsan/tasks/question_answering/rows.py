@@ -1,4 +1,4 @@
-"""The questions that a model is trained on or evaluated with, and the batches made of them."""
+"""Questions for training and evaluation, and their batches."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ def load_questions(spec: str, split: str, with_answers: bool = True, limit: int 
     """Returns the questions of one split of a dataset, or the first `limit` of them.
 
     Raises:
-        DataError: the data cannot be used, or has no questions, or no answers though they are asked for.
+        DataError: the data cannot be used, or have no questions, or no answers although `with_answers` is True.
     """
     rows = load_data(spec, split)
     for column in ("question", "answers")[: 1 + with_answers]:
@@ -38,7 +38,7 @@ def column(rows: Dataset, name: str) -> list:
 
 
 def image_rows(rows: Dataset) -> Dataset:
-    """Returns the dataset that holds the features of the images of questions: another one, or the same."""
+    """Returns the dataset with the features of the images of questions: another one, or the same."""
     transform = rows.format["format_kwargs"].get("transform")
     return transform.images if isinstance(transform, WithImages) else rows
 
@@ -46,11 +46,11 @@ def image_rows(rows: Dataset) -> Dataset:
 def questions_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
-    """Returns the questions with what the model sees of their images; see [`caption_rows.rows_for`].
+    """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`].
 
     Raises:
-        DataError: the features have another dimension than the model takes, or there are none.
-        ProvenanceError: they are known to be of another backbone.
+        DataError: the features are missing, or have another dimension than the model takes.
+        ProvenanceError: the features are of another backbone.
     """
     images = image_rows(rows)
     seen = rows_for(model, processor, images, data, keep_images)
@@ -58,13 +58,13 @@ def questions_for(
 
 
 def known_answers(rows: Dataset, min_count: int) -> list[str]:
-    """Returns the answers that a model can learn to give, the most frequent first.
+    """Returns the answers that a model learns, the most frequent first.
 
     They are the normalised `multiple_choice_answer` of the questions, or else the most common of their `answers`.
 
     Args:
         rows: training questions.
-        min_count: questions that an answer must be that of.
+        min_count: minimal number of questions with the answer.
 
     Raises:
         DataError: no answer is frequent enough.
@@ -79,27 +79,26 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
         raise DataError(
-            f"No answer is that of {min_count} of the {len(rows)} training questions; lower data.min_answer_count."
+            f"No answer belongs to {min_count} of the {len(rows)} training questions; lower data.min_answer_count."
         )
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
 class QuestionCollator:
-    """Makes a batch of rows with questions.
+    """Makes a batch from rows with questions.
 
     Args:
-        processor: of the model.
-        answers: number of each answer that the model can give; None leaves `labels` out.
+        processor: processor of the model.
+        answers: index of each answer of the model; None leaves `labels` out.
     """
 
     def __init__(self, processor: Any, answers: Mapping[str, int] | None = None) -> None:
         self.processor, self.answers = processor, answers
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of the model and, of rows with answers, `labels` `(B, A)`: scores in [0, 1].
+        """Returns the inputs of the model and, with `answers`, `labels` `(B, A)`: scores in [0, 1].
 
-        Answers that the model cannot give have no score, and a question may have no other. A question without any word
-        is read as an unknown word.
+        Answers that the model does not have are ignored. A question without any word becomes an unknown word.
 
         Raises:
             DataError: a row has neither features nor an image, or some have boxes and others not.

@@ -87,7 +87,7 @@ class VisualQuestionAnsweringTask(Task):
 
 
 def report_questions(tokenizer: Any, answers: dict[str, int], rows: Dataset) -> None:
-    """Logs what of the training questions and answers a model will not know."""
+    """Logs how many training questions are cut, and how many have no answer that the model can give."""
     longest = tokenizer.model_max_length
     cut = sum(len(words_of_question(question)) > longest for question in column(rows, "question"))
     unanswerable = sum(answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))

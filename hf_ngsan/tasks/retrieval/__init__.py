@@ -1,1 +1,1 @@
-"""Image-text retrieval: images and captions in one space, indexes and search."""
+"""Image-text retrieval: a dual encoder embeds images and captions in one space, for indexes and search."""

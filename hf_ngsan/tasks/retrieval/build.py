@@ -1,4 +1,4 @@
-"""Dual encoders made new from a training config, or from a trained one that is to be trained further."""
+"""New dual encoders for a training config, or trained ones to fine-tune (`model.init_from`)."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -28,7 +28,7 @@ from .recipe import RetrievalRecipe
 def new_dual_encoder(
     recipe: RetrievalRecipe, captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor that a training config describes.
+    """Makes the model and processor of a training config.
 
     With `model.init_from` both come from a trained dual encoder, its vocabulary included, and the other fields of the
     section change its configuration. A new one has the vocabulary of the training captions or, with

@@ -1,4 +1,4 @@
-"""Embeddings of a dataset's images and captions, how well they find each other, and how the attention heads differ."""
+"""Embeddings of the images and captions of a dataset, their retrieval scores, and the diversity of attention heads."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,7 @@
-"""Images indexed by a dual encoder, on one process or many."""
+"""Indexing of images by a dual encoder, on one process or many.
+
+index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -28,9 +31,9 @@ from ...retrieval import IndexDescription, IndexFolder, check_backend, check_new
 from .encoders import embed_pixels, encoder_of
 
 MAX_IMAGES_PER_SHARD = 1000
-"""What a process that is killed has to embed again at most."""
+"""Images that a killed process may have to embed again."""
 THUMBNAIL_SIDE = 160
-"""Longest side in pixels."""
+"""Longest side of a thumbnail in pixels."""
 
 
 def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:

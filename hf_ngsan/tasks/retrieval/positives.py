@@ -1,4 +1,4 @@
-"""All right answers of retrieval in COCO, as ECCV Caption (Chun et al. 2022) lists them by the ids of its captions."""
+"""All correct matches of images and captions of COCO, listed by ECCV Caption (Chun et al. 2022)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from ...ground.coco_files import CocoFileError, in_order, read_json, read_object
 
 
 class Positives(NamedTuple):
-    """Right answers, as places among the images and captions of a dataset.
+    """Correct matches, as places among the images and captions of a dataset.
 
     Attributes:
-        image_to_text: captions of each image.
-        text_to_image: images of each caption.
+        image_to_text: correct captions of each image.
+        text_to_image: correct images of each caption.
     """
 
     image_to_text: dict[int, list[int]]
@@ -25,7 +25,7 @@ class Positives(NamedTuple):
 def read_positives(
     image_to_text: str | Path, text_to_image: str | Path, caption_file: str | Path, rows: Dataset
 ) -> Positives:
-    """Reads which captions and images go together.
+    """Reads the correct matches of captions and images.
 
     Args:
         image_to_text: `eccv_image_to_caption.json`: a JSON object from image id to a list of caption ids.
@@ -65,7 +65,7 @@ def places_of_captions(
 def translated(
     file: str | Path, queries: Mapping[int, int], items: Mapping[int, int], query: str, item: str
 ) -> dict[int, list[int]]:
-    """Returns the lists of a file with places for ids."""
+    """Returns the lists of a file with ids replaced by places."""
     content = read_json(file)
     if not isinstance(content, dict) or not content:
         raise CocoFileError(f"{file} must be a JSON object from {query} ids to lists of {item} ids.")

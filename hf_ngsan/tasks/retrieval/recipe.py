@@ -1,4 +1,4 @@
-"""The training config of a dual encoder: the settings that retrieval adds to those of every task."""
+"""The training config of a dual encoder: its own settings beside those of every task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -13,7 +13,7 @@ from ..image_augmentation import AugmentationSettings
 
 @dataclass(frozen=True)
 class RetrievalDataSettings(CaptioningDataSettings):
-    """Which images are trained on, and which words and captions of them."""
+    """Images, words and captions for training."""
 
     captions_per_image: int = another_default(CaptioningDataSettings, "captions_per_image", 1)
     max_caption_length: int = setting(
@@ -29,7 +29,7 @@ class RetrievalDataSettings(CaptioningDataSettings):
 
 @dataclass(frozen=True)
 class RetrievalTrainingSettings(TrainingSettings):
-    """How a dual encoder is fitted; the schedule is that of joint training."""
+    """Optimization; the schedule is for joint training."""
 
     stage: str = setting(
         "joint",
@@ -55,7 +55,7 @@ class ProjectionStage(ScheduleSettings):
 
 @dataclass(frozen=True)
 class TextStage(ProjectionStage):
-    """Stage 2: the text encoder too."""
+    """Stage 2: also the text encoder."""
 
     epochs: int = another_default(ScheduleSettings, "epochs", 15)
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.0005)
@@ -71,14 +71,14 @@ class ImageStage(ProjectionStage):
 
 @dataclass(frozen=True)
 class RetrievalContrastiveSettings(ContrastiveSettings):
-    """How embeddings of images and captions are compared."""
+    """Comparison of images and captions."""
 
     diversity_weight: float = another_default(ContrastiveSettings, "diversity_weight", 0.1)
 
 
 @dataclass(frozen=True)
 class RetrievalEvaluationSettings(EvaluationSettings):
-    """What makes a dual encoder the best."""
+    """Evaluation and the choice of the best model."""
 
     metric: str = setting("rsum", "score of the validation split that chooses the best model")
     folds: int = setting(
@@ -88,7 +88,7 @@ class RetrievalEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class RetrievalRecipe(Recipe):
-    """Everything that the training of a dual encoder depends on.
+    """The training config of a dual encoder.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained dual encoder, and

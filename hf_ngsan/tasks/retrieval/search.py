@@ -1,4 +1,7 @@
-"""Images of an index found by a text or by another image, and drawn; captions of an image reranked."""
+"""Search of an index by a text or an image, a figure of the hits, and reranking of captions.
+
+search_images(model, processor, index, text="a dog jumps over a log")[0].name
+"""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -31,7 +34,7 @@ def search_images(
     Args:
         model, processor: the dual encoder that made the index.
         index: see [`~hf_ngsan.retrieval.IndexFolder`].
-        text: what to look for; or
+        text: the query; or
         image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.

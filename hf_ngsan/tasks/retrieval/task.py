@@ -39,7 +39,7 @@ SCORES = [
 
 @dataclass(frozen=True)
 class RetrievalEvaluation(Evaluation):
-    """How well images and captions find each other; the ranks of right answers are computed where they are saved."""
+    """Retrieval scores of images and captions; `save` computes the ranks of right answers."""
 
     pairs: PairEmbeddings | None = None
 
@@ -92,7 +92,7 @@ class RetrievalTask(Task):
         return rows_for(model, processor, rows, self.recipe.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns one stage, or the three of Park et al. 2020: each trains what the one before it did, and more."""
+        """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""
         recipe, objective = self.recipe, Contrastive(self.recipe.contrastive)
         dual_encoder: Any = model
         dual_encoder.get_input_embeddings().requires_grad_(recipe.training.train_word_vectors)
@@ -140,7 +140,7 @@ class RetrievalTask(Task):
         positives: Sequence[str] | None = None,
         head_diversity: bool = False,
     ) -> RetrievalEvaluation:
-        """Scores how well images and captions find each other; see [`RetrievalTask.add_evaluation_options`]."""
+        """Scores the retrieval of images and captions; see [`RetrievalTask.add_evaluation_options`]."""
         if head_diversity and is_guest(model.config):
             raise ValueError(
                 f"--head-diversity needs a dual encoder of hf-ngsan; this is a {model.config.model_type} model."
@@ -193,9 +193,9 @@ class RetrievalTask(Task):
 
 
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
-    """Returns a batch of images or features and of their captions, the same number of each image.
+    """Returns a batch of images or features with an equal number of captions each.
 
-    `None` stands in place of a caption that an image does not have; its others are repeated.
+    A caption that an image lacks is `None`; one of its other captions is repeated instead.
     """
     texts = []
     for of_image in captions:
@@ -205,7 +205,7 @@ def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_lengt
 
 
 def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:
-    """Freezes a dual encoder but for some modules, its vision backbone and its word vectors, if these are trained too.
+    """Freezes a dual encoder, except some modules and, if they are trained, its vision backbone and word vectors.
 
     A frozen backbone stays in evaluation mode.
     """

@@ -1,4 +1,4 @@
-"""Translators made new from a training config, or from a trained one that is to be trained further."""
+"""New translators for a training config, or trained ones to fine-tune (`model.init_from`)."""
 
 from itertools import chain
 

@@ -42,7 +42,7 @@ def translate_rows(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Translates the source of every row, in the order of the rows; sources of one length are translated together.
+    """Translates the source of every row, in the order of the rows; batches have sources of similar length.
 
     Args:
         model: a translator on the accelerator's device, not wrapped, in evaluation mode.
@@ -50,7 +50,7 @@ def translate_rows(
         rows: of parallel text.
         accelerator: to share the work among its processes; each gets the whole result, which is the same for any number
             of them.
-        data: what messages call the rows.
+        data: name of the rows in messages.
         batch_size: texts translated together in one process.
         generate_arguments: for `model.generate`.
 

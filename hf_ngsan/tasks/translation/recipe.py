@@ -1,4 +1,4 @@
-"""The training config of a translator: the settings that translation adds to those of every task."""
+"""The training config of a translator: its own settings beside those of every task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,7 +11,7 @@ from ...training.settings import DataSettings, EvaluationSettings, TrainingSetti
 
 @dataclass(frozen=True)
 class TranslationDataSettings(DataSettings):
-    """Which sentences are trained on, and their subwords."""
+    """Sentences for training, and their subwords."""
 
     spec: str = another_default(DataSettings, "spec", "parallel:data,source=en,target=de")
     vocab_size: int = setting(
@@ -30,7 +30,7 @@ class TranslationDataSettings(DataSettings):
 
 @dataclass(frozen=True)
 class TranslationTrainingSettings(TrainingSettings):
-    """How a translator is fitted; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
+    """Optimization; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
 
     learning_rate: float = another_default(TrainingSettings, "learning_rate", 7e-4)
     schedule: str = another_default(TrainingSettings, "schedule", "inverse_sqrt")
@@ -49,7 +49,7 @@ class TranslationTrainingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class TranslationEvaluationSettings(EvaluationSettings):
-    """How translations are generated for the validation split, and what makes a model the best."""
+    """Generation of translations for the validation split, and the choice of the best model."""
 
     metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
     num_beams: int = setting(4, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
@@ -61,7 +61,7 @@ class TranslationEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class TranslationRecipe(Recipe):
-    """Everything that the training of a translator depends on.
+    """The training config of a translator.
 
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained translator, and

@@ -1,4 +1,4 @@
-"""The pairs of sentences that a translator is trained on or evaluated with."""
+"""Pairs of sentences for training and evaluation of translators."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ...data.parallel_text import SIDES, name_lines
 logger = logging.getLogger(__name__)
 
 ROWS_TOKENIZED = 1_000
-"""Together, where only their lengths are asked for."""
+"""Texts that are tokenized together for their lengths."""
 
 
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
@@ -41,9 +41,9 @@ def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
 
 
 def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
-    """Returns the pairs without those of which a side has more than `max_length` tokens, which a warning counts.
+    """Returns the pairs without those with a side of more than `max_length` tokens; a warning counts these.
 
-    They get a column `length`, the tokens of the longer side.
+    The pairs get a column `length`, the tokens of the longer side.
 
     Raises:
         DataError: no pair is left.
@@ -64,7 +64,7 @@ def check_sources(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) 
     """Returns the tokens of each source.
 
     Raises:
-        DataError: some have more than the longest sentence that the model was trained on.
+        DataError: some have more tokens than the longest sentence of training.
     """
     lengths = count_tokens(tokenizer, rows["source"][:])
     longest = tokenizer.model_max_length

@@ -28,7 +28,7 @@ from .rows import load_pairs, with_lengths
 
 
 def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws sources `(rows, tokens)`, none of which is padding."""
+    """Draws sources `(rows, tokens)` without padding."""
     words = torch.randint(0, config.vocab_size, shape, generator=generator)
     return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
 

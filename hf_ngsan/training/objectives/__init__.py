@@ -1,4 +1,4 @@
-"""Objectives: one loss a file. Names are imported when used."""
+"""Objectives, one loss per file. Names are imported when used."""
 
 from typing import TYPE_CHECKING
 

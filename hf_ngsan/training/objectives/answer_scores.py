@@ -1,4 +1,4 @@
-"""Binary cross-entropy of every answer against its score: soft targets, as several answers may be right."""
+"""Binary cross-entropy of every answer with its score as a soft target, since several answers may be right."""
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -7,7 +7,7 @@ from .objective import Objective
 
 
 class AnswerScores(Objective):
-    """Binary cross-entropy, summed over the answers, of each row.
+    """Binary cross-entropy of each row, summed over the answers, as in MCAN's released code.
 
     A batch holds `labels (B, A)`, the score in [0, 1] of each of A answers, and the model's other inputs.
     """

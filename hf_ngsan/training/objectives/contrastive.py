@@ -1,4 +1,4 @@
-"""Contrastive losses over in-batch negatives, exact for any cutting of the batch into parts and processes."""
+"""Contrastive losses over in-batch negatives, exact for any division of the batch into parts and processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ EPOCHS_TO_LEARN, MORE_THAN_CHANCE = 3, 2.0
 
 @dataclass(frozen=True)
 class ContrastiveSettings:
-    """How embeddings of images and texts are compared."""
+    """Settings of the comparison of images and texts."""
 
     loss: str = setting(
         "hardest",
@@ -39,27 +39,27 @@ class ContrastiveSettings:
 
 
 class Contrastive(Objective):
-    """Draws images and their texts together, and apart from the other texts and images of the whole global batch.
+    """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
     The loss is the mean over all pairs of a text and its image of [`~hf_ngsan.models.contrastive.pair_losses`], with
-    inner products as similarities. Texts of the same image are never negatives of each other's pairs. To it comes
+    inner products as similarities. Texts of the same image are never negatives of each other's pairs. Added to it is
     `diversity_weight` times the mean of [`~hf_ngsan.models.contrastive.diversity_penalty`] over the images and over the
     texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions are
     `(rows, heads, positions)`.
 
-    The loss needs the embeddings of the whole global batch at once, which need not fit into memory with their graphs:
-    they are computed without graphs first, the gradient of the loss is taken with respect to them, and each micro-batch
-    is then run again and given its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch
+    The loss needs the embeddings of the whole global batch, whose graphs may not fit into memory. So the embeddings are
+    first computed without graphs; then the gradient of the loss with respect to them; then each micro-batch is run
+    again with its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch
     Size under Memory Limited Setup*). A batch that is neither cut nor split among processes is run once. Dropout masks
-    repeat in the second run and belong to the rows, see [`RowDropout`], so that the update is the same for any number
-    of accumulation steps and processes, to the rounding of sums. Batch normalization with statistics of the batch is
+    belong to the rows and repeat in the second run, see [`RowDropout`], so the update is the same for any number of
+    accumulation steps and processes, up to the rounding of sums. Batch normalization with statistics of the batch is
     the exception: it sees micro-batches.
 
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
 
     Args:
-        settings: which loss, and its margin or temperature.
+        settings: the loss and its margin or temperature.
     """
 
     needs_row_index = True
@@ -126,7 +126,7 @@ class Contrastive(Objective):
         return torch.tensor(float(len(inputs["losses"])), device=inputs["losses"].device)
 
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Returns a scalar whose gradient is that of the loss; its value means nothing."""
+        """Returns a scalar with the gradient of the loss; its value has no meaning."""
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
             outputs = run(model, inputs["batch"], inputs["update"])
@@ -162,7 +162,7 @@ class Contrastive(Objective):
         return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"
 
     def warnings(self, history: list[dict]) -> list[str]:
-        """Says when embeddings have fallen together, as those of new weights may with the hardest negatives."""
+        """Warns of collapsed embeddings, which the hardest negatives may cause with new weights."""
         recall, chance = history[-1]["batch_recall"], history[-1]["chance_recall"]
         if len(history) < EPOCHS_TO_LEARN or recall > min(MORE_THAN_CHANCE * chance, (1 + chance) / 2) or chance == 1:
             return []
@@ -184,7 +184,7 @@ def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
 
 
 def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
-    """Returns embeddings of images and texts, without their graphs, and the rows of both; none of a filler."""
+    """Returns embeddings of images and texts, without graphs, and the rows of both; empty for a filler."""
     images, texts = outputs.image_embeds.detach().float(), outputs.text_embeds.detach().float()
     rows = batch.inputs["row_index"]
     text_rows = rows.repeat_interleave(len(texts) // len(images))

@@ -11,15 +11,15 @@ from ..batches import MicroBatch
 
 @dataclass(frozen=True)
 class Update:
-    """One update of the weights, as an objective sees it.
+    """Information about one update of the weights for an objective.
 
     Attributes:
-        seed, step: the run's seed and the number of the update. Random choices for a row are to be a function of these
+        seed, step: the run's seed and the number of the update. Random choices for a row must be a function of these
             and of the row, so that they are the same for any number of processes.
-        gather: concatenates tensors `(n, ...)`, whose n may differ, over all processes; returns the whole and the index
-            in it at which this process's part begins. Every process has to call it the same number of times.
-        one_process: whether there are no other processes, which would have to exchange gradients: what is computed with
-            the bare model may then be backpropagated.
+        gather: concatenates tensors `(n, ...)` of any n over all processes; returns the whole and the index of this
+            process's part. Every process must call it the same number of times.
+        one_process: whether this is the only process. Then no gradients are exchanged, and outputs of the bare model
+            may be backpropagated.
     """
 
     seed: int
@@ -28,9 +28,9 @@ class Update:
     one_process: bool = False
 
     def keeps_graph(self, batches: Sequence[MicroBatch]) -> bool:
-        """Tells whether [`Objective.prepare`] may keep a graph that the loss is backpropagated through.
+        """Returns whether [`Objective.prepare`] may keep a graph for the loss.
 
-        There is no other process, and of one micro-batch only is a graph in memory.
+        That needs a single process, and one micro-batch, so that only one graph is in memory.
         """
         return self.one_process and len(batches) == 1
 
@@ -56,12 +56,12 @@ class Objective(ABC):
 
         Args:
             model: the bare model.
-            batches: this process's share of the global batch, on the model's device. A filler (`num_rows` 0) is run for
-                the sake of the other processes and must not count.
-            update: which update this is, and the way to other processes.
+            batches: this process's share of the global batch, on the model's device. A filler (`num_rows` 0) must not
+                count.
+            update: the update.
 
         Returns:
-            For each micro-batch what [`weight`][Objective.weight] and [`loss`][Objective.loss] get.
+            For each micro-batch the inputs of [`weight`][Objective.weight] and [`loss`][Objective.loss].
         """
         return [self.prepare_batch(model, batch.inputs, update) for batch in batches]
 
@@ -71,7 +71,7 @@ class Objective(ABC):
 
     @abstractmethod
     def weight(self, inputs: dict) -> torch.Tensor:
-        """Returns what a micro-batch contributes to the divisor, such as its number of target tokens; a scalar."""
+        """Returns the contribution of a micro-batch to the divisor, a scalar such as its number of target tokens."""
 
     @abstractmethod
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -1,4 +1,8 @@
-"""Dropout with masks that belong to the rows of the data, the same in any batch, part or process."""
+"""Dropout with masks that depend on the rows of the data: equal in any batch, micro-batch and process.
+
+with RowDropout(row_index, seed=0, step=17):
+    outputs = model(**inputs)
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,10 +17,10 @@ MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
 class RowDropout(TorchFunctionMode):
-    """Inside the `with` block every dropout mask is a function of the update, the row and the place in the tensor.
+    """Makes every dropout mask inside the `with` block a function of the update, the row and the place in the tensor.
 
-    The masks of a forward pass are the same each time it is run, and those of a row do not depend on the rows beside
-    it. Padding does not matter either: an element's mask depends on its indices in the row, not on the row's length.
+    Repeated forward passes have equal masks, and the mask of a row does not depend on the other rows of the batch, nor
+    on padding: the mask of an element depends on its indices in the row, not on the row's length.
 
     It applies to `torch.nn.functional.dropout`, which `nn.Dropout` calls, and to the dropout of
     `scaled_dot_product_attention`, on tensors whose first dimension is the rows, or a multiple of them (captions of
@@ -96,5 +100,5 @@ def hashed(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def shifted_right(numbers: torch.Tensor, bits: int) -> torch.Tensor:
-    """Returns the numbers shifted as unsigned ones, which the operator `>>` does not do."""
+    """Returns the numbers shifted as unsigned integers; the operator `>>` keeps the sign."""
     return (numbers >> bits) & ((1 << (64 - bits)) - 1)

@@ -32,15 +32,16 @@ from .self_critical_rewards import CaptionRewards
 from .teacher_forcing import IGNORED_LABEL
 
 MAX_BAD_ENDINGS = 0.05
-"""Share of the samples above which training warns."""
+"""Share of bad endings above which training warns. Of COCO's references BADSHARE end badly."""
 COLLAPSE = 2.0
-"""Nats per word by which the references may become less likely while the reward rises; e ** 2 is about 7 times."""
+"""Nats per word by which references may become less likely (e ** 2: about 7 times) while the reward rises, before
+training warns."""
 SECONDS = ("sampling_seconds", "reward_seconds", "update_seconds")
 
 
 @dataclass(frozen=True)
 class SelfCriticalSettings(ScheduleSettings):
-    """How captions are drawn, rewarded and compared in the stage `scst`; the batch is that of section `training`."""
+    """Settings of the stage `scst`: how captions are drawn, rewarded and compared; section `training` has the batch."""
 
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 5e-6)
     schedule: str = another_default(ScheduleSettings, "schedule", "constant")
@@ -86,9 +87,9 @@ class SelfCritical(Objective):
     """REINFORCE with a baseline over k captions of each image.
 
     Captions are drawn in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
-    pass. By default that pass has no dropout either, so that the captions come from the very distribution whose
-    gradient is taken. With `settings.dropout` it is regularized, and the estimate is biased. The loss is the mean over
-    samples; that of a sample is summed over its words, its end included.
+    pass. By default that pass has no dropout either, so that captions are drawn from the distribution whose gradient is
+    computed. With `settings.dropout` the pass is regularized and the estimate biased. The loss is the mean over samples
+    of the sum over words, the end token included.
 
     Args:
         rewards: scores captions.

@@ -1,4 +1,4 @@
-"""A captioner as a policy: the probability of each next word, and captions drawn from it."""
+"""A captioner as a policy: the probability of each next word, and captions sampled from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from .teacher_forcing import IGNORED_LABEL
 class Policy:
     """The distribution of the next word that captions are drawn from, a function of the model's logits.
 
-    Sampling and the log-probabilities of the samples go through the same function, so that the gradient is that of the
-    distribution which was sampled, whatever temperature and nucleus.
+    Sampling and the log-probabilities of the samples use the same function, so that the gradient belongs to the sampled
+    distribution for any temperature and nucleus.
 
     Attributes:
         eos_token_id, pad_token_id, start_token_id: special tokens.
@@ -55,8 +55,8 @@ class Policy:
 
         Args:
             logits (`torch.Tensor` of shape `(..., vocab_size)`): the model's.
-            chosen (`torch.LongTensor` of shape `(...)`, *optional*): words that were sampled. They stay possible though
-                rounding may put a word at the rim of the nucleus just outside it.
+            chosen (`torch.LongTensor` of shape `(...)`, *optional*): sampled words. They stay possible even if rounding
+                puts a word at the edge of the nucleus just outside it.
         """
         suppressed = torch.tensor(self.suppressed_tokens, dtype=torch.long, device=logits.device)
         logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
@@ -83,10 +83,10 @@ class Policy:
 
 
 def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Draws the next words of captions with random numbers that are given: by inverse transform sampling.
+    """Draws the next words of captions from given random numbers, by inverse transform sampling.
 
-    The word of a caption depends on that caption's own number only, not on the batch it is in, so that any number of
-    processes draw the same captions.
+    The word of a caption depends on its own number alone, not on the batch, so that any number of processes draw the
+    same captions.
 
     Args:
         policy: what to draw from.
