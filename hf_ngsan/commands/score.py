@@ -45,6 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="document frequencies for CIDEr, written by DocumentFrequency.save (those of the references)",
     )
+    parser.add_argument(
+        "--clip-score",
+        type=user_path,
+        metavar="DUAL_ENCODER",
+        help="also CLIPScore and RefCLIPScore by this dual encoder; needs --image-folder",
+    )
+    parser.add_argument(
+        "--image-folder", type=user_path, metavar="DIR", help="images, by their file names in the file of references"
+    )
+    parser.add_argument(
+        "--truncate-captions",
+        action="store_true",
+        help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
+    )
     parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
     parser.add_argument(
         "--check-server-format",
@@ -60,6 +74,10 @@ def run(options: argparse.Namespace) -> None:
     if options.references is None:
         raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
 
+    if (options.clip_score is None) != (options.image_folder is None):
+        raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
+    if options.truncate_captions and options.clip_score is None:
+        raise ValueError("--truncate-captions is for --clip-score; leave it out.")
     if options.per_image is not None:
         check_output_file(options.per_image, "--per-image")
         folder = Path(options.per_image).parent
@@ -79,6 +97,10 @@ def run(options: argparse.Namespace) -> None:
         predictions=predictions, references=matched, per_image=options.per_image is not None
     )
     per_image = scores.pop("per_image", None)
+    if options.clip_score is not None:
+        clip = clip_scores(options, images, predictions, matched)
+        per_image = per_image and {**per_image, **clip["per_image"]}
+        scores |= {name: value for name, value in clip.items() if name != "per_image"}
     if per_image is not None:
         rows = zip(*per_image.values(), strict=True)
         entries = [
@@ -88,10 +110,31 @@ def run(options: argparse.Namespace) -> None:
         text = json.dumps(entries, ensure_ascii=False, indent=1)
         write_file_atomically(options.per_image, lambda file: file.write(text.encode()))
     for name, value in scores.items():
-        print(f"{name:<8} {value:.4f}")
+        print(f"{name:<14} {value:.4f}" if options.clip_score else f"{name:<8} {value:.4f}")
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
+
+
+def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
+    """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
+    from ..extraction.image_list import list_images
+    from ..ground.launching import make_accelerator
+    from ..guests.dual_encoders import dual_encoder_of
+    from ..loading.models import load_model
+    from ..metrics.clip_score import ClipScore
+
+    listed = list_images(options.references, options.image_folder)
+    places = {str(image.image_id): place for place, image in enumerate(listed.images)}
+    missing = [one for one in ids if str(one) not in places]
+    if missing:
+        raise ValueError(f"{options.references} names no image file of image {missing[0]}, which --clip-score needs.")
+    model, processor = load_model(options.clip_score, "retrieval")
+    metric = ClipScore(
+        dual_encoder_of(model.to(make_accelerator().device), processor), truncate=options.truncate_captions
+    )
+    images = [str(listed.path_of(places[str(one)])) for one in ids]
+    return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
 
 
 def run_server_check(options: argparse.Namespace) -> None:

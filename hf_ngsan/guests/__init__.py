@@ -14,5 +14,6 @@ from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .captioners import Guest, guest_of, register_guest
+    from .dual_encoders import DualEncoder, dual_encoder_of
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -15,9 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from PIL import Image
 from torch.nn.functional import normalize
 from transformers import BaseImageProcessor, PreTrainedModel
+
+from ..auto import own_model_types
+from ..data.vocabulary import with_words
+from ..models.images import load_image
 
 
 class DualEncoder:
@@ -52,9 +55,14 @@ class DualEncoder:
         """Of embeddings."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
-    def image_inputs(self, images: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of upright RGB images."""
-        return dict(self.processor.image_processor(images=list(images), return_tensors="pt"))
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Returns the numbers of tokens of texts, special ones included."""
+        ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        return [len(of_text) for of_text in ids]
+
+    def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads."""
+        return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         """Returns the inputs of texts; those that are longer than [`longest_text`] are cut."""
@@ -101,6 +109,33 @@ class RobertaTexts(DualEncoder):
         return super().longest_text - self.model.config.get_text_config().pad_token_id - 1
 
 
+class OwnDualEncoder(DualEncoder):
+    """A dual encoder of this package, whose embeddings have the length 1; it may take visual features of images."""
+
+    @property
+    def image_processor(self) -> Any:
+        return None if self.model.vision is None else self.processor.image_processor
+
+    @property
+    def longest_text(self) -> int:
+        return self.processor.tokenizer.model_max_length
+
+    @property
+    def dimension(self) -> int:
+        return self.model.config.projection_dim
+
+    def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
+        return dict(self.processor(images=list(map(load_image, images))))
+
+    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))
+
+    def embedded(self, features_of: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return features_of(
+            **{name: value.to(self.model.device) for name, value in inputs.items()}
+        ).pooler_output.float()
+
+
 DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
     "siglip": PaddedTexts,
     "siglip2": PaddedTexts,
@@ -111,5 +146,7 @@ DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
 
 
 def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
-    """Returns the description of a dual encoder: that of its model type, or the default."""
-    return DUAL_ENCODERS.get(model.config.model_type, DualEncoder)(model, processor)
+    """Returns the description of a dual encoder, of transformers or of this package."""
+    model_type = model.config.model_type
+    default = OwnDualEncoder if model_type in own_model_types() else DualEncoder
+    return DUAL_ENCODERS.get(model_type, default)(model, processor)

@@ -9,6 +9,7 @@ from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from . import average_precision, diagnostics, results, retrieval, vqa
+    from .clip_score import ClipScore
     from .document_frequency import DocumentFrequency
     from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, RougeL
     from .java import Meteor, Spice

@@ -1,6 +1,6 @@
 """Work split among the processes of a run, and tensors gathered from them.
 
-map_sharded(lambda indices: captions_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
+map_sharded(lambda indices: texts_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
 
-result = run_task(CaptioningTask(recipe), resume=True)
+result = run_task(MyTask(recipe), resume=True)
 result.best_dir, result.best_score
 """
 

@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -12,9 +14,12 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
-from ...loading.models import is_guest
+from ...ground.argument_types import user_path
+from ...guests.dual_encoders import dual_encoder_of
+from ...loading.models import is_guest, load_model
 from ...loading.provenance import remember_features
 from ...metrics import CaptionMetrics, CiderD, DocumentFrequency
+from ...metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ...metrics.diagnostics import BAD_ENDINGS
 from ...models.vision_part import vision_encoders
 from ...training.objectives.self_critical import SelfCritical
@@ -171,9 +176,16 @@ class CaptioningTask(Task):
         rows: Dataset,
         accelerator: Accelerator,
         metrics: Sequence[str] | None = None,
+        clip_score: str | None = None,
+        truncate_captions: bool = False,
         **generate_arguments: Any,
     ) -> CaptionEvaluation:
-        return evaluate_captioner(
+        """Captions the rows and scores the captions; see [`CaptioningTask.add_evaluation_options`]."""
+        options = checked_options(generate_arguments, model.generation_config)
+        if truncate_captions and clip_score is None:
+            raise ValueError("--truncate-captions is for --clip-score; leave it out.")
+        clip = None if clip_score is None else load_clip_score(clip_score, rows, accelerator, truncate_captions)
+        evaluation = evaluate_captioner(
             model,
             processor,
             rows,
@@ -181,8 +193,13 @@ class CaptioningTask(Task):
             metrics=metrics,
             extra_scores=extra_scores_of(self.recipe.data.spec),
             batch_size=self.recipe.evaluation.batch_size,
-            **checked_options(generate_arguments, model.generation_config),
+            **options,
         )
+        if clip is not None and accelerator.is_main_process:
+            references = [list(captions) for captions in rows["captions"]]
+            found = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
+            evaluation = replace(evaluation, scores={**evaluation.scores, **found})
+        return evaluation
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
@@ -193,6 +210,17 @@ class CaptioningTask(Task):
             metavar="METRIC",
             help="metrics of bleu, rouge_l, cider_d, cider, meteor, spice (all but meteor and spice, which need Java)",
         )
+        parser.add_argument(
+            "--clip-score",
+            type=user_path,
+            metavar="DUAL_ENCODER",
+            help="also CLIPScore and RefCLIPScore by this dual encoder, of data with images",
+        )
+        parser.add_argument(
+            "--truncate-captions",
+            action="store_true",
+            help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
+        )
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
@@ -200,7 +228,12 @@ class CaptioningTask(Task):
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
-        settings = {**generation_settings(generation, options), "tok": "ptb"}
+        settings = generation_settings(generation, options)
+        if metric in ("clip_score", "ref_clip_score"):
+            long = "cut" if options.get("truncate_captions") else "refused"
+            encoder = os.path.basename(os.path.normpath(options["clip_score"]))
+            return {**settings, "encoder": encoder, "prompt": PROMPT, "w": WEIGHT, "long": long}
+        settings["tok"] = "ptb"
         if metric in WITH_DOCUMENT_FREQUENCIES:
             settings |= {"df": "references", "end": "excluded"}
         return settings
@@ -240,6 +273,19 @@ class CaptioningTask(Task):
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
         return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
+
+
+def load_clip_score(name: str, rows: Dataset, accelerator: Accelerator, truncate: bool) -> ClipScore:
+    """Returns CLIPScore by a dual encoder.
+
+    Raises:
+        ValueError: the rows have no images, or the dual encoder reads none.
+        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`].
+    """
+    if "image" not in rows.column_names:
+        raise ValueError("--clip-score compares captions with images, and these rows have none; give data with images.")
+    model, processor = load_model(name, "retrieval")
+    return ClipScore(dual_encoder_of(model.to(accelerator.device), processor), truncate=truncate)
 
 
 def freeze_encoder(model: PreTrainedModel) -> None:

@@ -25,10 +25,10 @@ from ...extraction.together import (
 )
 from ...ground.files import FileStamp
 from ...ground.progress_display import ProgressDisplay
-from ...guests.dual_encoders import DualEncoder
+from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
 from ...retrieval import IndexDescription, IndexFolder, check_backend, check_new_index, open_backend
-from .encoders import embed_pixels, encoder_of
+from .encoders import embed_pixels
 
 MAX_IMAGES_PER_SHARD = 1000
 """Images that a killed process may have to embed again."""
@@ -86,7 +86,7 @@ def index_images(
             one than when it was indexed, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock, encoder = lock_of(Path(folder), "indexing"), encoder_of(model, processor)
+    lock, encoder = lock_of(Path(folder), "indexing"), dual_encoder_of(model, processor)
 
     def plan() -> tuple[IndexFolder, list[int]]:
         if encoder.image_processor is None:

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ...models.images import load_image
+from ...guests.dual_encoders import dual_encoder_of
 from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
-from .encoders import embed_images, embed_pixels, embed_texts, encoder_of
+from .encoders import embed_images, embed_pixels, embed_texts
 from .index import model_fingerprint
 
 
@@ -51,8 +51,8 @@ def search_images(
             "the images again."
         )
     if text is None:
-        encoder = encoder_of(model, processor)
-        query = embed_pixels(encoder, encoder.image_inputs([load_image(image)]))
+        encoder = dual_encoder_of(model, processor)
+        query = embed_pixels(encoder, encoder.image_inputs([image]))
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
@@ -98,7 +98,7 @@ class Reranker:
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model, processor
-        self.encoder = encoder_of(model, processor)
+        self.encoder = dual_encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str]) -> list[int]:
         """Returns the places of captions, the most similar first; of equal ones the first.
@@ -116,7 +116,7 @@ class Reranker:
     def embed(self, image: Any) -> np.ndarray:
         """Returns the embedding of an image, float32 `(dimension,)`."""
         if not isinstance(image, Mapping):
-            return embed_pixels(self.encoder, self.encoder.image_inputs([load_image(image)]))[0]
+            return embed_pixels(self.encoder, self.encoder.image_inputs([image]))[0]
         row = dict(image)
         if self.encoder.image_processor is not None and row.get("image") is not None:
             row = {"image": row["image"]}

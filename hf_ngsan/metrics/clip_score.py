@@ -1,0 +1,145 @@
+"""CLIPScore and RefCLIPScore (Hessel et al. 2021): how well captions fit their images, by a dual encoder.
+
+    from hf_ngsan.guests import dual_encoder_of
+    from hf_ngsan.metrics import ClipScore
+
+    metric = ClipScore(dual_encoder_of(model, processor))
+    metric.compute(predictions=["a dog runs"], images=["photo.jpg"])  # {"clip_score": 0.74}
+
+With image v, caption c and references R, all embeddings of length 1:
+
+    CLIPScore = w * max(cos(c, v), 0),    RefCLIPScore = harmonic mean of CLIPScore and max(cos(c, r), 0 for r in R)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+PROMPT = "A photo depicts"
+"""Before every text, as in the paper's code."""
+WEIGHT = 2.5
+"""w of eq. 1: with it most scores of ViT-B/32 lie between 0 and 1."""
+
+
+class DualEncoder(Protocol):
+    """What is needed of a dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
+
+    @property
+    def longest_text(self) -> int: ...
+
+    @property
+    def image_processor(self) -> Any: ...
+
+    def lengths(self, texts: Sequence[str]) -> list[int]: ...
+
+    def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]: ...
+
+    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]: ...
+
+    def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
+
+    def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
+
+
+class ClipScore:
+    """The mean CLIPScore of captions, and their mean RefCLIPScore where there are references.
+
+    Args:
+        encoder: a dual encoder that reads images, with its processor.
+        prompt: text before each caption and reference; `""` for none.
+        weight: w.
+        truncate: whether captions that are longer than the text encoder takes are cut; else they are refused.
+        batch_size: images or texts embedded together.
+    """
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        *,
+        prompt: str = PROMPT,
+        weight: float = WEIGHT,
+        truncate: bool = False,
+        batch_size: int = 64,
+    ) -> None:
+        self.encoder, self.prompt, self.weight = encoder, prompt, weight
+        self.truncate, self.batch_size = truncate, batch_size
+        if encoder.image_processor is None:
+            raise ValueError("CLIPScore needs a dual encoder that reads images; this one has no vision encoder.")
+
+    def compute(
+        self,
+        *,
+        predictions: Sequence[str],
+        images: Sequence[Any],
+        references: Sequence[Sequence[str]] | None = None,
+        per_image: bool = False,
+    ) -> dict[str, Any]:
+        """Scores captions.
+
+        Args:
+            predictions: a caption for each image.
+            images: what [`~hf_ngsan.models.images.load_image`] reads; read a batch at a time.
+            references: captions of each image, at least one.
+            per_image: whether to return the scores of each image too, as lists under "per_image".
+
+        Returns:
+            `clip_score` and, with references, `ref_clip_score`; both from 0 to `weight` or 1.
+
+        Raises:
+            ValueError: numbers that differ, no images, an image that cannot be read, or a text that is too long.
+        """
+        if len(predictions) != len(images) or (references is not None and len(references) != len(images)):
+            raise ValueError(f"There are {len(predictions)} predictions, and {len(images)} images; give one for each.")
+        if not len(images):
+            raise ValueError("There are no captions to score.")
+        captions = self.embed_texts(predictions)
+        seen = np.concatenate([self.embed_images(images[start:end]) for start, end in self.batches(len(images))])
+        values = {"clip_score": self.weight * cosines(captions, seen)}
+        if references is not None:
+            numbers = [len(texts) for texts in references]
+            if not all(numbers):
+                raise ValueError(f"Image {numbers.index(0)} has no references; give it one, or leave all out.")
+            known = self.embed_texts([text for texts in references for text in texts])
+            first = np.cumsum(numbers) - np.array(numbers)
+            nearest = np.maximum.reduceat(cosines(np.repeat(captions, numbers, axis=0), known), first)
+            both = values["clip_score"] + nearest
+            product = 2 * values["clip_score"] * nearest
+            values["ref_clip_score"] = np.divide(product, both, out=np.zeros_like(both), where=both > 0)
+        scores: dict[str, Any] = {name: float(of_images.mean()) for name, of_images in values.items()}
+        return (
+            {**scores, "per_image": {name: found.tolist() for name, found in values.items()}} if per_image else scores
+        )
+
+    def batches(self, number: int) -> list[tuple[int, int]]:
+        return [(start, start + self.batch_size) for start in range(0, number, self.batch_size)]
+
+    @torch.inference_mode()
+    def embed_images(self, images: Sequence[Any]) -> np.ndarray:
+        inputs = self.encoder.image_inputs(list(images))
+        return self.encoder.embed_images(inputs).double().cpu().numpy()
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        texts = [f"{self.prompt} {text}".strip() for text in texts]
+        if not self.truncate:
+            self.check_lengths(texts)
+        found = [
+            self.encoder.embed_texts(self.encoder.text_inputs(texts[start:end])).double().cpu().numpy()
+            for start, end in self.batches(len(texts))
+        ]
+        return np.concatenate(found)
+
+    def check_lengths(self, texts: Sequence[str]) -> None:
+        for text, length in zip(texts, self.encoder.lengths(texts), strict=True):
+            if length > self.encoder.longest_text:
+                raise ValueError(
+                    f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}; "
+                    "shorten it, or let long captions be cut with truncate=True (--truncate-captions)."
+                )
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns max(cos, 0) of rows `(rows, dimension)` of length 1; float64 `(rows,)`."""
+    return np.maximum((first * second).sum(-1), 0.0)
