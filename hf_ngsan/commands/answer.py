@@ -60,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the answers to --data in the format of VQA's results",
     )
     parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print a JSON object a line: a question with its answers, and the probability of each by itself",
+    )
+    parser.add_argument(
         "--save-attention",
         type=user_path,
         metavar="DIR",
@@ -94,10 +99,14 @@ def run(options: argparse.Namespace) -> None:
         if error is not None:
             skipped += 1
             print(f"hf-ngsan: skipped {printable(name)}: {error}", file=sys.stderr)
-        for answer, score in answers:
-            print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)
         if answers and options.output:
             written.append({"question_id": int(name), "answer": answers[0][0]})
+        if options.json:
+            ranked = [{"answer": answer, "score": score} for answer, score in answers]
+            print(json.dumps({"question": name, "answers": ranked, "error": error}, ensure_ascii=False), flush=True)
+            continue
+        for answer, score in answers:
+            print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)
     if options.output:
         write_text_atomically(options.output, json.dumps(written) + "\n")
     if skipped:

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,3 +214,26 @@ def print_skipped(reasons: Sequence[str], folder: str | None = None) -> None:
     if len(reasons) > LISTED_AT_MOST:
         where = f"; all are in {folder}/skipped.json" if folder else ""
         print(f"skipped: {len(reasons) - LISTED_AT_MOST} more{where}.")
+
+
+def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=f"print a JSON object a line: the {what} with its score, the mean log-probability of its tokens, and the "
+        "log-probability of each word",
+    )
+    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the lines to this file (print them)")
+
+
+@contextmanager
+def written_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+    """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
+    from ..ground.files import write_text_atomically
+
+    if path is None:
+        yield lambda line: print(line, flush=True)
+        return
+    lines: list[str] = []
+    yield lines.append
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))

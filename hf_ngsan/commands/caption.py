@@ -1,6 +1,7 @@
 """The command `hf-ngsan caption`: captions of image files or the images of a dataset."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,15 +15,21 @@ from .arguments import (
     DATASETS,
     add_data_arguments,
     add_generation_arguments,
+    add_json_arguments,
     add_models_argument,
     add_skip_errors_argument,
+    check_output_file,
     check_text,
     generation_options,
+    written_lines,
 )
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
+
+    from ..tasks.captioning.images import CaptionedImage
+    from ..tasks.retrieval.encoders import PassingImages
 
 
 MAX_DIVERSITY_PENALTY = 100
@@ -38,6 +45,7 @@ EPILOG = f"""examples:
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
   hf-ngsan caption photo.jpg --require dog grass
   hf-ngsan caption photo.jpg --groups 3
+  hf-ngsan caption photos --json --output captions.jsonl
 
 {DATASETS}"""
 
@@ -72,6 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="DUAL_ENCODER",
         help="print the beam that is most similar to the image according to this dual encoder",
+    )
+    add_json_arguments(parser, "caption")
+    parser.add_argument(
+        "--with-embeddings",
+        nargs=2,
+        type=user_path,
+        metavar=("DUAL_ENCODER", "FILE.npz"),
+        help="also write embeddings of the images, in the same pass: arrays names (images,) and embeddings (images, D)",
     )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
@@ -135,6 +151,8 @@ def run(options: argparse.Namespace) -> None:
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
+    if options.output:
+        check_output_file(options.output)
     if len(models) > 1 and options.save_attention:
         raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
     if bool(options.images) == (options.data is not None):
@@ -154,7 +172,11 @@ def run(options: argparse.Namespace) -> None:
             f"{models[0]} has no vision encoder and reads no image files; give it features with --data, or the "
             "vision encoder that its features were made with: hf-ngsan attach-vision."
         )
+    embedded = None if options.with_embeddings is None else embeddings_of(options)
     images, names = (paths, paths) if paths else of_dataset(options, model, processor)
+    if embedded is not None:
+        names = list(names)
+        images = embedded.seeing(images, names)
     results = caption_images(
         model.to(make_accelerator().device),
         processor,
@@ -163,19 +185,30 @@ def run(options: argparse.Namespace) -> None:
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **{**text, **generation},
+        **{**text, **generation, **({"return_scores": True} if options.json else {})},
     )
     number = skipped = 0
-    for name, caption, error, rank in results:
-        if error is not None and not options.skip_errors:
-            raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
-        print(f"{printable(name)}\t{caption or ''}", flush=True)
-        number += rank == 0
-        if error is not None:
-            skipped += 1
-            print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+    with written_lines(options.output) as write:
+        for found in results:
+            if found.error is not None and not options.skip_errors:
+                raise ValueError(f"{found.error.rstrip('.')}; --skip-errors continues after such an image.")
+            write(json_line(found) if options.json else f"{printable(found.name)}\t{found.caption or ''}")
+            number += found.rank == 0
+            if found.error is not None:
+                skipped += 1
+                print(f"hf-ngsan: skipped: {found.error}", file=sys.stderr)
+    if embedded is not None:
+        embedded.save(options.with_embeddings[1])
     if skipped:
         print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
+
+
+def json_line(found: "CaptionedImage") -> str:
+    """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
+    if found.error is not None:
+        return json.dumps({"image": found.name, "error": found.error}, ensure_ascii=False)
+    record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
+    return json.dumps(record | ({"attention": found.figure} if found.figure else {}), ensure_ascii=False)
 
 
 def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
@@ -202,6 +235,20 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
     if guest is None and (unknown := processor.unknown_words(options.text)):
         raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
     return {"text": options.text}
+
+
+def embeddings_of(options: argparse.Namespace) -> "PassingImages":
+    """Returns what embeds the images that are captioned."""
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.retrieval.encoders import PassingImages
+
+    name, file = options.with_embeddings
+    check_output_file(file, "--with-embeddings")
+    if options.rerank_with is not None:
+        raise ValueError("--with-embeddings reads each image once, and --rerank-with again; leave one of the two out.")
+    model, processor = load_model(name, "retrieval")
+    return PassingImages(model.to(make_accelerator().device), processor, options.batch_size)
 
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:

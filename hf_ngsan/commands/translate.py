@@ -1,6 +1,7 @@
 """The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -10,20 +11,25 @@ from typing import TYPE_CHECKING
 from ..ground.argument_types import user_path
 from .arguments import (
     add_generation_arguments,
+    add_json_arguments,
     add_model_argument,
     add_skip_errors_argument,
     check_output_file,
     check_text,
     generation_options,
+    written_lines,
 )
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from ..models.text_scores import TextScores
+
 SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
+  hf-ngsan translate --model runs/multi30k --input test.en --json
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
 An empty line stays empty. A line with more tokens than data.max_length of the training config is an error;
@@ -36,18 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_model_argument(parser)
     parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
-    parser.add_argument(
-        "--output", type=user_path, metavar="FILE", help="write the translations to this file, one a line"
-    )
+    add_json_arguments(parser, "translation")
     add_generation_arguments(parser)
     add_skip_errors_argument(parser, "a sentence that is too long")
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.files import write_text_atomically
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.translation.evaluate import translate_batch
+    from ..tasks.translation.evaluate import scored_translations
 
     if options.texts and options.input:
         raise ValueError("Give sentences or a file of them, with --input, and not both.")
@@ -56,25 +59,25 @@ def run(options: argparse.Namespace) -> None:
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
     generation = generation_options(options, model.generation_config)
-    written: list[str] = []
     skipped: list[int] = []
     empty, numbered = 0, enumerate(sentences(options), start=1)
-    while lines := list(islice(numbered, options.batch_size)):
-        translated = {number: "" for number, _ in lines}
-        given = {number: line for number, line in lines if line.strip()}
-        empty += len(lines) - len(given)
-        too_long = check_lengths(given, tokenizer, options.skip_errors)
-        skipped += too_long
-        given = {number: line for number, line in given.items() if number not in too_long}
-        if given:
-            found = translate_batch(model, tokenizer, list(given.values()), **generation)
-            translated |= dict(zip(given, found, strict=True))
-        if options.output:
-            written += translated.values()
-        else:
-            print(*translated.values(), sep="\n", flush=True)
-    if options.output:
-        write_text_atomically(options.output, "".join(f"{line}\n" for line in written))
+    with written_lines(options.output) as write:
+        while lines := list(islice(numbered, options.batch_size)):
+            translated: dict[int, tuple[str, TextScores | None]] = {number: ("", None) for number, _ in lines}
+            given = {number: line for number, line in lines if line.strip()}
+            empty += len(lines) - len(given)
+            too_long = check_lengths(given, tokenizer, options.skip_errors)
+            skipped += too_long
+            given = {number: line for number, line in given.items() if number not in too_long}
+            if given:
+                texts = list(given.values())
+                found = scored_translations(model, tokenizer, texts, scores=options.json, **generation)
+                translated |= dict(zip(given, found, strict=True))
+            for number, line in lines:
+                text, scores = translated[number]
+                score, words = (None, []) if scores is None else scores
+                record = {"text": line, "translation": text, "score": score, "words": words}
+                write(json.dumps(record, ensure_ascii=False) if options.json else text)
     report(empty, skipped)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from transformers.feature_extraction_utils import BatchFeature
 
 from ..models.decoding import with_search
@@ -11,6 +12,7 @@ from ..models.images import ImageError, load_image, reason, titled
 from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
 from ..models.pipeline_items import MAX_WORD_LENGTH, Batch, Item, ItemReader, SettingsError
 from ..models.processing_captioning import check_text
+from ..models.text_scores import text_scores
 from .captioners import Guest, batches, guest_of
 from .checkpoints import whole_processor
 
@@ -90,7 +92,7 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
         return GuestReader(self.processor, self.model.config, guest=self.guest, **preprocess_params)
 
     def _forward(  # type: ignore[override]
-        self, batch: Batch, on_error: str = "raise", **generate_kwargs: Any
+        self, batch: Batch, on_error: str = "raise", return_scores: bool = False, **generate_kwargs: Any
     ) -> list[Captioned]:
         for name in ("return_attention", "return_visualness"):
             if generate_kwargs.pop(name, False):
@@ -99,23 +101,27 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
                 )
         captioned = unread(batch.items, "generated_text", on_error)
         for positions, inputs in batch.groups:
-            texts = generated(self.guest, inputs, **generate_kwargs)
-            each = len(texts) // len(positions)
+            inputs, sequences = generated(self.guest, inputs, **generate_kwargs)
+            answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
+            if return_scores:
+                scores = text_scores(self.model, self.guest.tokenizer, inputs, sequences)
+                for answer, of_text in zip(answers, scores, strict=True):
+                    answer.update(score=of_text.score, word_scores=of_text.words)
+            each = len(answers) // len(positions)
             for row, position in enumerate(positions):
-                answers = [{"generated_text": text} for text in texts[row * each : (row + 1) * each]]
-                captioned[position] = Captioned(answers)
+                captioned[position] = Captioned(answers[row * each : (row + 1) * each])
         return [captioned[position] for position in range(len(batch.items))]
 
 
-def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> list[str]:
-    """Returns captions of images with inputs of the same shapes, one for each sequence that `generate` returns."""
+def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> tuple[BatchFeature, torch.Tensor]:
+    """Returns inputs of the same shapes on the model's device, and the sequences that `generate` makes of them."""
     settings = guest.model.generation_config
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
         generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     model: Any = guest.model
     found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
-    return guest.decode(getattr(found, "sequences", found), inputs)
+    return inputs, getattr(found, "sequences", found)
 
 
 def caption_images_of(
@@ -132,6 +138,7 @@ def caption_images_of(
     texts = [""] * len(images) if texts is None else texts
     made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
     captions: dict[int, str] = {}
-    for places, inputs in batches(made):
-        captions |= dict(zip(places, generated(guest, inputs, **generate_arguments), strict=True))
+    for places, together in batches(made):
+        inputs, sequences = generated(guest, together, **generate_arguments)
+        captions |= dict(zip(places, guest.decode(sequences, inputs), strict=True))
     return [captions[place] for place in range(len(images))]

@@ -31,6 +31,7 @@ from .pipeline_items import (
     refuse_chat,
     streamable,
 )
+from .text_scores import text_scores
 from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -86,6 +87,7 @@ class ImageToTextPipeline(Pipeline):
         return_attention (`bool`, defaults to `False`): return the attention of each word.
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
+        return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption and its words.
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
         on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
             names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
@@ -106,8 +108,9 @@ class ImageToTextPipeline(Pipeline):
         the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
         `attention_side` also `"image"`, the upright image at the size of the maps. With `return_visualness` each has
-        `"visualness"`: pairs of word and value in [0, 1] (see [`visualness.VisualnessMixin`]). For an input that was
-        skipped the list is `[{"generated_text": None, "error": str}]`.
+        `"visualness"`: pairs of word and value in [0, 1] (see [`visualness.VisualnessMixin`]). With `return_scores`
+        each has `"score"` and `"word_scores"`: pairs of word and log-probability (see [`text_scores.TextScores`]). For
+        an input that was skipped the list is `[{"generated_text": None, "error": str}]`.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -128,6 +131,7 @@ class ImageToTextPipeline(Pipeline):
         text: str | Sequence[str] | None = None,
         return_attention: bool | None = None,
         return_visualness: bool | None = None,
+        return_scores: bool | None = None,
         attention_side: int | None = None,
         on_error: str | None = None,
         generate_kwargs: dict | None = None,
@@ -139,6 +143,8 @@ class ImageToTextPipeline(Pipeline):
             preprocess["with_maps"] = forward["return_attention"] = return_attention
         if return_visualness is not None:
             forward["return_visualness"] = return_visualness
+        if return_scores is not None:
+            forward["return_scores"] = return_scores
         if attention_side is not None:
             check_positive(attention_side=attention_side)
             preprocess["attention_side"] = attention_side
@@ -205,6 +211,7 @@ class ImageToTextPipeline(Pipeline):
         batch: Batch,
         return_attention: bool = False,
         return_visualness: bool = False,
+        return_scores: bool = False,
         on_error: str = "raise",
         **generate_kwargs: Any,
     ) -> list[Captioned]:
@@ -219,7 +226,7 @@ class ImageToTextPipeline(Pipeline):
         for positions, inputs in groups:
             if positions:
                 items = [batch.items[position] for position in positions]
-                found = self.caption(items, inputs, return_attention, return_visualness, generate_kwargs)
+                found = self.caption(items, inputs, return_attention, return_visualness, return_scores, generate_kwargs)
                 captioned.update(zip(positions, found, strict=True))
         return [captioned[position] for position in range(len(batch.items))]
 
@@ -259,6 +266,7 @@ class ImageToTextPipeline(Pipeline):
         inputs: BatchFeature,
         return_attention: bool,
         return_visualness: bool,
+        return_scores: bool,
         generate_kwargs: dict,
     ) -> list[Captioned]:
         """Captions items that have the same kinds of inputs."""
@@ -268,6 +276,10 @@ class ImageToTextPipeline(Pipeline):
         answers = [{"generated_text": text.strip()} for text in texts]
         each = len(answers) // len(items)
         captioned = [Captioned(answers[row * each : (row + 1) * each]) for row in range(len(items))]
+        if return_scores:
+            scores = text_scores(self.model, self.processor.tokenizer, inputs, sequences)
+            for answer, of_text in zip(answers, scores, strict=True):
+                answer.update(score=of_text.score, word_scores=of_text.words)
         if return_visualness:
             pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):

@@ -44,9 +44,11 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     """Makes the server of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
-    `max_new_tokens` and `text`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400 for a
-    request that cannot be read, 413 for a too large one, 503 if too many images wait, 504 after the time limit. `GET
-    /health` answers while the server works, `GET /metrics` has counts in the text format of Prometheus.
+    `max_new_tokens`, `text` and `scores`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
+    for a request that cannot be read, 413 for a too large one, 503 if too many images wait, 504 after the time limit.
+    With `scores` true the answer also has `"scores"`: for each caption its `score` and `words` (see
+    [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` answers while the server works, `GET /metrics` has
+    counts in the text format of Prometheus.
 
     Args:
         pipeline: pipeline of a captioner that reads images.
@@ -60,12 +62,10 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
         given = dict(options)
         if reader.pipeline is not None:
             given.pop("text", None)  # the images have their text already
+        given["return_scores"] = given.pop("scores", False)
         stop = StoppingCriteriaList([StopIfAbandoned(batcher)])
         answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
-        return [
-            RequestError(400, answer["error"]) if answer.get("error") else answer["generated_text"]
-            for [answer, *_] in answers
-        ]
+        return [RequestError(400, answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
     batcher = Batcher(work, limits)
     statuses: Counter[int] = Counter()
@@ -98,7 +98,7 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
             async with asyncio.timeout(limits.seconds):
                 batcher.check_room(1)
                 asked = await reader.read(request)
-                captions = await unless_gone(request, batcher.submit(asked.images, asked.options, asked.cost))
+                answers = await unless_gone(request, batcher.submit(asked.images, asked.options, asked.cost))
         except RequestError as error:
             return refusal(error.status, str(error))
         except TimeoutError:
@@ -108,10 +108,13 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
         except ValueError as error:  # of the pipeline
             return refusal(400, f"{one_sentence(error)}.")
         except ClientDisconnect:
-            captions = None
-        if captions is None:
+            answers = None
+        if answers is None:
             return Response(status_code=CLIENT_GONE)
-        return JSONResponse({"captions": captions})
+        found: dict[str, list] = {"captions": [one["generated_text"] for one in answers]}
+        if "score" in answers[0]:
+            found["scores"] = [{"score": one["score"], "words": one["word_scores"]} for one in answers]
+        return JSONResponse(found)
 
     @app.get("/health")
     async def health() -> dict:

@@ -117,7 +117,7 @@ class RequestReader:
 
     async def read_form(self, body: Body) -> tuple[list, dict]:
         parser = MultiPartParser(
-            body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 1
+            body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 2
         )
         parser.spool_max_size = (
             self.limits.request_bytes
@@ -133,6 +133,8 @@ class RequestReader:
             if isinstance(value, str):
                 is_number = name in OPTIONS and value.isascii() and value.isdigit() and len(value) < 10
                 options[name] = int(value) if is_number else value
+                if name == "scores" and value in ("true", "false"):
+                    options[name] = value == "true"
             else:
                 sources.append(await value.read())
                 await value.close()
@@ -163,7 +165,8 @@ class RequestReader:
                     400,
                     f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
                 )
-        return (beams or 1) * (words + (tokens or NEW_TOKENS))
+        passes = (beams or 1) + bool(options.get("scores"))  # scores take another pass over the caption
+        return passes * (words + (tokens or NEW_TOKENS))
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
         """Returns an image as an input of the pipeline."""
@@ -193,8 +196,11 @@ def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         if name == "text":
             if not isinstance(value, str):
                 raise RequestError(400, f"text is {value!r:.60}; it must be a string.")
+        elif name == "scores":
+            if not isinstance(value, bool):
+                raise RequestError(400, f"scores is {value!r:.60}; it must be true or false.")
         elif name not in OPTIONS:
-            raise RequestError(400, f"{name!r:.60} is no option; there are {', '.join(OPTIONS)} and text.")
+            raise RequestError(400, f"{name!r:.60} is no option; there are {', '.join(OPTIONS)}, text and scores.")
         elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
     return tuple(sorted(options.items()))

@@ -23,8 +23,8 @@ def prepare_figures(folder: str | Path) -> dict[str, Any]:
     return {"return_attention": True, "attention_side": FIGURE_SIDE}
 
 
-def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """Saves the figure that `plot` makes of parts of a pipeline's answer, or logs why the answer has none."""
+def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
+    """Saves the figure that `plot` makes of parts of an answer; returns False, and logs why, if it has none."""
     if not answer["words"]:
         logger.warning("There is no figure of %s, which has no words.", name)
     elif "image" not in answer:
@@ -33,3 +33,5 @@ def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any]
         figure = plot(*(answer[part] for part in arguments))
         save_figure(figure, path)
         figure.clear()  # its parts refer to each other, so they would stay in memory for long
+        return True
+    return False

@@ -58,6 +58,14 @@ def test_a_question_about_an_image(of_images, photo, tmp_path, capsys):
     assert (tmp_path / "figures" / "photo.png").stat().st_size > 1000
 
 
+def test_answers_in_json(of_images, photo, capsys):
+    asked = ["answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3]
+    found = fields(prints(capsys, *asked))
+    record = json.loads(prints(capsys, *asked, "--json"))
+    assert record["question"] == str(photo) and record["error"] is None
+    assert [(one["answer"], f"{one['score']:.4f}") for one in record["answers"]] == [tuple(one[1:]) for one in found]
+
+
 def test_a_file_of_questions(of_images, photo, capsys):
     lines = [{"image": image, "question": "a ball"} for image in ("photo.png", "gone.png", "photo.png")]
     file = photo.parent / "questions.jsonl"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, Value
@@ -12,8 +13,11 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.vocabulary import with_words
-from hf_ngsan.loading.models import save_model
+from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
+from hf_ngsan.models.images import load_image
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.tasks.retrieval import encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -302,3 +306,52 @@ def test_searches_that_cannot_be_made(capsys, model, photos):
     for word in ("zebra", "red ball", ""):
         assert repr(word) in fails(capsys, "caption", "--model", model, photos[0], "--require", word)
     assert "num_beams" in fails(capsys, "caption", "--model", model, photos[0], "--contrastive", 0.5, "--num-beams", 2)
+
+
+def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
+    files = [tmp_path / f"{number}.png" for number in range(2)]
+    for file, image in zip(files, PHOTOS, strict=False):
+        image.save(file)
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    command = ["caption", "--model", model, *files, tmp_path / "broken.png", "--skip-errors"]
+    plain = dict(line.split("\t") for line in prints(capsys, *command).splitlines())
+    records = [json.loads(line) for line in prints(capsys, *command, "--json").splitlines()]
+    pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    for record, file in zip(records, files, strict=False):
+        [expected] = pipeline(str(file), return_scores=True)
+        assert record["image"] == str(file) and record["caption"] == plain[str(file)]
+        assert record["score"] == pytest.approx(expected["score"], abs=1e-5)
+        assert [word for word, _ in record["words"]] == record["caption"].split()
+    assert records[2].keys() == {"image", "error"}
+    assert prints(capsys, *command, "--json", "--output", tmp_path / "captions.jsonl") == ""
+    written = (tmp_path / "captions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["image"] for line in written] == [record["image"] for record in records]
+    fails(capsys, *command[:-1], "--output", tmp_path / "lines.txt")  # stops at the broken image
+    assert not (tmp_path / "lines.txt").exists()
+
+
+def test_json_names_the_figure(model, tmp_path, capsys):
+    PHOTOS[0].save(tmp_path / "photo.png")
+    command = ["caption", "--model", model, tmp_path / "photo.png", "--json", "--save-attention", tmp_path / "maps"]
+    record = json.loads(prints(capsys, *command))
+    assert Path(record["attention"]).is_file()
+
+
+def test_embeddings_are_made_in_the_same_pass(model, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "dual"
+    save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder)
+    files = [tmp_path / f"{number}.png" for number in range(3)]
+    for file, image in zip(files, PHOTOS, strict=False):
+        image.save(file)
+    command = ["caption", "--model", model, *files]
+    plain = prints(capsys, *command)
+    read = []
+    monkeypatch.setattr(encoders, "load_image", lambda source: read.append(source) or load_image(source))
+    options = ["--batch-size", 2, "--with-embeddings", folder, tmp_path / "embeddings.npz"]
+    assert prints(capsys, *command, *options) == plain
+    assert [one for one in read if isinstance(one, str)] == [str(file) for file in files]
+    found = np.load(tmp_path / "embeddings.npz", allow_pickle=False)
+    assert found["names"].tolist() == [str(file) for file in files]
+    expected = encoders.embed_images(*load_model(folder, "retrieval"), [{"image": str(file)} for file in files])
+    np.testing.assert_allclose(found["embeddings"], expected, atol=1e-5)
+    assert "--rerank-with" in fails(capsys, *command, *options, "--rerank-with", folder, "--num-beams", 2)

@@ -33,3 +33,14 @@ def test_a_batch_is_captioned_as_one_by_one(folder):
     alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
     together = captioner(images, max_new_tokens=6, batch_size=3)
     assert [answers[0]["generated_text"] for answers in together] == alone
+
+
+def test_scores_are_those_of_beam_search(folder):
+    model, processor = load_model(folder, "captioning")
+    guest = guest_of(model, processor)
+    inputs = guest.inputs(photos(1)[0])
+    search = {"max_new_tokens": 5, "num_beams": 3, "num_return_sequences": 2}
+    with torch.inference_mode():
+        found = model.generate(**inputs, **search, output_scores=True, return_dict_in_generate=True)
+    [answers] = pipeline("image-to-text", model=str(folder))(photos(1), return_scores=True, **search)
+    assert [answer["score"] for answer in answers] == pytest.approx(found.sequences_scores.tolist(), abs=1e-4)

@@ -48,6 +48,7 @@ CODE = {
     "processing_captioning.py",
     "processing_ngsan.py",
     "stepwise_decoding.py",
+    "text_scores.py",
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",

@@ -85,8 +85,19 @@ def test_options_are_those_of_the_pipeline(client, pipeline):
     assert answer.json() == {"captions": [expected]}
 
 
+def test_scores_are_answered_on_request(client, pipeline):
+    expected = pipeline(PHOTOS[0], return_scores=True)[0]
+    by_json = client.post("/caption", json={"images": [in_base64(FILES[0])], "scores": True}).json()
+    by_form = client.post("/caption", files={"files": FILES[0]}, data={"scores": "true"}).json()
+    assert by_json == by_form and by_json["captions"] == [expected["generated_text"]]
+    [found] = by_json["scores"]
+    assert found["score"] == pytest.approx(expected["score"], abs=1e-5)
+    assert [word for word, _ in found["words"]] == expected["generated_text"].split()
+
+
 BAD = {
     "no images": ({"json": {"images": []}}, 400),
+    "scores of no truth value": ({"json": {"images": [in_base64(FILES[0])], "scores": 1}}, 400),
     "no list": ({"json": {"images": "x"}}, 400),
     "no object": ({"json": [1]}, 400),
     "no JSON": ({"content": b"{", "headers": {"content-type": "application/json"}}, 400),

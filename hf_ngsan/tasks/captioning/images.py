@@ -32,12 +32,18 @@ class CaptionedImage(NamedTuple):
         caption: caption; `None` for a skipped image.
         error: reason for skipping it, or `None`.
         rank: rank of the caption among those of its image, from 0.
+        score: mean log-probability of its tokens; `None` unless asked for.
+        words: pairs of word and log-probability; `None` unless asked for.
+        figure: file of its attention; `None` if there is none.
     """
 
     name: str
     caption: str | None
     error: str | None
     rank: int = 0
+    score: float | None = None
+    words: list[tuple[str, float]] | None = None
+    figure: str | None = None
 
 
 def caption_images(
@@ -86,8 +92,11 @@ def caption_images(
         is_captioned = of_image[0].get("error") is None
         if reranker is not None and is_captioned:
             of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
+        drawn = None
         if attention_folder is not None and is_captioned:
             figure = Path(attention_folder) / f"{file_name}.png"
-            save_attention(of_image[0], name, figure, plot_word_maps, ("image", "words", "attention"))
+            if save_attention(of_image[0], name, figure, plot_word_maps, ("image", "words", "attention")):
+                drawn = str(figure)
         for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
-            yield CaptionedImage(name, caption, answer.get("error"), rank)
+            scores = answer.get("score"), answer.get("word_scores")
+            yield CaptionedImage(name, caption, answer.get("error"), rank, *scores, drawn if rank == 0 else None)

@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...metrics.translation import TranslationScores, score_translations
+from ...models.text_scores import TextScores, text_scores
 from ...models.word_generation import WordGenerationMixin
 from ...training.gathering import map_sharded
 from .rows import check_sources
@@ -18,18 +19,32 @@ from .rows import check_sources
 def translate_batch(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **generate_arguments: Any
 ) -> list[str]:
-    """Translates a few texts together, each into one line.
+    """Translates a few texts together, each into one line; see [`scored_translations`] for the arguments."""
+    return [text for text, _ in scored_translations(model, tokenizer, texts, scores=False, **generate_arguments)]
+
+
+def scored_translations(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    scores: bool = True,
+    **generate_arguments: Any,
+) -> list[tuple[str, TextScores | None]]:
+    """Returns translations of a few texts, each in one line, with their scores.
 
     Args:
         model: a translator in evaluation mode.
         tokenizer: the model's.
         texts: in the language of the sources.
+        scores: whether to compute the scores; they are `None` otherwise.
         generate_arguments: for `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
-    return [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+    lines = [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+    found: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
+    return list(zip(lines, found, strict=True))
 
 
 def translate_rows(

@@ -1,0 +1,130 @@
+"""Log-probabilities of generated texts: how likely a model finds each word, whatever search has found it.
+
+    sequences = model.generate(**inputs, num_beams=5)
+    for of_text in text_scores(model, tokenizer, inputs, sequences):
+        print(of_text.score, of_text.words)  # -0.41 [("a", -0.1), ("dog", -0.9), ...]
+
+They are those of the model's own distribution over its whole vocabulary, without penalties, temperature and suppressed
+tokens. `generate()` itself is made to write the sequences again, so this works for every model that has it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+
+class TextScores(NamedTuple):
+    """The scores of a text.
+
+    Attributes:
+        score: mean log-probability of its generated tokens, the end token included, in nats.
+        words: its generated words, each with the sum of the log-probabilities of its tokens.
+    """
+
+    score: float
+    words: list[tuple[str, float]]
+
+
+class Rewriting(LogitsProcessor):
+    """Leaves one token at each step: that of given sequences."""
+
+    def __init__(self, sequences: torch.Tensor) -> None:
+        self.sequences = sequences
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        chosen = self.sequences[:, input_ids.shape[1], None]
+        return torch.full_like(scores, float("-inf")).scatter_(1, chosen, 0.0)  # type: ignore[return-value]
+
+
+class Rewritten(StoppingCriteria):
+    """Stops when sequences of a length are written."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs: Any) -> torch.BoolTensor:
+        is_done = input_ids.shape[1] >= self.length
+        return torch.full((len(input_ids),), is_done, device=input_ids.device)  # type: ignore[return-value]
+
+
+@torch.inference_mode()
+def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
+    """Returns log-probabilities of generated tokens.
+
+    Args:
+        model: in evaluation mode.
+        inputs: the arguments of `generate()` for B inputs.
+        sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, C for each input.
+
+    Returns:
+        `torch.FloatTensor` of shape `(B * C, new_tokens)`: of the last tokens of the sequences; 0 behind their ends.
+    """
+    number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
+    with torch.random.fork_rng(devices=[]):  # one token is left at each step, but it is drawn
+        found = model.generate(
+            **inputs,
+            num_beams=1,
+            do_sample=True,
+            num_return_sequences=len(sequences) // number,
+            max_new_tokens=sequences.shape[1],
+            logits_processor=LogitsProcessorList([Rewriting(sequences)]),
+            stopping_criteria=StoppingCriteriaList([Rewritten(sequences.shape[1])]),
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    logits = torch.stack(found.logits, dim=1).float()
+    tokens = sequences[:, sequences.shape[1] - logits.shape[1] :]
+    values = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+    return values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
+
+
+def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:
+    """Returns which of the new tokens `(rows, length)` stand behind an end token."""
+    is_end = torch.isin(tokens, torch.tensor([] if ends is None else ends, device=tokens.device).reshape(-1))
+    return (is_end.cumsum(-1) - is_end.long()) > 0
+
+
+def text_scores(
+    model: Any, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, Any], sequences: torch.Tensor
+) -> list[TextScores]:
+    """Returns the scores of generated texts; see [`token_log_probabilities`] for the arguments."""
+    values = token_log_probabilities(model, inputs, sequences)
+    new = sequences[:, sequences.shape[1] - values.shape[1] :]
+    lengths = (~behind_end(new, model.generation_config.eos_token_id)).sum(-1).tolist()
+    found = []
+    for row, (ids, length) in enumerate(zip(sequences.tolist(), lengths, strict=True)):
+        start = len(ids) - values.shape[1]
+        log_probabilities = values[row, :length].tolist()
+        found.append(
+            TextScores(
+                sum(log_probabilities) / max(length, 1),
+                words_of_tokens(tokenizer, ids[:start], ids[start : start + length], log_probabilities),
+            )
+        )
+    return found
+
+
+def words_of_tokens(
+    tokenizer: PreTrainedTokenizerBase, before: list[int], tokens: list[int], values: list[float]
+) -> list[tuple[str, float]]:
+    """Returns the words that tokens make, each with the sum of their values; special tokens are no words.
+
+    Args:
+        tokenizer: of the model.
+        before: tokens of the beginning, which was given.
+        tokens, values: tokens behind it, and a number for each.
+    """
+    silent = set(tokenizer.all_special_ids)
+    sums: dict[int, float] = {}
+    for end, (token, value) in enumerate(zip(tokens, values, strict=True), start=1):
+        words = str(tokenizer.decode([*before, *tokens[:end]], skip_special_tokens=True)).split()
+        if token not in silent and words:
+            sums[len(words) - 1] = sums.get(len(words) - 1, 0.0) + value
+    whole = str(tokenizer.decode([*before, *tokens], skip_special_tokens=True)).split()
+    return [(whole[place], value) for place, value in sums.items()]
+
+
+__all__ = ["TextScores", "behind_end", "text_scores", "token_log_probabilities", "words_of_tokens"]

@@ -1,0 +1,118 @@
+"""Scores of generated texts: the log-probabilities that the model gives their words, one after the other."""
+
+import pytest
+import torch
+
+from hf_ngsan.models.ensemble import EnsembleForConditionalGeneration
+from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.models.text_scores import text_scores, token_log_probabilities, words_of_tokens
+from tests.models.tiny import tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+SEARCHES = [{"num_beams": 1}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_beams": 1}]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return pixel_captioner()
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return pixel_processor()(images=PHOTOS[:3])
+
+
+def slow_log_probabilities(model, inputs, sequences) -> list[list[float]]:
+    """Runs the model anew over each beginning of each sequence, without a cache."""
+    each, found = len(sequences) // 3, []
+    for row, sequence in enumerate(sequences):
+        image = {name: value[row // each, None] for name, value in inputs.items()}
+        values = []
+        for end in range(1, len(sequence)):
+            logits = model(**image, decoder_input_ids=sequence[None, :end], use_cache=False).logits[0, -1]
+            values.append(float(logits.double().log_softmax(-1)[sequence[end]]))
+            if sequence[end] == model.config.eos_token_id:
+                break
+        found.append(values)
+    return found
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_scores_are_those_of_a_slow_loop(model, inputs, search):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        sequences = model.generate(**inputs, max_new_tokens=6, **search)
+        expected = slow_log_probabilities(model, inputs, sequences)
+    found = token_log_probabilities(model, inputs, sequences)
+    scores = text_scores(model, tiny_tokenizer(), inputs, sequences)
+    for values, of_text, slow, sequence in zip(found.tolist(), scores, expected, sequences, strict=True):
+        assert values[: len(slow)] == pytest.approx(slow, abs=1e-5)
+        assert not any(values[len(slow) :])
+        assert of_text.score == pytest.approx(sum(slow) / len(slow), abs=1e-5)
+        text = tiny_tokenizer().decode(sequence, skip_special_tokens=True)
+        assert [word for word, _ in of_text.words] == text.split()
+
+
+def test_suppressed_words_and_penalties_do_not_count(model, inputs):
+    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1, suppress_tokens=[3])
+    plain = token_log_probabilities(model, inputs, sequences)
+    changed = pixel_captioner()
+    changed.generation_config.update(suppress_tokens=[3, 9], repetition_penalty=2.0, num_beams=3)
+    torch.testing.assert_close(token_log_probabilities(changed, inputs, sequences), plain)
+
+
+def test_a_batch_is_scored_as_one_by_one(model, inputs):
+    sequences = model.generate(**inputs, max_new_tokens=6, num_beams=2, num_return_sequences=2)
+    together = token_log_probabilities(model, inputs, sequences)
+    for row in range(3):
+        image = {name: value[row, None] for name, value in inputs.items()}
+        alone = token_log_probabilities(model, image, sequences[2 * row : 2 * row + 2])
+        torch.testing.assert_close(alone, together[2 * row : 2 * row + 2], atol=1e-5, rtol=0)
+
+
+def test_random_numbers_of_the_caller_are_left_alone(model, inputs):
+    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1)
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    token_log_probabilities(model, inputs, sequences)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_an_ensemble_has_scores(model, inputs):
+    ensemble = EnsembleForConditionalGeneration([model, model]).eval()
+    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1)
+    torch.testing.assert_close(
+        token_log_probabilities(ensemble, inputs, sequences), token_log_probabilities(model, inputs, sequences)
+    )
+
+
+class Subwords:
+    """A tokenizer of two pieces of each word."""
+
+    all_special_ids = (0,)
+    pieces = ("<end>", "ca", "t", " do", "g", " a")
+
+    def decode(self, ids, skip_special_tokens):
+        return "".join(self.pieces[one] for one in ids if not (skip_special_tokens and one == 0))
+
+
+def test_subwords_are_joined():
+    assert words_of_tokens(Subwords(), [], [1, 2, 3, 4, 0], [-1.0, -2.0, -4.0, -8.0, -16.0]) == [
+        ("cat", -3.0),
+        ("dog", -12.0),
+    ]
+    assert words_of_tokens(Subwords(), [5, 3], [4, 0], [-1.0, -2.0]) == [("dog", -1.0)]
+
+
+def test_the_pipeline_returns_them(model, inputs):
+    pipeline = ImageToTextPipeline(model=model, processor=pixel_processor())
+    found = pipeline(PHOTOS[:3], return_scores=True, num_beams=3, num_return_sequences=2, batch_size=3)
+    sequences = model.generate(**inputs, num_beams=3, num_return_sequences=2)
+    expected = text_scores(model, tiny_tokenizer(), inputs, sequences)
+    answers = [answer for answers in found for answer in answers]
+    assert [answer["score"] for answer in answers] == pytest.approx([one.score for one in expected], abs=1e-5)
+    assert [[word for word, _ in answer["word_scores"]] for answer in answers] == [
+        answer["generated_text"].split() for answer in answers
+    ]
+    assert "score" not in pipeline(PHOTOS[0])[0]
