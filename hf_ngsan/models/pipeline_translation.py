@@ -64,8 +64,8 @@ class TranslationPipeline(Pipeline):
         scores = model_outputs.get("scores", [])
         if scores and isinstance(scores[0], list):  # of a lone text; transformers takes a batch apart
             [scores] = scores
-        for answer, of_text in zip(answers, scores, strict=False):
-            answer.update(score=of_text.score, word_scores=of_text.words)
+        for answer, (score, words) in zip(answers, scores, strict=False):  # plain tuples, which transformers makes
+            answer.update(score=score, word_scores=list(words))
         return answers
 
 
