@@ -21,10 +21,12 @@ SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
+  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
 
-The same command continues an index that was killed. Images that cannot be read are skipped and listed."""
+The same command continues an index that was killed. On a complete index it adds new images and embeds changed ones
+again; images that are gone stay, unless --prune is given. Images that cannot be read are skipped and listed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BACKEND",
         help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
         "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
+    )
+    parser.add_argument(
+        "--prune", action="store_true", help="remove images from an existing index that are no longer there"
     )
     add_reading_arguments(parser)
     add_launch_argument(parser)
@@ -71,6 +76,7 @@ def run(options: argparse.Namespace) -> None:
         images_per_shard=options.images_per_shard,
         strict=options.strict,
         backend=options.to,
+        prune=options.prune,
         accelerator=accelerator,
     )
     if accelerator.is_main_process:

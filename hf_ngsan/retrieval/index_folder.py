@@ -30,6 +30,7 @@ from ..store.folders import (
     MANIFEST,
     DamagedFolderError,
     check_folder,
+    find_folder,
     is_empty,
     remove_leftovers,
     write_folder_atomically,
@@ -252,6 +253,7 @@ class IndexFolder:
             FileNotFoundError: the folder does not exist.
             IndexFolderError: the folder has no index, or a damaged or incomplete one.
         """
+        folder = find_folder(folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
         index = cls(folder, read_description(folder))
@@ -378,6 +380,18 @@ class IndexFolder:
         [(shard, row)] = self.at(np.array([place]))
         with shard.thumbnails() as archive:
             return read_thumbnail(archive, row) if archive.namelist() else None
+
+    def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
+        """Returns the thumbnails of the items at some places, each file of thumbnails opened once."""
+        found: dict[int, bytes | None] = {}
+        of_shards: dict[int, list[tuple[int, int]]] = {}
+        for order, (shard, row) in enumerate(self.at(places)):
+            of_shards.setdefault(shard.number, []).append((order, row))
+        for number, rows in of_shards.items():
+            with self.shard(number).thumbnails() as archive:
+                has_any = bool(archive.namelist())
+                found |= {order: read_thumbnail(archive, row) if has_any else None for order, row in rows}
+        return [found[order] for order in range(len(places))]
 
     def at(self, places: np.ndarray) -> list[tuple[Shard, int]]:
         """Returns the shard and the row in it of each place."""

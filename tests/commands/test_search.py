@@ -3,6 +3,7 @@
 import io
 import os
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,6 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks.retrieval import index as image_index
+from hf_ngsan.tasks.retrieval.encoders import embed_pixels
 from tests.data.images.photos import write_image_folder
 from tests.extraction.tiny import write_coco_file
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
@@ -164,15 +166,95 @@ def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos
     assert len(names) == len(set(names)) == 5
 
 
-def test_an_image_that_changed_under_its_name_is_noticed(model, photos, tmp_path, capsys):
-    arguments = ["index", "--model", model, "--images", photos, "--output", tmp_path / "index", *HERE]
-    prints(capsys, *arguments)
-    os.utime(photos / "photo0.png", (0, 0))
-    prints(capsys, *arguments)  # of the same content
-    PHOTOS[1].save(photos / "photo0.png")
-    said = fails(capsys, *arguments)
-    assert "photo0.png" in said and "more" not in said
-    prints(capsys, "search", tmp_path / "index", "a red ball")  # is not harmed
+@pytest.fixture
+def embedded(monkeypatch):
+    """The number of images of each batch that was embedded."""
+    numbers = []
+
+    def counted(encoder, inputs):
+        numbers.append(len(inputs["pixel_values"]))
+        return embed_pixels(encoder, inputs)
+
+    monkeypatch.setattr(image_index, "embed_pixels", counted)
+    return numbers
+
+
+def same_index(first, second) -> bool:
+    """Whether two indexes have the same names, embeddings, thumbnails and stamps, in the same order."""
+    one, other = IndexFolder.open(first), IndexFolder.open(second)
+    places = one.all_places()
+    return (
+        one.items() == other.items()
+        and np.allclose(one.embeddings_at(places), other.embeddings_at(places), atol=1e-3)
+        and one.thumbnails_at(places) == other.thumbnails_at(places)
+        and one.stamps() == other.stamps()
+    )
+
+
+@pytest.mark.parametrize("backend", ["exact", "usearch"])
+def test_an_index_grows(model, photos, tmp_path, capsys, embedded, backend):
+    """New files are added and changed ones are embedded again, no others; the index is the one made at once."""
+    if backend == "usearch":
+        pytest.importorskip("usearch")
+    index, at_once = tmp_path / "index", tmp_path / "at_once"
+    options = ["--model", model, "--images", photos, "--images-per-shard", 2, "--to", backend, *HERE]
+    (photos / "broken.png").write_bytes(b"no image")
+    prints(capsys, "index", *options, "--output", index)
+    assert sum(embedded) == 5
+    prints(capsys, "index", *options, "--output", index)
+    os.utime(photos / "photo0.png", (0, 0))  # of the same content
+    prints(capsys, "index", *options, "--output", index)
+    assert sum(embedded) == 5
+    PHOTOS[4].save(photos / "photo0.png")
+    PHOTOS[1].save(photos / "another.png")
+    said = prints(capsys, "index", *options, "--output", index)
+    assert "6 images, 1 skipped" in said and sum(embedded) == 7
+    prints(capsys, "index", *options, "--output", at_once)
+    assert same_index(index, at_once)
+    found = [prints(capsys, "search", one, "a red ball") for one in (index, at_once)]
+    assert found[0] == found[1] and "another.png" in found[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["at_once", "index", "photos"]
+
+
+def test_images_that_are_gone_stay_until_they_are_pruned(model, photos, tmp_path, capsys, embedded):
+    index, at_once = tmp_path / "index", tmp_path / "at_once"
+    options = ["--model", model, "--images", photos, *HERE]
+    prints(capsys, "index", *options, "--output", index)
+    (photos / "photo1.png").unlink()
+    PHOTOS[1].save(photos / "new.png")
+    for _ in range(2):
+        assert "6 images" in prints(capsys, "index", *options, "--output", index)
+        assert sum(embedded) == 6
+        assert "photo1.png" in prints(capsys, "search", index, "a red ball")
+    assert "5 images" in prints(capsys, "index", *options, "--output", index, "--prune")
+    assert sum(embedded) == 6
+    prints(capsys, "index", *options, "--output", at_once)
+    assert same_index(index, at_once)
+
+
+def test_captions_of_an_index_grow_with_it(model, photos, tmp_path, capsys):
+    file = tmp_path / "captions.json"
+    write_coco_file(file, {1: "photo0.png", 2: "photo1.png"}, {1: ["a dog"], 2: ["a cat"]})
+    options = ["--model", model, "--images", file, "--image-folder", photos, *HERE]
+    prints(capsys, "index", *options, "--output", tmp_path / "index")
+    write_coco_file(
+        tmp_path / "captions.json", {"photo0.png": ["a wolf"], "photo1.png": ["a cat"], "photo2.png": ["it"]}
+    )
+    prints(capsys, "index", *options, "--output", tmp_path / "index")
+    lines = [line.split("\t")[1:] for line in prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()]
+    assert sorted(lines) == [["photo0.png", "a wolf"], ["photo1.png", "a cat"], ["photo2.png", "it"]]
+
+
+def test_an_index_of_another_model_does_not_grow(model, photos, tmp_path, capsys):
+    other = tmp_path / "other"
+    changed = tiny_model(vision_config=VISION)
+    next(changed.parameters()).data += 1
+    save_model(changed, tiny_processor(pixels=True), other)
+    prints(capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "index", *HERE)
+    before = IndexFolder.open(tmp_path / "index").checksum()
+    PHOTOS[1].save(photos / "new.png")
+    said = fails(capsys, "index", "--model", other, "--images", photos, "--output", tmp_path / "index", *HERE)
+    assert "another model" in said and IndexFolder.open(tmp_path / "index").checksum() == before
 
 
 def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):

@@ -20,6 +20,12 @@ pytestmark = pytest.mark.timeout(1800)  # a minute on two idle processors
 
 PRELOADED = ["tests.store.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
+PRELOADED += [
+    "hf_ngsan.tasks.retrieval.index",
+    "hf_ngsan.extraction",
+    "tests.models.mhsan.tiny",
+    "tests.models.tiny_photos",
+]
 
 
 class User(NamedTuple):
@@ -201,6 +207,33 @@ def convert(folder: Path) -> None:
         convert_features([folder / "arrays"], folder / "converted", images_per_shard=2)
 
 
+def index_photos(folder: Path) -> None:
+    from hf_ngsan.extraction import list_images
+    from hf_ngsan.tasks.retrieval.index import index_images
+    from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
+
+    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
+    images = list_images(folder / "photos")
+    index_images(model, processor, images, folder / "index", name="m", num_workers=0, images_per_shard=4)
+
+
+def begin_photos(folder: Path) -> None:
+    from tests.models.tiny_photos import PHOTOS
+
+    (folder / "photos").mkdir()
+    for number, photo in enumerate(PHOTOS[:2]):
+        photo.save(folder / "photos" / f"{number}.png")
+    index_photos(folder)
+    PHOTOS[3].save(folder / "photos" / "0.png")
+    PHOTOS[4].save(folder / "photos" / "2.png")
+
+
+def read_photos(folder: Path) -> list:
+    index = IndexFolder.open(folder / "index")
+    places = index.all_places()
+    return [*index.items(), index.embeddings_at(places).round(2).tolist(), index.thumbnails_at(places)]
+
+
 def begin_conversion(folder: Path) -> None:
     (folder / "arrays").mkdir()
     for number in range(5):
@@ -224,6 +257,7 @@ USERS = {
     "a model": User(begin_model, renew_everything, lambda folder: contents(find_folder(folder / "target"))),
     "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
     "an index": User(partial(write_index, num_shards=1), write_index, read_index),
+    "a growing index": User(begin_photos, index_photos, read_photos),
     "a graph": User(begin_graph, partial(add_graph, precision="f16"), read_graph),
     "a record": User(partial(record, score=0.25), partial(record, score=0.5), read_record),
     "an export": User(begin_export, export, read_export),

@@ -4,7 +4,9 @@ index = index_images(model, processor, list_images("photos"), "photos.index", na
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from transformers import PreTrainedModel
 
 from ...extraction import ImageList
 from ...extraction.errors import ExtractionError
+from ...extraction.image_list import ListedImage
 from ...extraction.loading import PreparedBatch, load_batches, next_batch
 from ...extraction.plan import default_images_per_shard, refuse_changed_images
 from ...extraction.together import (
@@ -23,11 +26,12 @@ from ...extraction.together import (
     on_main_process,
     wait_for_everyone,
 )
-from ...ground.files import FileStamp
+from ...ground.files import TEMPORARY_PREFIX, FileStamp
 from ...ground.progress_display import ProgressDisplay
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
-from ...retrieval import IndexDescription, IndexFolder, check_backend, check_new_index, open_backend
+from ...retrieval import IndexDescription, IndexFolder, IndexFolderError, check_backend, check_new_index, open_backend
+from ...store.folders import remove, restore, write_folder_atomically
 from .encoders import embed_pixels
 
 MAX_IMAGES_PER_SHARD = 1000
@@ -57,9 +61,14 @@ def index_images(
     images_per_shard: int | None = None,
     strict: bool = False,
     backend: str | None = None,
+    prune: bool = False,
     accelerator: Accelerator | None = None,
 ) -> IndexFolder:
-    """Embeds images into an index, or continues an index that was begun.
+    """Embeds images into an index, continues an index that was begun, or brings a complete one up to date.
+
+    A complete index gets the images that are new, and new embeddings of files that have changed; those of other images
+    are taken over. Images that are no longer listed stay, behind the others, unless `prune` is set. The folder is
+    replaced in one step: a reader, or whoever kills the command, finds the old index or the new one.
 
     Several processes write shards of their own, and together the index that one process would write.
 
@@ -77,6 +86,7 @@ def index_images(
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
+        prune: whether an index loses the images that are no longer listed.
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:
@@ -88,42 +98,146 @@ def index_images(
     accelerator = accelerator or extraction_accelerator()
     lock, encoder = lock_of(Path(folder), "indexing"), dual_encoder_of(model, processor)
 
-    def plan() -> tuple[IndexFolder, list[int]]:
+    def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
         if backend is not None:
             check_backend(backend)
         check_new_index(lock.folder)
+        lock.acquire()
+        fingerprint = model_fingerprint(model, processor)
+        earlier = earlier_embeddings(lock.folder, images, fingerprint, prune)
+        listed = images if earlier is None else earlier.images
         description = IndexDescription(
             model=name,
-            fingerprint=model_fingerprint(model, processor),
+            fingerprint=fingerprint,
             source=images.source,
-            source_checksum=images.checksum(split),
+            source_checksum=listed.checksum(split),
             dimension=encoder.dimension,
-            num_items=len(images),
-            items_per_shard=images_per_shard or default_images_per_shard(len(images), batch_size, MAX_IMAGES_PER_SHARD),
+            num_items=len(listed),
+            items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
         )
-        lock.acquire()
+        if earlier is not None and not earlier.is_current(description):
+            index = begin_anew(growing, description)
+            return index, index.missing_shards(), earlier
+        remove(growing)
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
-        refuse_changed_images(images, index.stamps())
-        return index, index.missing_shards()
+        refuse_changed_images(listed, index.stamps())
+        return index, index.missing_shards(), None
 
-    def publish() -> None:
-        chosen = index.backend if backend is None else backend
+    def publish() -> IndexFolder:
+        chosen = backend or (index if earlier is None else earlier.index).backend
         open_backend(index, chosen).add()
         if chosen != index.backend:
             index.backend = chosen
+        if earlier is None:
+            return index
+        write_folder_atomically(lock.folder, take_over, manifest=False)
+        remove(growing)
+        return IndexFolder.open(lock.folder)
 
+    def take_over(new: Path) -> None:
+        for path in growing.iterdir():
+            path.rename(new / path.name)
+        os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
+
+    growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
     try:
-        index, missing = on_main_process(accelerator, plan)
+        index, missing, earlier = on_main_process(accelerator, plan)
         own = missing[accelerator.process_index :: accelerator.num_processes]
         workers = default_num_workers(accelerator) if num_workers is None else num_workers
-        write_shards(encoder, images, index, own, batch_size, workers, strict, accelerator)
+        write_shards(encoder, images, index, own, batch_size, workers, strict, accelerator, earlier)
         wait_for_everyone(accelerator)
-        on_main_process(accelerator, publish)
+        index = on_main_process(accelerator, publish)
     finally:
         lock.release()
     return index
+
+
+@dataclass(frozen=True)
+class EarlierEmbeddings:
+    """What a complete index has of images that are listed again.
+
+    Attributes:
+        index: the index.
+        images: the images that are listed, and behind them those of the index that are not, if these stay.
+        places: by the number of an image, the place of its embedding in the index; none of a changed file.
+        stamps: by the number of an image, the stamp of its file when it was embedded.
+        is_changed: whether an image of the index was changed.
+    """
+
+    index: IndexFolder
+    images: ImageList
+    places: dict[int, int]
+    stamps: dict[int, FileStamp]
+    is_changed: bool
+
+    def is_current(self, new: IndexDescription) -> bool:
+        """Returns whether the index has these very images, so that nothing is to be done."""
+        return not self.is_changed and self.index.description.source_checksum == new.source_checksum
+
+    def of(self, items: Iterable[int]) -> dict[int, tuple[np.ndarray, bytes | None, FileStamp | None]]:
+        """Returns embedding, thumbnail and stamp of those items that the index has, by their numbers."""
+        known = [item for item in items if item in self.places]
+        places = np.array([self.places[item] for item in known], dtype=np.int64)
+        embeddings, thumbnails = self.index.embeddings_at(places), self.index.thumbnails_at(places)
+        return {
+            item: (embedding, thumbnail, self.stamps.get(item))
+            for item, embedding, thumbnail in zip(known, embeddings, thumbnails, strict=True)
+        }
+
+
+def earlier_embeddings(folder: Path, images: ImageList, fingerprint: str, prune: bool) -> EarlierEmbeddings | None:
+    """Returns what a folder has of some images, or `None` if it is no complete index of these and other images.
+
+    Raises:
+        IndexFolderError: the index is damaged, or its model is another one.
+    """
+    restore(folder)
+    try:
+        index = IndexFolder.open(folder)
+    except (FileNotFoundError, IndexFolderError):  # new or begun; what else is wrong with it is said there
+        return None
+    if index.description.fingerprint != fingerprint or index.description.source != images.source:
+        return None
+    names = [image.file_name for image in images.images]
+    items = {name: number for number, name in enumerate(names)} if len(set(names)) == len(names) else {}
+    places, stamps, gone, is_changed = {}, {}, [], False
+    for number in range(index.num_shards):
+        of_shard = index.shard(number).items
+        known = [of_shard.numbers[item] for item in sorted(of_shard.numbers)]
+        number_of_rows = len(of_shard.names)
+        of_rows: Sequence[FileStamp | None] = known if len(known) == number_of_rows else [None] * number_of_rows
+        captions: Sequence[Sequence[str] | None] = of_shard.captions or [None] * number_of_rows
+        for place, name, stamp, texts in zip(
+            index.places(number).tolist(), of_shard.names, of_rows, captions, strict=True
+        ):
+            item = items.get(name)
+            if item is None:
+                gone.append((place, stamp, ListedImage(-1, name, None if texts is None else tuple(texts))))
+            elif stamp is not None and images.is_unchanged(item, stamp):
+                places[item], stamps[item] = place, stamp
+            else:
+                is_changed = True
+    for place, stamp, image in () if prune else gone:
+        places[len(names)] = place
+        if stamp is not None:
+            stamps[len(names)] = stamp
+        names.append(image.file_name)
+    kept = () if prune else tuple(image for _, _, image in gone)
+    has_captions = images.has_captions and all(image.captions is not None for image in kept)
+    listed = replace(images, images=(*images.images, *kept), has_captions=has_captions)
+    index.opened.clear()  # other processes open the shards themselves
+    return EarlierEmbeddings(index, listed, places, stamps, is_changed)
+
+
+def begin_anew(folder: Path, description: IndexDescription) -> IndexFolder:
+    """Begins an index beside another one, or continues it if it was begun with the same description."""
+    try:
+        return IndexFolder.begin(folder, description)
+    except IndexFolderError:  # of other images, or damaged
+        remove(folder)
+        return IndexFolder.begin(folder, description)
 
 
 def write_shards(
@@ -135,12 +249,15 @@ def write_shards(
     num_workers: int,
     strict: bool,
     accelerator: Accelerator,
+    earlier: EarlierEmbeddings | None = None,
 ) -> None:
     """Embeds the images of some shards, in batches that are cut at the same places in every run."""
+    known = {} if earlier is None else earlier.places
+    images = images if earlier is None else earlier.images
     batches = {
         number: [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
         for number in numbers
-        for items in [index.shard_items(number)]
+        for items in [[item for item in index.shard_items(number) if item not in known]]
     }
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
     workers = num_workers if in_order else 0
@@ -152,7 +269,7 @@ def write_shards(
     with ProgressDisplay(title, sum(map(len, in_order)), shown=process == 1) as display:
         done = 0
         for number, of_shard in batches.items():
-            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict):
+            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
                 done += count
                 display.update(done)
 
@@ -165,27 +282,33 @@ def write_shard(
     num_batches: int,
     prepared: Iterator[PreparedBatch],
     strict: bool,
+    earlier: EarlierEmbeddings | None = None,
 ) -> Iterator[int]:
     """Writes one shard, and yields the number of images of each batch."""
-    names: list[str] = []
     skipped: list[tuple[str, str]] = []
-    thumbnails: list[bytes] = []
-    captions: list[tuple[str, ...]] | None = [] if images.has_captions else None
-    stamps: dict[int, FileStamp] = {}
-    embeddings = [np.zeros((0, index.description.dimension), np.float32)]
+    rows: dict[int, tuple[np.ndarray, bytes | None, FileStamp | None]] = {}
+    if earlier is not None:
+        rows = earlier.of(index.shard_items(number))
     for _ in range(num_batches):
         batch = next_batch(prepared)
         if strict and batch.unreadable:
             raise ExtractionError(batch.unreadable[0][1])
         skipped += [(images.images[place].file_name, reason) for place, reason in batch.unreadable]
         if batch.positions:
-            names += [images.images[place].file_name for place in batch.positions]
-            if captions is not None:
-                captions += [images.images[place].captions or () for place in batch.positions]
-            thumbnails += batch.thumbnails
-            stamps |= batch.stamps
-            embeddings.append(embed_pixels(encoder, batch.inputs))
-            if not np.isfinite(embeddings[-1]).all():
-                raise ExtractionError(f"{names[-1]}: the model's embeddings are not finite; check its weights.")
+            embeddings = embed_pixels(encoder, batch.inputs)
+            if not np.isfinite(embeddings).all():
+                name = images.images[batch.positions[-1]].file_name
+                raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+            for place, embedding, thumbnail in zip(batch.positions, embeddings, batch.thumbnails, strict=True):
+                rows[place] = embedding, thumbnail, batch.stamps.get(place)
         yield len(batch.positions) + len(batch.unreadable)
-    index.write_shard(number, names, np.concatenate(embeddings), skipped, thumbnails, stamps, captions)
+    of_items = {item: images.images[item] for item in sorted(rows)}
+    index.write_shard(
+        number,
+        [image.file_name for image in of_items.values()],
+        np.stack([rows[item][0] for item in of_items]) if rows else np.zeros((0, index.description.dimension)),
+        skipped,
+        [found for item in of_items if (found := rows[item][1]) is not None],
+        {item: stamp for item in of_items if (stamp := rows[item][2]) is not None},
+        [image.captions or () for image in of_items.values()] if images.has_captions else None,
+    )
