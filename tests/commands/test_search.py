@@ -233,13 +233,11 @@ def test_images_that_are_gone_stay_until_they_are_pruned(model, photos, tmp_path
 
 
 def test_captions_of_an_index_grow_with_it(model, photos, tmp_path, capsys):
-    file = tmp_path / "captions.json"
-    write_coco_file(file, {1: "photo0.png", 2: "photo1.png"}, {1: ["a dog"], 2: ["a cat"]})
+    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"}, {1: ["a dog"], 2: ["a cat"]})
     options = ["--model", model, "--images", file, "--image-folder", photos, *HERE]
     prints(capsys, "index", *options, "--output", tmp_path / "index")
-    write_coco_file(
-        tmp_path / "captions.json", {"photo0.png": ["a wolf"], "photo1.png": ["a cat"], "photo2.png": ["it"]}
-    )
+    names = {1: "photo0.png", 2: "photo1.png", 3: "photo2.png"}
+    write_coco_file(file, names, {1: ["a wolf"], 2: ["a cat"], 3: ["it"]})
     prints(capsys, "index", *options, "--output", tmp_path / "index")
     lines = [line.split("\t")[1:] for line in prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()]
     assert sorted(lines) == [["photo0.png", "a wolf"], ["photo1.png", "a cat"], ["photo2.png", "it"]]
