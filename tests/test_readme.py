@@ -99,6 +99,11 @@ PROMISES = {
     "caption photo.jpg --require dog grass": Promise(1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
     "caption photo.jpg --groups 3": Promise(3, CAPTION),
     "caption photo.jpg --contrastive 0.6": Promise(1, CAPTION),
+    "caption photo.jpg --json": Promise(1, r'\{"image": "photo\.jpg", "caption": .*\}'),
+    "caption photos --json --output captions.jsonl": Promise(0, files=("captions.jsonl",)),
+    "caption photo.jpg --num-beams 1 --with-embeddings runs/demo/mhsan photos.npz": Promise(
+        1, CAPTION, ("photos.npz",)
+    ),
     "configs": Promise(check=lambda printed: all(name in printed for name in ("ngsan/scenes", "mhsan/flickr8k_sru"))),
     "train --config ngsan/scenes": run_in("runs/scenes"),
     "train --config ngsan/scenes model.query_norm=null 'model.geometric_bias=[]' training.output_dir=runs/san": run_in(
