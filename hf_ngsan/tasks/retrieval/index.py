@@ -26,7 +26,7 @@ from ...extraction.together import (
     on_main_process,
     wait_for_everyone,
 )
-from ...ground.files import TEMPORARY_PREFIX, FileStamp
+from ...ground.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ...ground.progress_display import ProgressDisplay
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
@@ -104,7 +104,11 @@ def index_images(
         if backend is not None:
             check_backend(backend)
         check_new_index(lock.folder)
+        if not lock.folder.exists():
+            restore(lock.folder)  # before the lock makes a folder of this name
         lock.acquire()
+        restore(lock.folder)  # removes what a killed command has replaced
+        remove(temporary_path(lock.folder))
         fingerprint = model_fingerprint(model, processor)
         earlier = earlier_embeddings(lock.folder, images, fingerprint, prune)
         listed = images if earlier is None else earlier.images
@@ -193,7 +197,6 @@ def earlier_embeddings(folder: Path, images: ImageList, fingerprint: str, prune:
     Raises:
         IndexFolderError: the index is damaged, or its model is another one.
     """
-    restore(folder)
     try:
         index = IndexFolder.open(folder)
     except (FileNotFoundError, IndexFolderError):  # new or begun; what else is wrong with it is said there
