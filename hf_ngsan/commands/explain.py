@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     import numpy as np
+    from transformers import PreTrainedModel
 
     from ..ground.launching import make_accelerator
     from ..loading.models import is_guest, load_model
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure)
     model, processor = load_model(options.model, "retrieval")
-    if is_guest(model.config):
+    if is_guest(model.config) or not isinstance(model, PreTrainedModel):
         raise ValueError(
             f"{options.model} holds a {model.config.model_type} model, whose similarity has no heads to show."
         )

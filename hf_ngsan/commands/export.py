@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from ..exporting import Comparison
 
 FORMATS = ("onnx", "openvino", "torch-export")
-SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export.
+SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export, or a dual encoder to ONNX.
 
 The exported captioner does not need this package, and as ONNX or OpenVINO it does not need torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
   hf-ngsan export --model runs/scenes --int8 --output small
+  hf-ngsan export --model DUAL_ENCODER --output exported
   python exported/captioner.py photo.jpg --num-beams 3
 
 The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, a program for
-greedy and beam search that needs only NumPy and the runtime. The command needs the extra export, or openvino.
+greedy and beam search that needs only NumPy and the runtime. An exported dual encoder takes the place of its model in
+hf-ngsan index, search and evaluate. The command needs the extra export, or openvino.
 
 {DATASETS}"""
 IMAGES = 64
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
-    from ..loading.models import load_captioner
+    from ..loading.models import load_captioner, load_config, task_of
     from ..store.folders import write_folder_atomically
     from ..tasks.caption_rows import load_rows, rows_for
 
@@ -59,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     if options.int8 and options.format != "onnx":
         raise ValueError(f"--int8 is for ONNX, and --format is {options.format}; leave one of the two out.")
     check_format(options.format)
+    if task_of(load_config(options.model)) == "retrieval":
+        return export_dual_encoder(options)
     model, processor = load_captioner(options.model)
     model = model.float()
     rows = None
@@ -79,6 +83,30 @@ def run(options: argparse.Namespace) -> int:
     comparison = compare(model, processor, Captioner(options.output), rows)
     print(f"Compared on {spec}, split {split}.\n{report_of(comparison, options.int8)}")
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
+
+
+def export_dual_encoder(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ..exporting.dual_encoder import write_exported_dual_encoder
+    from ..guests.exported import is_exported
+    from ..loading.models import find_model_folder, load_model
+    from ..store.folders import write_folder_atomically
+
+    if options.format != "onnx" or options.int8 or options.data is not None:
+        raise ValueError("A dual encoder is exported to ONNX alone, and checked without data; leave other options out.")
+    if is_exported(find_model_folder(options.model)):
+        raise ValueError(f"{options.model} is an exported dual encoder already.")
+    model, processor = load_model(options.model, "retrieval")
+    found: list[float] = []
+
+    def write(folder: Path) -> None:
+        found.append(write_exported_dual_encoder(model.float(), processor, folder))
+
+    write_folder_atomically(Path(options.output), write, manifest=False)
+    print(f"{options.output} embeds images and texts as the model does (largest difference {found[0]:.1e}).")
+    print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
+    return 0
 
 
 def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:

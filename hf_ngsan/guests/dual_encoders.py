@@ -146,7 +146,9 @@ DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
 
 
 def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
-    """Returns the description of a dual encoder, of transformers or of this package."""
+    """Returns the description of a dual encoder, of transformers or of this package, exported or not."""
+    if (exported := getattr(model, "description", None)) is not None:
+        return exported(model, processor)
     model_type = model.config.model_type
     default = OwnDualEncoder if model_type in own_model_types() else DualEncoder
     return DUAL_ENCODERS.get(model_type, default)(model, processor)

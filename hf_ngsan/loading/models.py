@@ -26,10 +26,11 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from ..auto import MODEL_TYPES, model_types_of, own_model_types
+from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
 from ..guests.checkpoints import task_of_guest, whole_processor
+from ..guests.exported import ExportedModel, is_exported
 from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
 from .limits import check_image_processor, count, parameters_of, refuse_too_large
@@ -205,6 +206,8 @@ def load_model(
         ConfigurationError: the changes are no values of their fields.
     """
     folder, saved = find_model_folder(name), load_config(name, task)
+    if is_exported(folder):
+        return load_exported(folder, saved)
     config = changed_config(saved, config_changes)
     model_loader, processor_loader = auto_classes_of(config)
     guest = is_guest(config)
@@ -259,6 +262,17 @@ def load_model(
     if has_tokenizer:
         check_tokenizer(folder, tokenizer, config)
     return model.eval(), processor
+
+
+def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
+    """Returns an exported dual encoder and its processor."""
+    try:
+        model = ExportedModel(folder, config)
+    except ValueError as error:
+        raise ModelFolderError(str(error)) from error
+    if is_guest(config):
+        return model.eval(), whole_processor(folder)
+    return model.eval(), load_processor(processor_class(config.model_type), folder)
 
 
 def load_processor(loader: Any, folder: str) -> Any:

@@ -66,7 +66,7 @@ def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mappin
 def weights_checksum(folder: str | Path) -> str:
     """Returns a checksum of the weights in a model's folder."""
     digest = hashlib.sha256()
-    for file in sorted(Path(folder).glob("*.safetensors")):
+    for file in sorted([*Path(folder).glob("*.safetensors"), *Path(folder).glob("*.onnx")]):
         digest.update(f"{file.name} {sha256(file)}\n".encode())
     return digest.hexdigest()
 

@@ -141,7 +141,7 @@ class RetrievalTask(Task):
         head_diversity: bool = False,
     ) -> RetrievalEvaluation:
         """Scores the retrieval of images and captions; see [`RetrievalTask.add_evaluation_options`]."""
-        if head_diversity and is_guest(model.config):
+        if head_diversity and (is_guest(model.config) or not isinstance(model, PreTrainedModel)):
             raise ValueError(
                 f"--head-diversity needs a dual encoder of hf-ngsan; this is a {model.config.model_type} model."
             )

@@ -1,0 +1,103 @@
+"""Dual encoders as ONNX graphs: they embed as the model does, and take its place in an index."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+pytest.importorskip("onnxscript", reason="the extra export is not installed")
+
+from hf_ngsan.exporting.dual_encoder import write_exported_dual_encoder
+from hf_ngsan.exporting.formats import UnexportableError
+from hf_ngsan.guests import dual_encoder_of
+from hf_ngsan.loading.models import load_model, save_model
+from tests.commands.running import fails, prints
+from tests.guests.tiny import photos, save, tiny
+from tests.models.mhsan import tiny as mhsan
+
+TEXTS = ["a red ball", "two dogs on the left of the cat in a photo of it", "it"]
+
+
+def saved(name, folder):
+    if name != "mhsan":
+        return save(tiny(name), folder)
+    save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["clip", "siglip", "mhsan"])
+def exported(request, tmp_path_factory):
+    """The folders of a dual encoder and of its graphs."""
+    folder = tmp_path_factory.mktemp("exported")
+    model, processor = load_model(saved(request.param, folder / "model"), "retrieval")
+    (folder / "graphs").mkdir()
+    assert write_exported_dual_encoder(model, processor, folder / "graphs") <= 1e-4
+    return folder
+
+
+def test_embeddings_are_those_of_the_model(exported):
+    first, second = (dual_encoder_of(*load_model(exported / name, "retrieval")) for name in ("model", "graphs"))
+    assert first.dimension == second.dimension and second.longest_text <= first.longest_text
+    with torch.inference_mode():
+        for one, other in (
+            (first.embed_images(first.image_inputs(photos(4))), second.embed_images(second.image_inputs(photos(4)))),
+            (first.embed_texts(first.text_inputs(TEXTS)), second.embed_texts(second.text_inputs(TEXTS))),
+        ):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+        alone = torch.cat([second.embed_texts(second.text_inputs([text])) for text in TEXTS])
+        torch.testing.assert_close(alone, second.embed_texts(second.text_inputs(TEXTS)), atol=1e-4, rtol=0)
+
+
+def test_an_index_is_made_and_searched(exported, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    for number, photo in enumerate(photos(4)):
+        photo.save(tmp_path / "photos" / f"{number}.png")
+    for name in ("model", "graphs"):
+        command = ["index", "--model", exported / name, "--images", tmp_path / "photos", "--num-workers", 0]
+        prints(capsys, *command, "--output", tmp_path / name)
+    found = [
+        [line.split("\t") for line in prints(capsys, "search", tmp_path / name, "a red ball").splitlines()]
+        for name in ("model", "graphs")
+    ]
+    scores = [{name: float(score) for score, name in lines} for lines in found]
+    assert scores[0] == pytest.approx(scores[1], abs=2e-3)
+    said = fails(capsys, "search", tmp_path / "graphs", "a red ball", "--model", exported / "model")
+    assert "another model" in said
+
+
+def test_the_command_exports_and_evaluates(tmp_path, capsys):
+    clip = saved("clip", tmp_path / "clip")
+    said = prints(capsys, "export", "--model", clip, "--output", tmp_path / "graphs")
+    assert float(said.split("difference ")[1].split(")")[0]) <= 1e-4
+    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4"]
+    reports = [
+        json.loads(prints(capsys, "evaluate", "--model", folder, *options)) for folder in (clip, tmp_path / "graphs")
+    ]
+    assert reports[0] == reports[1]
+    assert "clip" in fails(capsys, "explain", "--model", tmp_path / "graphs", photo_in(tmp_path), "a ball")
+    assert "exported" in fails(capsys, "export", "--model", tmp_path / "graphs", "--output", tmp_path / "again")
+    assert "ONNX" in fails(capsys, "export", "--model", clip, "--output", tmp_path / "small", "--int8")
+    assert not (tmp_path / "again").exists() and not (tmp_path / "small").exists()
+
+
+def photo_in(folder):
+    photos(1)[0].save(folder / "photo.png")
+    return folder / "photo.png"
+
+
+@pytest.mark.parametrize("name", ["text.onnx", "dual_encoder.json"])
+def test_a_damaged_export_is_refused(exported, tmp_path, name, capsys):
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported / "graphs", folder)
+    (folder / name).write_bytes((folder / name).read_bytes()[:20])
+    assert str(folder) in fails(
+        capsys, "index", "--model", folder, "--images", tmp_path, "--output", tmp_path / "index"
+    )
+
+
+def test_a_model_without_images_is_refused(tmp_path):
+    with pytest.raises(UnexportableError, match="vision encoder"):
+        write_exported_dual_encoder(mhsan.tiny_model(), mhsan.tiny_processor(), tmp_path)
+    assert not list(tmp_path.iterdir())
