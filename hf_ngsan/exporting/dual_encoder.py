@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 """Largest difference of an embedding's numbers between graph and model."""
 MAX_LENGTH = 4096
 MAX_FIXED_LENGTH = 64
-"""Tokens of a text where every text is padded to the longest; captions of COCO have 57 at most."""
+"""Tokens of a text where every text is padded to the longest."""
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 

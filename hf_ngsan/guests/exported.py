@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 from ..auto import own_model_types
 from ..data.vocabulary import with_words
 from ..ground.files import sha256
+from ..ground.messages import one_sentence
 from ..store.fields import read_fields, read_json
 from .dual_encoders import DualEncoder
 
@@ -94,7 +95,7 @@ class ExportedModel(nn.Module):
                 path = str(Path(folder) / f"{tower}.onnx")
                 self.sessions[tower] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime says in many ways that a file is damaged
-            raise ValueError(f"{folder} is damaged ({str(error).splitlines()[0][:200]}); export it again.") from error
+            raise ValueError(f"{folder} is damaged ({one_sentence(error):.200}); export it again.") from error
         # which makes the fingerprint of an index that of these very graphs
         self.register_buffer("checksum", torch.tensor(list(digest.digest()), dtype=torch.uint8))
 
