@@ -75,7 +75,7 @@ def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
     with torch.no_grad():
         silent.lm_head.bias[silent.config.eos_token_id] += 50
     found = caption(silent, pixel_processor(), photos[:2], attention_folder=tmp_path / "maps")
-    assert found == [(path, "", None, 0) for path in photos[:2]]
+    assert found == [CaptionedImage(path, "", None) for path in photos[:2]]
     assert not list((tmp_path / "maps").iterdir())
     assert [path in record.getMessage() for path, record in zip(photos, caplog.records, strict=False)] == [True, True]
 
