@@ -61,7 +61,7 @@ def test_the_choice_of_metrics_and_frequencies(files, capsys):
     DocumentFrequency.from_captions([["a bird"], ["a dog"], ["the sea"]]).save(files / "df.npz")
     (files / "one.json").write_text(json.dumps(RESULTS[:1]))
     score(files, "--metrics", "cider_d", "--document-frequency", str(files / "df.npz"), results="one.json")
-    with pytest.raises(ValueError, match="at least two images"):
+    with pytest.raises(ValueError, match="two"):
         score(files, results="one.json")
     with pytest.raises(SystemExit):
         score(files, "--metrics", "CIDEr")
@@ -187,20 +187,20 @@ def test_results_may_come_through_a_pipe(files, capsys, check):
 
 @pytest.mark.parametrize("side", ["results", "references"])
 def test_an_empty_device_is_an_empty_file(files, side):
-    with pytest.raises(ValueError, match=f"{os.devnull} is empty"):
+    with pytest.raises(ValueError, match=f"{os.devnull}"):
         score(files, **{side: os.devnull})
 
 
 def test_missing_files_are_explained(files):
-    with pytest.raises(FileNotFoundError, match=r"There is no file .*nothing\.json"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
         score(files, results="nothing.json")
-    with pytest.raises(FileNotFoundError, match=r"There is no file .*nothing\.json"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
         score(files, references="nothing.json")
     with pytest.raises(FileNotFoundError, match="missing"):
         score(files, "--per-image", str(files / "missing" / "scores.json"))
-    with pytest.raises(IsADirectoryError, match=r"is a folder; name a JSON file"):
+    with pytest.raises(IsADirectoryError, match=r"folder"):
         score(files, results=".")
-    with pytest.raises(IsADirectoryError, match=r"--per-image .* is a folder"):
+    with pytest.raises(IsADirectoryError, match=r"--per-image"):
         score(files, "--per-image", str(files))
     with pytest.raises(ValueError, match="--references"):
         score(files, references=None)
@@ -243,7 +243,7 @@ def test_what_the_server_would_refuse(files, rows, message):
 
 def test_images_of_the_split_must_be_listed(files):
     (files / "references.json").write_text(json.dumps({"annotations": REFERENCES["annotations"]}))
-    with pytest.raises(ValueError, match=r"references\.json has no list 'images'"):
+    with pytest.raises(ValueError, match=r"references\.json.*'images'"):
         score(files, "--check-server-format")
 
 

@@ -340,7 +340,7 @@ def test_options_that_a_pipeline_cannot_take(pipe, rows):
     for word in ("zebra", "red ball", "", "<s>", 5):
         with pytest.raises(ValueError, match=repr(word) if isinstance(word, str) else "int"):
             pipe(rows[0], required_words=[[word]], num_beams=2)
-    with pytest.raises(ValueError, match="required_words is 'ring'"):
+    with pytest.raises(ValueError, match=r"required_words.*'ring'"):
         pipe(rows[0], required_words="ring")
     with pytest.raises(ValueError, match=r"num_beam_groups .*penalty_alpha"):
         pipe(rows[0], num_beam_groups=2, penalty_alpha=0.6)

@@ -135,7 +135,7 @@ def test_words_are_spread_over_regions_by_guided_attention():
         np.testing.assert_allclose(weights, of_words / of_words.sum(-1, keepdim=True), atol=1e-6)
     assert words == ["is", "there", "a", "ball"] and unknown == ["<unk>"]
     np.testing.assert_allclose(regions, output.image_glimpses[0, :, :3].mean(0), atol=1e-6)
-    with pytest.raises(ValueError, match="no layer 2"):
+    with pytest.raises(ValueError, match="layer 2"):
         model.question_attention(processor.tokenizer, inputs, layer=2)
 
 
