@@ -6,6 +6,7 @@ index = index_images(model, processor, list_images("photos"), "photos.index", na
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def index_images(
     def take_over(new: Path) -> None:
         for path in growing.iterdir():
             path.rename(new / path.name)
-        os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
+        with suppress(OSError):  # some file systems have no hard links
+            os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
 
     growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
     try:
