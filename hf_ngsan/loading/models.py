@@ -38,6 +38,11 @@ from .limits import check_image_processor, count, parameters_of, refuse_too_larg
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
+OF_TRANSFORMERS: dict[str | None, str] = {
+    "captioning": ", or a captioner of transformers",
+    "retrieval": ", or a dual encoder of transformers",
+}
+"""End of the list of models for a task."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -111,7 +116,8 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)})."
+            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)}"
+            f"{OF_TRANSFORMERS.get(task, '')})."
         )
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
