@@ -25,7 +25,7 @@ EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
 
-The same command continues an index that was killed. On a complete index it adds new images and embeds changed ones
+The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
 again; images that are gone stay, unless --prune is given. Images that cannot be read are skipped and listed."""
 
 

@@ -76,8 +76,11 @@ class ImageList:
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         """Returns whether an image still has this stamp, or no longer exists."""
-        path = self.path_of(index)
-        return not path.is_file() or is_unchanged(path, stamp)
+        return not self.is_there(index) or is_unchanged(self.path_of(index), stamp)
+
+    def is_there(self, index: int) -> bool:
+        """Returns whether an image has a file, readable or not."""
+        return self.path_of(index).is_file()
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, which is independent of the folder's place."""
@@ -116,6 +119,10 @@ class DatasetImages(ImageList):
         if len(content) != stamp.num_bytes:
             return False
         return self.mtime_ns == stamp.mtime_ns or hashlib.sha256(content).hexdigest() == stamp.sha256
+
+    def is_there(self, index: int) -> bool:
+        content, path = self.stored(index)
+        return content is not None or path.is_file()
 
     def stored(self, index: int) -> tuple[bytes | None, Path]:
         """Returns the stored bytes of an image, None for a file, and its path."""

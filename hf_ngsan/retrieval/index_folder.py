@@ -213,6 +213,7 @@ class IndexFolder:
     def __init__(self, folder: Path, description: IndexDescription) -> None:
         self.folder, self.description = folder, description
         self.opened: dict[int, Shard] = {}
+        self.written_at = written_at(folder)
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
@@ -269,6 +270,10 @@ class IndexFolder:
                 "missing; run the same hf-ngsan index again, which continues it."
             )
         return index
+
+    def current(self) -> "IndexFolder":
+        """Returns this index, or the one that has taken its place since it was opened, as when it has grown."""
+        return self if written_at(self.folder) == self.written_at else IndexFolder.open(self.folder)
 
     @property
     def num_shards(self) -> int:
@@ -429,6 +434,15 @@ class IndexFolder:
     @backend.setter
     def backend(self, spec: str) -> None:
         write_text_atomically(self.folder / BACKEND, json.dumps(spec) + "\n")
+
+
+def written_at(folder: Path) -> tuple[int, int] | None:
+    """Returns what tells the index of a folder from the one that takes its place; None while it has no index."""
+    try:
+        status = (folder / DESCRIPTION).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def check_new_index(folder: Path) -> None:

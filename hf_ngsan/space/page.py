@@ -143,9 +143,9 @@ def add_search(search: Search) -> None:
         if len(text) > MAX_QUERY:
             raise ValueError(f"The search has {len(text)} characters; {MAX_QUERY} are allowed")
         hits = search.find(text)
-        stored = [(search.index.thumbnail_at(hit.place), f"{hit.score:.3f}  {Path(hit.name).name}") for hit in hits]
-        images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in stored if thumbnail is not None]
-        return images, [[round(hit.score, 4), hit.name] for hit in hits]
+        labelled = [(thumbnail, f"{hit.score:.3f}  {Path(hit.name).name}") for hit, thumbnail in hits]
+        images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in labelled if thumbnail is not None]
+        return images, [[round(hit.score, 4), hit.name] for hit, _ in hits]
 
     for event in (text.submit, button.click):
         event(find, text, [found, names], api_visibility="private", preprocess=False)

@@ -16,17 +16,22 @@ from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feat
 from ..tasks.retrieval.search import search_images
 
 
-@dataclass(frozen=True)
+@dataclass
 class Search:
     """Search of images by words.
 
     Attributes:
-        index: folder of the index.
-        find: returns the images for a text, the best first.
+        index: the index, opened.
+        hits: returns the images of an index for a text, the best first.
     """
 
     index: IndexFolder
-    find: Callable[[str], list[Hit]]
+    hits: Callable[[IndexFolder, str], list[Hit]]
+
+    def find(self, text: str) -> list[tuple[Hit, bytes | None]]:
+        """Returns the images for a text, the best first, with their thumbnails; the index may have grown since."""
+        self.index = self.index.current()
+        return [(hit, self.index.thumbnail_at(hit.place)) for hit in self.hits(self.index, text)]
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,10 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
     dual_encoder.to(device)
 
-    def find(text: str) -> list[Hit]:
-        return search_images(dual_encoder, its_processor, folder, text=text)
+    def hits(index: IndexFolder, text: str) -> list[Hit]:
+        return search_images(dual_encoder, its_processor, index, text=text)
 
-    return Parts(model, pipeline, rows, Search(folder, find))
+    return Parts(model, pipeline, rows, Search(folder, hits))
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:

@@ -142,6 +142,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def replaced_path(target: Path) -> Path:
+    target = Path(os.path.realpath(target))  # the folder that is written, behind a link or `.`
     return target.with_name(f"{REPLACED_PREFIX}{target.name}")
 
 

@@ -2,21 +2,25 @@
 
 import io
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
-from hf_ngsan.retrieval import IndexFolder
+from hf_ngsan.retrieval import IndexFolder, search
 from hf_ngsan.tasks.retrieval import index as image_index
 from hf_ngsan.tasks.retrieval.encoders import embed_pixels
 from tests.data.images.photos import write_image_folder
 from tests.extraction.tiny import write_coco_file
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.retrieval.test_index_folder import with_items, with_new_manifest, without
 
 from .running import fails, prints
 
@@ -191,13 +195,14 @@ def same_index(first, second) -> bool:
     )
 
 
-@pytest.mark.parametrize("backend", ["exact", "usearch"])
+@pytest.mark.parametrize("backend", ["exact", "usearch", pytest.param("milvus", marks=pytest.mark.slow)])
 def test_an_index_grows(model, photos, tmp_path, capsys, embedded, backend):
     """New files are added and changed ones are embedded again, no others; the index is the one made at once."""
-    if backend == "usearch":
-        pytest.importorskip("usearch")
+    if backend != "exact":
+        pytest.importorskip({"usearch": "usearch", "milvus": "milvus_lite"}[backend])
     index, at_once = tmp_path / "index", tmp_path / "at_once"
-    options = ["--model", model, "--images", photos, "--images-per-shard", 2, "--to", backend, *HERE]
+    to = f"milvus:{photos / 'milvus.db'}" if backend == "milvus" else backend
+    options = ["--model", model, "--images", photos, "--images-per-shard", 2, "--to", to, *HERE]
     (photos / "broken.png").write_bytes(b"no image")
     prints(capsys, "index", *options, "--output", index)
     assert sum(embedded) == 5
@@ -241,6 +246,188 @@ def test_captions_of_an_index_grow_with_it(model, photos, tmp_path, capsys):
     prints(capsys, "index", *options, "--output", tmp_path / "index")
     lines = [line.split("\t")[1:] for line in prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()]
     assert sorted(lines) == [["photo0.png", "a wolf"], ["photo1.png", "a cat"], ["photo2.png", "it"]]
+
+
+def grow(capsys, model, images, index, *options) -> list[str]:
+    """Runs `hf-ngsan index`; returns the names of the images, sorted."""
+    prints(capsys, "index", "--model", model, "--images", images, "--output", index, *options, *HERE)
+    return sorted(IndexFolder.open(index).items()[0])
+
+
+def test_a_file_that_could_not_be_read_is_embedded_once_it_can_be(model, photos, tmp_path, capsys, embedded):
+    index = tmp_path / "index"
+    (photos / "broken.png").write_bytes(b"no image")
+    grow(capsys, model, photos, index)
+    folder = index.stat().st_ino
+    grow(capsys, model, photos, index)
+    assert index.stat().st_ino == folder  # not written anew in vain
+    PHOTOS[0].save(photos / "broken.png")
+    assert "broken.png" in grow(capsys, model, photos, index) and sum(embedded) == 6
+
+
+def test_a_listed_file_that_is_gone_stays_until_it_is_pruned(model, photos, tmp_path, capsys, embedded):
+    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"})
+    command = [capsys, model, file, tmp_path / "index", "--image-folder", photos]
+    grow(*command)
+    (photos / "photo1.png").unlink()
+    assert grow(*command) == ["photo0.png", "photo1.png"]
+    for options in (["--prune"], ["--prune"], []):
+        assert grow(*command, *options) == ["photo0.png"]
+    assert sum(embedded) == 2
+
+
+def test_images_that_are_no_longer_listed_may_change(model, photos, tmp_path, capsys):
+    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"})
+    command = [capsys, model, file, tmp_path / "index", "--image-folder", photos]
+    grow(*command)
+    write_coco_file(file, {1: "photo0.png"})
+    grow(*command)
+    PHOTOS[4].save(photos / "photo1.png")
+    assert grow(*command) == ["photo0.png", "photo1.png"]
+
+
+def test_images_of_one_name_stay_as_many_as_they_are(model, photos, tmp_path, capsys, embedded):
+    names = {1: "photo0.png", 2: "photo0.png", 3: "photo1.png"}
+    command = [capsys, model, write_coco_file(tmp_path / "list.json", names), tmp_path / "index"]
+    for _ in range(2):
+        assert grow(*command, "--image-folder", photos) == sorted(names.values())
+    assert sum(embedded) == 3
+    write_coco_file(tmp_path / "list.json", {**names, 4: "photo0.png"})
+    assert grow(*command, "--image-folder", photos) == ["photo0.png"] * 3 + ["photo1.png"]
+    assert sum(embedded) == 4
+
+
+def test_captions_come_to_an_index_that_had_none(model, photos, tmp_path, capsys):
+    file, index = tmp_path / "list.json", tmp_path / "index"
+    for captions in (None, {1: ["a dog"], 3: ["a cat"]}):
+        names = {1: "photo0.png", 2: "photo1.png"} if captions is None else {1: "photo0.png", 3: "photo2.png"}
+        grow(capsys, model, write_coco_file(file, names, captions), index, "--image-folder", photos)
+    found = prints(capsys, "search", index, "a red ball").splitlines()
+    assert sorted(line.split("\t")[1:] for line in found) == [
+        ["photo0.png", "a dog"],
+        ["photo1.png"],
+        ["photo2.png", "a cat"],
+    ]
+
+
+def save_dataset(folder, **splits):
+    """Saves a dataset whose rows have images, by numbers, and no names."""
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = {name: Dataset.from_dict({"image": [PHOTOS[one] for one in numbers]}) for name, numbers in splits.items()}
+    DatasetDict(rows).save_to_disk(folder)
+    return f"images:{folder}"
+
+
+def test_an_index_of_a_dataset_grows_and_shrinks(model, tmp_path, capsys, embedded):
+    index = tmp_path / "index"
+    for numbers, options, number, in_all in (
+        ([0, 1], [], 2, 2),
+        ([0, 1, 2, 3], [], 4, 4),
+        ([0, 1], [], 4, 4),
+        ([0, 1], [], 4, 4),
+        ([0, 1], ["--prune"], 2, 4),
+    ):
+        spec = save_dataset(tmp_path / "dataset", train=numbers)
+        assert len(grow(capsys, model, spec, index, "--split", "train", *options)) == number
+        assert sum(embedded) == in_all
+
+
+def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, capsys):
+    """Another split of a dataset without names, and another folder."""
+    spec = save_dataset(tmp_path / "dataset", train=[0, 1, 2], test=[3, 4])
+    shutil.copytree(photos, tmp_path / "others")
+    for number in range(3):
+        PHOTOS[3 + number % 2].save(tmp_path / "others" / f"photo{number}.png")
+    for number in (3, 4):
+        PHOTOS[0].save(tmp_path / "others" / "more" / f"photo{number}.png")
+    for images, options, others, other_options in (
+        (spec, ["--split", "train"], spec, ["--split", "test"]),
+        (photos, [], tmp_path / "others", []),
+    ):
+        index = tmp_path / f"index{len(options)}"
+        grow(capsys, model, images, index, *options)
+        before = IndexFolder.open(index).checksum()
+        said = fails(capsys, "index", "--model", model, "--images", others, "--output", index, *other_options, *HERE)
+        assert str(index) in said and IndexFolder.open(index).checksum() == before
+
+
+@pytest.mark.parametrize("place", ["another working directory", "a moved folder"])
+def test_an_index_grows_whatever_the_images_folder_is_called(
+    model, photos, tmp_path, capsys, monkeypatch, embedded, place
+):
+    index = tmp_path / "index"
+    grow(capsys, model, photos, index)
+    PHOTOS[0].save(photos / "new.png")
+    if place == "a moved folder":
+        photos = photos.rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert "new.png" in grow(capsys, model, photos.name, index) and sum(embedded) == 6
+
+
+@pytest.mark.parametrize("place", [".", "link"])
+def test_an_index_grows_wherever_it_is(model, photos, tmp_path, capsys, monkeypatch, place):
+    (tmp_path / "new" / "index").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "new" / "index")
+    monkeypatch.chdir(tmp_path / "new" / "index" if place == "." else tmp_path)
+    grow(capsys, model, photos, Path(place))
+    assert len(prints(capsys, "search", place, "a red ball").splitlines()) == 5
+    PHOTOS[0].save(photos / "new.png")
+    prints(capsys, "index", "--model", model, "--images", photos, "--output", place, *HERE)
+    assert len(IndexFolder.open(tmp_path / "new" / "index").items()[0]) == 6
+    assert os.listdir(tmp_path / "new") == ["index"] and (tmp_path / "link").is_symlink()
+
+
+def test_an_index_without_stamps_grows(model, photos, tmp_path, capsys, embedded):
+    """As earlier versions wrote it: nothing tells whether a file has changed, so each is embedded again, once."""
+    index = tmp_path / "index"
+    grow(capsys, model, photos, index)
+    for shard in index.glob("shard-*"):
+        with_items(stamps={})(shard)
+        for key in ("shard", "index"):
+            without(key)(shard)
+        with_new_manifest(shard)
+    PHOTOS[0].save(photos / "new.png")
+    for _ in range(2):
+        assert len(grow(capsys, model, photos, index)) == 6 and sum(embedded) == 5 + 6
+    grow(capsys, model, photos, tmp_path / "at_once")
+    assert same_index(index, tmp_path / "at_once")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["made", "growing"])
+def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, capsys, monkeypatch, first):
+    """The index that was begun is of other images then; what it has of the same ones is kept."""
+    index, write = tmp_path / "index", IndexFolder.write_shard
+    if not first:
+        grow(capsys, model, photos, index, "--images-per-shard", 1)
+        PHOTOS[1].save(photos / "new.png")
+
+    def dying(self, number, *rest):
+        write(self, number, *rest)
+        if number == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(IndexFolder, "write_shard", dying)
+    command = ["index", "--model", model, "--images", photos, "--output", index, "--images-per-shard", "1", *HERE]
+    assert main(list(map(str, command))) == 130
+    monkeypatch.setattr(IndexFolder, "write_shard", write)
+    PHOTOS[4].save(photos / "new.png")
+    PHOTOS[3].save(photos / "photo0.png")
+    grow(capsys, model, photos, index, "--images-per-shard", 1)
+    grow(capsys, model, photos, tmp_path / "at_once", "--images-per-shard", 1)
+    assert same_index(index, tmp_path / "at_once")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["at_once", "index", "photos"]
+
+
+def test_who_has_an_index_open_finds_the_one_that_it_has_become(model, photos, tmp_path, capsys):
+    index = tmp_path / "index"
+    grow(capsys, model, photos, index, "--images-per-shard", 1)
+    opened = IndexFolder.open(index)
+    query = np.ones((1, opened.description.dimension), np.float32)
+    assert len(search(opened, query, 9)[0]) == 5 and opened.current() is opened
+    PHOTOS[0].save(photos / "a_new.png")
+    grow(capsys, model, photos, index, "--images-per-shard", 1)
+    assert search(opened.current(), query, 9) == search(IndexFolder.open(index), query, 9)
+    assert len(search(opened.current(), query, 9)[0]) == 6
 
 
 def test_an_index_of_another_model_does_not_grow(model, photos, tmp_path, capsys):

@@ -60,6 +60,20 @@ def test_there_is_a_tab_for_each_part(folders, index):
     assert tabs_of(make_page(load_parts(str(folders / "pixels"), index=str(index)))) == ["photograph", "search"]
 
 
+def test_a_page_searches_an_index_that_grows(folders, tmp_path):
+    shutil.copytree(folders / "photos", tmp_path / "photos")
+    command = ["index", "--model", folders / "dual", "--images", tmp_path / "photos", "--output", tmp_path / "index"]
+    command = [*map(str, command), "--images-per-shard", "1", "--num-workers", "0"]
+    assert main(command) == 0
+    page = load_parts(str(folders / "pixels"), index=str(tmp_path / "index")).search
+    assert len(page.find("a red ball")) == len(PHOTOS)
+    PHOTOS[0].save(tmp_path / "photos" / "a_new.png")
+    assert main(command) == 0
+    found = page.find("a red ball")
+    assert len(found) == len(PHOTOS) + 1 and "a_new.png" in [hit.name for hit, _ in found]
+    assert all(thumbnail is not None for _, thumbnail in found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -214,7 +215,9 @@ def index_photos(folder: Path) -> None:
 
     model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
     images = list_images(folder / "photos")
-    index_images(model, processor, images, folder / "index", name="m", num_workers=0, images_per_shard=4)
+    backend = "usearch" if find_spec("usearch") else "exact"
+    options = {"name": "m", "num_workers": 0, "images_per_shard": 4, "backend": backend}
+    index_images(model, processor, images, folder / "index", **options)
 
 
 def begin_photos(folder: Path) -> None:
@@ -231,7 +234,8 @@ def begin_photos(folder: Path) -> None:
 def read_photos(folder: Path) -> list:
     index = IndexFolder.open(folder / "index")
     places = index.all_places()
-    return [*index.items(), index.embeddings_at(places).round(2).tolist(), index.thumbnails_at(places)]
+    hits = [(name, round(score, 2)) for score, name, *_ in search(index, index.embeddings_at(places[:1]), 9)[0]]
+    return [*index.items(), index.embeddings_at(places).round(2).tolist(), index.thumbnails_at(places), hits]
 
 
 def begin_conversion(folder: Path) -> None:

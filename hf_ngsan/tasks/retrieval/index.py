@@ -5,6 +5,7 @@ index = index_images(model, processor, list_images("photos"), "photos.index", na
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from ...extraction import ImageList
 from ...extraction.errors import ExtractionError
 from ...extraction.image_list import ListedImage
 from ...extraction.loading import PreparedBatch, load_batches, next_batch
-from ...extraction.plan import default_images_per_shard, refuse_changed_images
+from ...extraction.plan import default_images_per_shard
 from ...extraction.together import (
     default_num_workers,
     extraction_accelerator,
@@ -32,6 +33,7 @@ from ...ground.progress_display import ProgressDisplay
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
 from ...retrieval import IndexDescription, IndexFolder, IndexFolderError, check_backend, check_new_index, open_backend
+from ...retrieval.index_folder import DESCRIPTION, read_description
 from ...store.folders import remove, restore, write_folder_atomically
 from .encoders import embed_pixels
 
@@ -65,11 +67,12 @@ def index_images(
     prune: bool = False,
     accelerator: Accelerator | None = None,
 ) -> IndexFolder:
-    """Embeds images into an index, continues an index that was begun, or brings a complete one up to date.
+    """Embeds images into an index, continues an index that was begun, or brings one up to date.
 
-    A complete index gets the images that are new, and new embeddings of files that have changed; those of other images
-    are taken over. Images that are no longer listed stay, behind the others, unless `prune` is set. The folder is
-    replaced in one step: a reader, or whoever kills the command, finds the old index or the new one.
+    An index gets the images that are new, and new embeddings of files that have changed or could not be read before;
+    embeddings of other images are taken over. Images that are gone stay, those no longer listed behind the others,
+    unless `prune` is set. The folder is replaced in one step: a reader, or whoever kills the command, finds the old
+    index or the new one.
 
     Several processes write shards of their own, and together the index that one process would write.
 
@@ -87,17 +90,19 @@ def index_images(
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
-        prune: whether an index loses the images that are no longer listed.
+        prune: whether an index loses the images that are no longer listed, or whose files are gone.
         accelerator: to share the work among its processes; made if `None`.
 
     Raises:
-        IndexFolderError: the folder holds something else, or an index of another model or other images; or the backend
-            cannot be used.
-        ExtractionError: the model sees no images, an image cannot be read and `strict` is set, an image is another
-            one than when it was indexed, or another command is writing the folder.
+        IndexFolderError: the folder holds something else, or an index of another model, or of another source without
+            any of these images; or the backend cannot be used.
+        ExtractionError: the model sees no images, an image cannot be read and `strict` is set, or another command is
+            writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
-    lock, encoder = lock_of(Path(folder), "indexing"), dual_encoder_of(model, processor)
+    encoder = dual_encoder_of(model, processor)
+    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
+    source = images.source if split is None else f"{images.source}, split {split}"
 
     def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if encoder.image_processor is None:
@@ -111,23 +116,22 @@ def index_images(
         restore(lock.folder)  # removes what a killed command has replaced
         remove(temporary_path(lock.folder))
         fingerprint = model_fingerprint(model, processor)
-        earlier = earlier_embeddings(lock.folder, images, fingerprint, prune)
+        earlier = earlier_embeddings(lock.folder, images, source, fingerprint, prune)
         listed = images if earlier is None else earlier.images
         description = IndexDescription(
             model=name,
             fingerprint=fingerprint,
-            source=images.source,
+            source=source,
             source_checksum=listed.checksum(split),
             dimension=encoder.dimension,
             num_items=len(listed),
             items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
         )
         if earlier is not None and not earlier.is_current(description):
-            index = begin_anew(growing, description)
+            index = begin_anew(growing, description, images)
             return index, index.missing_shards(), earlier
         remove(growing)
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
-        refuse_changed_images(listed, index.stamps())
         return index, index.missing_shards(), None
 
     def publish() -> IndexFolder:
@@ -162,14 +166,14 @@ def index_images(
 
 @dataclass(frozen=True)
 class EarlierEmbeddings:
-    """What a complete index has of images that are listed again.
+    """What an index, complete or begun, has of images that are listed again.
 
     Attributes:
         index: the index.
         images: the images that are listed, and behind them those of the index that are not, if these stay.
         places: by the number of an image, the place of its embedding in the index; none of a changed file.
         stamps: by the number of an image, the stamp of its file when it was embedded.
-        is_changed: whether an image of the index was changed.
+        is_changed: whether a listed image of the index was changed, or could not be read and can be now.
     """
 
     index: IndexFolder
@@ -179,7 +183,7 @@ class EarlierEmbeddings:
     is_changed: bool
 
     def is_current(self, new: IndexDescription) -> bool:
-        """Returns whether the index has these very images, so that nothing is to be done."""
+        """Returns whether the index is of these very images, so that only missing shards are to be written."""
         return not self.is_changed and self.index.description.source_checksum == new.source_checksum
 
     def of(self, items: Iterable[int]) -> dict[int, tuple[np.ndarray, bytes | None, FileStamp | None]]:
@@ -193,56 +197,85 @@ class EarlierEmbeddings:
         }
 
 
-def earlier_embeddings(folder: Path, images: ImageList, fingerprint: str, prune: bool) -> EarlierEmbeddings | None:
-    """Returns what a folder has of some images, or `None` if it is no complete index of these and other images.
+def earlier_embeddings(
+    folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
+) -> EarlierEmbeddings | None:
+    """Returns what a folder has of some images, or `None` if it is new or has an index of another model.
 
     Raises:
-        IndexFolderError: the index is damaged, or its model is another one.
+        IndexFolderError: the index is damaged, or of another source without any of these images as they are.
     """
-    try:
-        index = IndexFolder.open(folder)
-    except (FileNotFoundError, IndexFolderError):  # new or begun; what else is wrong with it is said there
+    if not (folder / DESCRIPTION).is_file():
         return None
-    if index.description.fingerprint != fingerprint or index.description.source != images.source:
+    index = IndexFolder(folder, read_description(folder))
+    if index.description.fingerprint != fingerprint:
         return None
-    names = [image.file_name for image in images.images]
-    items = {name: number for number, name in enumerate(names)} if len(set(names)) == len(names) else {}
+    items = {key: item for item, key in enumerate(occurrences(image.file_name for image in images.images))}
+    rows = [row for number in index.written_shards() for row in rows_of(index, number)]
     places, stamps, gone, is_changed = {}, {}, [], False
-    for number in range(index.num_shards):
-        of_shard = index.shard(number).items
-        known = [of_shard.numbers[item] for item in sorted(of_shard.numbers)]
-        number_of_rows = len(of_shard.names)
-        of_rows: Sequence[FileStamp | None] = known if len(known) == number_of_rows else [None] * number_of_rows
-        captions: Sequence[Sequence[str] | None] = of_shard.captions or [None] * number_of_rows
-        for place, name, stamp, texts in zip(
-            index.places(number).tolist(), of_shard.names, of_rows, captions, strict=True
-        ):
-            item = items.get(name)
-            if item is None:
-                gone.append((place, stamp, ListedImage(-1, name, None if texts is None else tuple(texts))))
-            elif stamp is not None and images.is_unchanged(item, stamp):
-                places[item], stamps[item] = place, stamp
-            else:
-                is_changed = True
-    for place, stamp, image in () if prune else gone:
-        places[len(names)] = place
+    for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):
+        item = items.get(key)
+        if item is None:
+            gone.append((place, stamp, ListedImage(-1, name, captions)))
+        elif stamp is None or not images.is_unchanged(item, stamp) or (prune and not images.is_there(item)):
+            is_changed = True
+        else:
+            places[item], stamps[item] = place, stamp
+    if rows and not places and index.description.source != source:
+        raise IndexFolderError(
+            f"{folder} is an index of other images ({len(rows)} of {index.description.source}); name a new folder."
+        )
+    skipped = {name for number in index.written_shards() for name, _ in index.shard(number).items.skipped}
+    unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
+    is_changed = is_changed or any(is_readable(images, item) for item in unread)
+    kept = [] if prune else gone
+    for item, (place, stamp, _) in enumerate(kept, len(images)):
+        places[item] = place
         if stamp is not None:
-            stamps[len(names)] = stamp
-        names.append(image.file_name)
-    kept = () if prune else tuple(image for _, _, image in gone)
-    has_captions = images.has_captions and all(image.captions is not None for image in kept)
-    listed = replace(images, images=(*images.images, *kept), has_captions=has_captions)
+            stamps[item] = stamp
+    listed = replace(
+        images,
+        images=(*images.images, *(image for _, _, image in kept)),
+        has_captions=images.has_captions or any(image.captions for _, _, image in kept),
+    )
     index.opened.clear()  # other processes open the shards themselves
     return EarlierEmbeddings(index, listed, places, stamps, is_changed)
 
 
-def begin_anew(folder: Path, description: IndexDescription) -> IndexFolder:
-    """Begins an index beside another one, or continues it if it was begun with the same description."""
+def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yields each name with the number of equal ones before it, since images may share a name."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1
+
+
+def rows_of(index: IndexFolder, number: int) -> list[tuple[int, str, FileStamp | None, tuple[str, ...]]]:
+    """Returns place, name, stamp and captions of each embedding of a shard."""
+    items = index.shard(number).items
+    known = [items.numbers[item] for item in sorted(items.numbers)]
+    stamps: Sequence[FileStamp | None] = known if len(known) == len(items.names) else [None] * len(items.names)
+    captions = [tuple(texts) for texts in items.captions or [[]] * len(items.names)]
+    return list(zip(index.places(number).tolist(), items.names, stamps, captions, strict=True))
+
+
+def is_readable(images: ImageList, item: int) -> bool:
     try:
-        return IndexFolder.begin(folder, description)
-    except IndexFolderError:  # of other images, or damaged
-        remove(folder)
-        return IndexFolder.begin(folder, description)
+        images.read(item)
+    except Exception:  # libraries say in many ways that an image cannot be read
+        return False
+    return True
+
+
+def begin_anew(folder: Path, description: IndexDescription, images: ImageList) -> IndexFolder:
+    """Begins an index beside another one, or continues it if it was begun with these images as they are."""
+    with suppress(IndexFolderError):  # of other images, or damaged
+        index = IndexFolder.begin(folder, description)
+        stamps = index.stamps().items()
+        if all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images)):
+            return index
+    remove(folder)
+    return IndexFolder.begin(folder, description)
 
 
 def write_shards(
