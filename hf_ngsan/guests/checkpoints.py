@@ -34,7 +34,7 @@ def task_of_guest(described: Mapping) -> str | None:
         return None
     if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
         return "captioning"
-    kind, model_type = getattr(transformers, name, None), described.get("model_type")
+    kind, model_type = getattr(transformers, name, None), str(described.get("model_type"))
     if hasattr(kind, "get_image_features") and hasattr(kind, "get_text_features"):
         return "retrieval"
     if kind is None and model_type in DUAL_ENCODERS:

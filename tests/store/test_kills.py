@@ -188,6 +188,7 @@ def export(folder: Path) -> None:
         write("encoder.onnx", "decoder.onnx", "settings.json", text="exported")(new)
 
     hf_ngsan.exporting.write_exported_captioner = write_files
+    hf_ngsan.loading.models.load_config = hf_ngsan.loading.models.task_of = lambda model: None
     hf_ngsan.loading.models.load_captioner = lambda name: (torch.nn.Identity(), None)
     exported = folder / "exported"
     if exported.is_dir() and any(exported.iterdir()):
