@@ -93,7 +93,7 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..loading.models import find_model_folder, load_model
     from ..store.folders import write_folder_atomically
 
-    if options.format != "onnx" or options.int8 or options.data is not None:
+    if options.format != "onnx" or options.int8 or options.data is not None or options.limit is not None:
         raise ValueError("A dual encoder is exported to ONNX alone, and checked without data; leave other options out.")
     if is_exported(find_model_folder(options.model)):
         raise ValueError(f"{options.model} is an exported dual encoder already.")
