@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..exporting import Comparison
 
 FORMATS = ("onnx", "openvino", "torch-export")
-SUMMARY = """Export a captioner to ONNX, OpenVINO or torch.export, or a dual encoder to ONNX.
+SUMMARY = """Export a captioner or a dual encoder, for example to ONNX.
 
 The exported captioner does not need this package, and as ONNX or OpenVINO it does not need torch."""
 EPILOG = f"""examples:
@@ -94,7 +94,10 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..store.folders import write_folder_atomically
 
     if options.format != "onnx" or options.int8 or options.data is not None or options.limit is not None:
-        raise ValueError("A dual encoder is exported to ONNX alone, and checked without data; leave other options out.")
+        raise ValueError(
+            f"{options.model} is a dual encoder, which is exported to ONNX alone and checked without data; leave other "
+            "options out."
+        )
     if is_exported(find_model_folder(options.model)):
         raise ValueError(f"{options.model} is an exported dual encoder already.")
     model, processor = load_model(options.model, "retrieval")

@@ -35,7 +35,7 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     assert "--int8" in fails(capsys, "export", "--model", model, *torch_export, "--int8")
     assert "--data" in fails(capsys, "export", "--model", model, *torch_export, "--check")
     MHSANConfig().save_pretrained(tmp_path / "encoder")
-    assert "mhsan" in fails(capsys, "export", "--model", tmp_path / "encoder", *torch_export)
+    assert "ONNX" in fails(capsys, "export", "--model", tmp_path / "encoder", *torch_export)
     settings = json.loads((model / "generation_config.json").read_text())
     (model / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.2}))
     assert "repetition_penalty" in fails(capsys, "export", "--model", model, *torch_export)
