@@ -84,7 +84,12 @@ class DualEncoder:
         parameters = inspect.signature(features_of).parameters.values()
         named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
         features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
-        return normalize(getattr(features, "pooler_output", features).float(), dim=-1)
+        pooled = getattr(features, "pooler_output", features)
+        if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts
+            raise ValueError(
+                f"A {type(self.model).__name__} has no common space of images and texts; give another model."
+            )
+        return normalize(pooled.float(), dim=-1)
 
     def placed(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns an input on the device of the model, numbers with its precision."""
