@@ -131,16 +131,9 @@ class SelfCritical(Objective):
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
         started_at = time.perf_counter()
-        frozen = self.settings.freeze_encoder
-        with torch.set_grad_enabled(keeps_graph and not frozen):
-            tokens = model.base_model.get_visual_tokens(**visual) if "pixel_values" in visual else visual
-            encoded, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
-        if keeps_graph or frozen:
-            visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=encoded), "attention_mask": mask}
-        states = encoded.detach()
+        encoded, visual = self.encode(model, visual, keeps_graph)
         with torch.no_grad():
-            samples = self.draw_captions(model, states, mask, rows, update)
-            greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
+            samples, greedy = self.draw_captions(model, encoded, rows, update)
             sampled_at = time.perf_counter()
             rewards, baselines = self.reward(samples, greedy, rows)
             rewarded_at = time.perf_counter()
@@ -150,31 +143,60 @@ class SelfCritical(Objective):
                 "sampling_seconds": torch.tensor(sampled_at - started_at),
                 "reward_seconds": torch.tensor(rewarded_at - sampled_at),
                 **self.statistics_of_captions(samples, labels, rewards, baselines),
-                **self.statistics_of_references(model, states, mask, references),
+                **self.statistics_of_references(model, encoded, references, len(rows)),
             }
         return {
-            **visual,
-            "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels),
+            **self.with_captions(model, visual, labels),
             "labels": labels,
             "advantages": (rewards - baselines).flatten(),
             "statistics": statistics,
         }
 
+    def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
+        """Encodes the images.
+
+        Args:
+            model: the bare model.
+            visual: its visual inputs.
+            keeps_graph: whether the loss may have the encoding that captions are drawn from.
+
+        Returns:
+            The inputs that captions are drawn from, without a graph, and those of the loss.
+        """
+        frozen = self.settings.freeze_encoder
+        with torch.set_grad_enabled(keeps_graph and not frozen):
+            tokens = model.base_model.get_visual_tokens(**visual) if "pixel_values" in visual else visual
+            states, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
+        if keeps_graph or frozen:
+            visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "attention_mask": mask}
+        states = states.detach()
+        return {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "attention_mask": mask}, visual
+
+    def with_captions(self, model: Any, visual: dict, labels: torch.Tensor) -> dict:
+        """Returns the inputs of the bare model for captions `labels (B * k, T)` of B images."""
+        return {**visual, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+
+    def logits(self, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+        """Returns the logits of inputs of `with_captions`, `(B * k, T, vocab_size)`."""
+        return model(**inputs, use_cache=False).logits
+
     def draw_captions(
-        self,
-        model: PreTrainedModel,
-        states: torch.Tensor,
-        mask: torch.Tensor | None,
-        rows: torch.Tensor,
-        update: Update,
-    ) -> torch.Tensor:
-        """Returns token ids `(B * k, T)` of k captions an image, without the start token."""
-        number = self.settings.samples_per_image
+        self, model: PreTrainedModel, encoded: dict, rows: torch.Tensor, update: Update
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns token ids `(B * k, T)` of k captions an image, and `(B, T')` of the greedy ones if they are needed,
+        without the start token."""
+        states, mask = encoded["encoder_outputs"].last_hidden_state, encoded["attention_mask"]
         if self.settings.decoding == "beam":
-            return search(model, self.policy, states, mask, num_beams=number)
+            samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
+        else:
+            samples = sample_captions(model, self.policy, states, mask, self.uniforms(rows, update))
+        greedy = search(model, self.policy, states, mask) if self.settings.baseline == "greedy" else None
+        return samples, greedy
+
+    def uniforms(self, rows: torch.Tensor, update: Update) -> torch.Tensor:
+        """Returns the random numbers of the captions of an update, `(B * k, max_new_tokens)`."""
         keys = [(update.seed, update.step, row) for row in rows.tolist()]
-        uniforms = image_uniforms(keys, number, self.policy.max_new_tokens)
-        return sample_captions(model, self.policy, states, mask, uniforms)
+        return image_uniforms(keys, self.settings.samples_per_image, self.policy.max_new_tokens)
 
     def reward(
         self, samples: torch.Tensor, greedy: torch.Tensor | None, rows: torch.Tensor
@@ -220,18 +242,12 @@ class SelfCritical(Objective):
         }
 
     def statistics_of_references(
-        self, model: Any, states: torch.Tensor, mask: torch.Tensor | None, references: torch.Tensor | None
+        self, model: Any, encoded: dict, references: torch.Tensor | None, num_images: int
     ) -> dict[str, torch.Tensor]:
         if references is None:
             return {}
-        num_images = len(states)
         references = references.view(num_images, -1, references.shape[-1])[:, 0]
-        logits = model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=mask,
-            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(references),
-            use_cache=False,
-        ).logits.float()
+        logits = self.logits(model, self.with_captions(model, encoded, references)).float()
         is_word = references != IGNORED_LABEL
         log_probabilities = logits.log_softmax(-1).gather(-1, references.clamp(min=0)[..., None]).squeeze(-1)
         return {"reference_log_likelihood": (log_probabilities * is_word).sum(), "reference_words": is_word.sum()}
@@ -243,7 +259,7 @@ class SelfCritical(Objective):
         inputs = dict(inputs)
         labels, advantages, statistics = (inputs.pop(name) for name in ("labels", "advantages", "statistics"))
         model.train(self.settings.dropout)
-        logits = model(**inputs, use_cache=False).logits
+        logits = self.logits(model, inputs)
         model.eval()
         is_word = labels != IGNORED_LABEL
         places, words = is_word.flatten().nonzero().squeeze(-1), labels[is_word]

@@ -1,6 +1,6 @@
 """A captioner as a policy: the probability of each next word, and captions sampled from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,21 @@ def sample_captions(
         Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
         ends.
     """
-    number, uniforms = len(uniforms) // len(states), uniforms.to(states.device)
+    return search(model, policy, states, attention_mask, custom_generate=drawing(policy, uniforms.to(states.device)))
+
+
+def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = None) -> Callable:
+    """Returns a function for `generate(custom_generate=...)` that draws captions, one for each row of `uniforms`.
+
+    Args:
+        policy: what to draw from.
+        uniforms (`torch.Tensor` of shape `(rows, max_new_tokens)`): see [`draw_words`].
+        greedy_each: the last of so many rows is the greedy caption; `None` for none.
+    """
+    places = torch.arange(len(uniforms), device=uniforms.device)
+    is_greedy = torch.zeros_like(places, dtype=torch.bool)
+    if greedy_each is not None:
+        is_greedy = places % greedy_each == greedy_each - 1
 
     def draw(
         model: Any,
@@ -140,17 +154,21 @@ def sample_captions(
         generation_config: Any,
         **of_model: Any,
     ) -> torch.Tensor:
+        number = len(uniforms) // len(input_ids)
         decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
-        ended = torch.zeros(len(uniforms), dtype=torch.bool, device=states.device)
+        ended = torch.zeros_like(is_greedy)
         for numbers in uniforms.unbind(-1):
-            words = draw_words(policy, decoder.step().logits[:, -1], numbers)
+            logits = decoder.step().logits[:, -1]
+            words = draw_words(policy, logits, numbers)
+            if greedy_each is not None:
+                words = torch.where(is_greedy, policy.logits(logits).argmax(-1), words)
             decoder.append(words.masked_fill(ended, policy.pad_token_id))
             ended |= words == policy.eos_token_id
             if ended.all():
                 break
         return decoder.sequences
 
-    return search(model, policy, states, attention_mask, custom_generate=draw)
+    return draw
 
 
 def search(

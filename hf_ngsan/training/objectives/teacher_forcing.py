@@ -49,7 +49,7 @@ class TeacherForcing(Objective):
         if self.word_dropout and model.training:
             words = inputs["decoder_input_ids"]
             inputs["decoder_input_ids"] = words.where(self.kept_words(words), self.unknown_token_id)
-        logits = model(**inputs, use_cache=False).logits
+        logits = self.logits(model, inputs)
         losses = functional.cross_entropy(
             logits.flatten(0, 1).float(),
             labels.flatten(),
@@ -63,6 +63,10 @@ class TeacherForcing(Objective):
         correct = ((logits.argmax(-1) == labels) & targets).sum()
         counts = {"weight": weights.sum(), "tokens": targets.sum(), "correct_tokens": correct}
         return loss, {"loss": loss.detach(), **counts}
+
+    def logits(self, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+        """Returns the logits of the target tokens, `(B * C, T, vocab_size)`."""
+        return model(**inputs, use_cache=False).logits
 
     def kept_words(self, decoder_input_ids: torch.Tensor) -> torch.Tensor:
         kept = functional.dropout(torch.ones_like(decoder_input_ids, dtype=torch.float32), self.word_dropout) > 0
