@@ -12,7 +12,7 @@ class of a few lines, and [`register_guest`] adds one:
 The pipeline, the commands and the training ask a description, and know no model type.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +20,12 @@ from PIL import Image
 from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
+from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
+IGNORED_LABEL = -100
+BESIDE_WORDS = {"token_type_ids": 1, "mm_token_type_ids": 0, "image_embeds_position_mask": 0}
+"""Inputs with a number for each token, and that of captions."""
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
 
@@ -82,9 +86,128 @@ class Guest:
         """Returns decoded texts as captions, without spaces that are doubled or at the ends."""
         return [" ".join(text.split()) for text in texts]
 
+    # What training needs to know.
+
+    label_smoothing: float = 0.0
+    """Of the model's own loss, the mean cross-entropy of the tokens of captions."""
+
+    @property
+    def image_encoder(self) -> torch.nn.Module | None:
+        """The part that sees images alone, a row of `pixel_values` for each; `None` if there is none."""
+        found = self.model.get_encoder("image")
+        return None if found is self.model else found
+
+    @property
+    def end_token_id(self) -> int:
+        """The token with which captions end."""
+        ends, own = self.model.generation_config.eos_token_id, self.tokenizer.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        return own if own in ends or ends == [None] else ends[0]
+
+    @property
+    def start_token_ids(self) -> list[int]:
+        """The tokens before the caption where the inputs have none."""
+        settings = self.model.generation_config
+        start = settings.decoder_start_token_id
+        return [settings.bos_token_id if start is None else start]
+
+    def caption_ids(self, caption: str) -> list[int]:
+        """Returns the tokens of a caption that the model is trained to write, its end included."""
+        return [*self.tokenizer(caption, add_special_tokens=False)["input_ids"], self.end_token_id]
+
+    def before_captions(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Returns the tokens of the decoder before captions, `(images, length)`."""
+        name = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
+        if name in inputs:
+            return inputs[name]
+        images = next(iter(inputs.values()))
+        return torch.tensor([self.start_token_ids], device=images.device).repeat(len(images), 1)
+
+    def batch(self, images: Sequence[Any], captions: Sequence[Sequence[str | None]] | None) -> dict[str, torch.Tensor]:
+        """Returns the inputs of images, and `labels (images * C, T)` of C captions for each, -100 behind their ends.
+
+        Args:
+            images: what [`~hf_ngsan.models.images.load_image`] reads.
+            captions: C of each image; `None` for a caption that an image lacks.
+
+        Raises:
+            ValueError: the processor makes inputs of several shapes of the images.
+        """
+        found = list(batches(self.inputs(load_image(image)) for image in images))
+        if len(found) > 1:
+            raise ValueError(
+                f"The processor of this {self.model.config.model_type} model makes inputs of several shapes of images, "
+                "which are not trained together; set training.gradient_accumulation_steps to training.batch_size."
+            )
+        inputs = dict(found[0][1])
+        if captions:
+            ids = [[] if text is None else self.caption_ids(text) for texts in captions for text in texts]
+            longest = max(map(len, ids))
+            inputs["labels"] = torch.tensor([[*one, *[IGNORED_LABEL] * (longest - len(one))] for one in ids])
+        return inputs
+
+    def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns the arguments of `forward` for which the last T logits are those of the captions.
+
+        Args:
+            inputs: of B images, the same text before all captions; all tensors but `pixel_values` are repeated for the
+                captions.
+            labels (`torch.LongTensor` of shape `(B * C, T)`): the captions of an image next to each other, -100 behind
+                their ends.
+        """
+        before = self.before_captions(inputs)
+        each = len(labels) // len(before)
+        found = {name: one.repeat_interleave(each, dim=0) for name, one in inputs.items() if name != "pixel_values"}
+        found |= {name: one for name, one in inputs.items() if name == "pixel_values"}
+        is_word = labels != IGNORED_LABEL
+        before, words = before.repeat_interleave(each, dim=0), labels.masked_fill(~is_word, 0)[:, :-1]
+        ids = torch.cat([before, words], dim=1)
+        if self.model.config.is_encoder_decoder:
+            return {**found, "decoder_input_ids": ids}
+        known = found.get("attention_mask", torch.ones_like(before))
+        beside = {name: one for name, one in found.items() if name in BESIDE_WORDS}
+        for name, one in beside.items():
+            found[name] = torch.cat([one, torch.full_like(words, BESIDE_WORDS[name], dtype=one.dtype)], dim=1)
+        mask = torch.cat([known, is_word[:, :-1].to(known.dtype)], dim=1)
+        return {**found, "input_ids": ids, "attention_mask": mask}
+
+
+class Blip(Guest):
+    """BLIP (Li et al. 2022)."""
+
+    @property
+    def label_smoothing(self) -> float:  # type: ignore[override]
+        return self.model.config.text_config.label_smoothing
+
+    @property
+    def end_token_id(self) -> int:
+        return self.model.config.text_config.sep_token_id
+
+    @property
+    def start_token_ids(self) -> list[int]:
+        return [self.model.config.text_config.bos_token_id]
+
+
+class Blip2(Guest):
+    """BLIP-2 (Li et al. 2023), of which each image is a number of tokens before the text."""
+
+    def process(self, image: Image.Image, text: str | None) -> BatchFeature:
+        inputs, config = super().process(image, text), self.model.config
+        if text is None and config.image_token_index is not None:
+            ids = [config.image_token_index] * config.num_query_tokens
+            if not config.is_encoder_decoder:
+                ids.append(config.text_config.bos_token_id)
+            inputs["input_ids"] = torch.tensor([ids])
+            inputs["attention_mask"] = torch.ones(1, len(ids), dtype=torch.long)
+        return inputs
+
 
 class Git(Guest):
     """GIT (Wang et al. 2022): the text begins the sequence, without an end token."""
+
+    @property
+    def image_encoder(self) -> torch.nn.Module | None:
+        return self.model.git.image_encoder
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         inputs = super().process(image, None)
@@ -96,6 +219,10 @@ class Git(Guest):
 
 class VisionEncoderDecoder(Guest):
     """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the text begins what is decoded."""
+
+    @property
+    def image_encoder(self) -> torch.nn.Module | None:
+        return self.model.encoder
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         inputs = self.processor.image_processor(image, return_tensors="pt")
@@ -120,6 +247,9 @@ class Florence2(Guest):
     default_prompt = "<CAPTION>"
     follows_prompts = True
 
+    def caption_ids(self, caption: str) -> list[int]:
+        return [self.tokenizer.bos_token_id, *super().caption_ids(caption)]
+
 
 class Kosmos2(Guest):
     """Kosmos-2 (Peng et al. 2023): marks of phrases and their boxes are left out of captions."""
@@ -139,6 +269,10 @@ class PaliGemma(Guest):
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         return super().process(image, f"{self.processor.image_token}{text}")
 
+    def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        prompt = torch.zeros_like(inputs["input_ids"])  # its tokens see each other, those of the caption do not
+        return super().with_captions({**inputs, "token_type_ids": prompt}, labels)
+
 
 class Chat(Guest):
     """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""
@@ -153,6 +287,8 @@ class Chat(Guest):
 
 
 GUESTS: dict[str, type[Guest]] = {
+    "blip": Blip,
+    "blip-2": Blip2,
     "git": Git,
     "vision-encoder-decoder": VisionEncoderDecoder,
     "instructblip": InstructBlip,

@@ -4,15 +4,19 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
+from ...data import build_tokenizer
 from ...ground.messages import type_and_reason
 from ...ground.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
+from ...metrics.clip_score import ClipScore, cosines
 from ...metrics.groups import ScoredGroups
 from ...metrics.ngrams import count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
@@ -35,21 +39,23 @@ class CaptionRewards:
     out everywhere, and an unknown word of a sample matches nothing, not even an unknown word of a reference.
 
     - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10 (see [`~hf_ngsan.metrics.CiderDReward`]);
-    - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1.
+    - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1;
+    - `clip_score`: how well the caption fits the image, on the scale 0 to 2.5 (see [`ClipReward`]).
 
-    Both are 0 for an empty caption, one without any word before its end.
+    The first two are 0 for an empty caption, one without any word before its end.
 
     Args:
         references: for each training row its reference captions, as text. Tokenized once, whole, and ended by the end
             token; captions that have no word left are passed over.
         tokenizer: the captioner's, with an end token.
-        weights: the weights of `cider_d` and `bleu_4`; what weighs 0 is not computed.
+        weights: the weights of `cider_d`, `bleu_4` and `clip_score`; what weighs 0 is not computed.
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
         document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token, and with that among
             its ignored tokens if `end_token` is `False`; by default that of `references`.
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
+        clip_score: for `clip_score`.
 
     Raises:
         RewardError: a row without references, unknown names, no weight other than 0, a tokenizer without an end token,
@@ -71,7 +77,7 @@ class CaptionRewards:
     ```
     """
 
-    NAMES = ("cider_d", "bleu_4")
+    NAMES = ("cider_d", "bleu_4", "clip_score")
 
     def __init__(
         self,
@@ -81,6 +87,7 @@ class CaptionRewards:
         functions: Mapping[str, tuple[RewardFunction, float]] | None = None,
         document_frequency: DocumentFrequency | None = None,
         end_token: bool = True,
+        clip_score: "ClipReward | None" = None,
     ):
         functions = functions or {}
         unknown = [*(weights.keys() - self.NAMES), *(functions.keys() & self.NAMES)]
@@ -104,6 +111,9 @@ class CaptionRewards:
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
+        self.clip_score = clip_score
+        if "clip_score" in self.weights and clip_score is None:
+            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
             self.cider_d = self.make_cider_d(document_frequency)
 
@@ -125,8 +135,15 @@ class CaptionRewards:
         total = sum(weighted, start=torch.zeros((), dtype=torch.float64))
         return total.to(token_ids.device, torch.float32)
 
-    def parts(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each. See [`__call__`]."""
+    def parts(
+        self, token_ids: torch.Tensor, image_indices: torch.Tensor, captions: list[str] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each.
+
+        Args:
+            token_ids, image_indices: see [`__call__`].
+            captions: texts of the samples; those of their words if `None`.
+        """
         ids, images = token_ids.detach().cpu(), image_indices.detach().cpu().numpy()
         words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
         known = ids
@@ -139,9 +156,12 @@ class CaptionRewards:
             parts["bleu_4"] = self.bleu_4(known, images)
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
-        if self.functions:
+        if captions is None and (self.functions or self.clip_score):
             parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
             captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
+        if "clip_score" in self.weights:
+            parts["clip_score"] = self.clip_score(captions, images)
+        if self.functions:
             references = [self.texts[image] for image in images]
             parts |= {name: call_function(name, self.functions[name], captions, references) for name in self.functions}
         return parts
@@ -190,6 +210,61 @@ class CaptionRewards:
         groups = ScoredGroups(references.captions.take(captions), owners, candidates, np.arange(len(images)))
         _, scores = bleu_scores(groups)
         return torch.from_numpy(scores[:, 3])
+
+
+class TextRewards(CaptionRewards):
+    """The rewards of captions of any tokens, on the words of their texts.
+
+    The words are those of [`~hf_ngsan.data.build_tokenizer`] for the references; a caption that has ended has an end
+    token behind them.
+
+    Args:
+        references: see [`CaptionRewards`].
+        decode: returns the texts of samples `(R, T)`.
+        end_token_id: with which samples end.
+        options: further arguments of [`CaptionRewards`].
+    """
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[str]],
+        decode: Callable[[torch.Tensor], list[str]],
+        end_token_id: int,
+        **options: Any,
+    ) -> None:
+        self.decode, self.end_token_id = decode, end_token_id
+        tokenizer = build_tokenizer([one for texts in references for one in texts], min_count=1)
+        super().__init__(references, tokenizer, **options)
+
+    def parts(
+        self, token_ids: torch.Tensor, image_indices: torch.Tensor, captions: list[str] | None = None
+    ) -> dict[str, torch.Tensor]:
+        captions = self.decode(token_ids)
+        ends = (token_ids == self.end_token_id).any(-1).tolist()
+        ids = self.tokenizer(captions, add_special_tokens=False, verbose=False)["input_ids"]
+        words = [torch.tensor([*one, *[self.eos_token_id] * end]) for one, end in zip(ids, ends, strict=True)]
+        together = pad_sequence(words, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        return super().parts(together.long(), image_indices, captions)
+
+
+class ClipReward:
+    """CLIPScore of captions of the training images (Hessel et al. 2021) as a reward (Cho et al. 2022).
+
+    Args:
+        metric: with a dual encoder.
+        images: of the training rows. Each is embedded once, alone, so that its embedding depends on nothing else.
+    """
+
+    def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
+        self.metric, self.images = metric, images
+        self.known: dict[int, np.ndarray] = {}
+
+    def __call__(self, captions: list[str], image_indices: np.ndarray) -> torch.Tensor:
+        """Returns float64 `(R,)` for R captions of the rows with these numbers."""
+        for row in set(image_indices.tolist()) - self.known.keys():
+            self.known[row] = self.metric.embed_images([self.images[row]["image"]])[0]
+        seen = np.stack([self.known[row] for row in image_indices.tolist()])
+        return torch.from_numpy(self.metric.weight * cosines(self.metric.embed_texts(captions), seen))
 
 
 def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
