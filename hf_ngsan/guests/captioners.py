@@ -80,6 +80,10 @@ class Guest:
             asked = asked.repeat_interleave(len(sequences) // len(asked), dim=0)
             if sequences.shape[1] >= asked.shape[1] and torch.equal(sequences[:, : asked.shape[1]], asked):
                 sequences = sequences[:, asked.shape[1] :]
+        return self.text_of(sequences)
+
+    def text_of(self, sequences: torch.Tensor) -> list[str]:
+        """Returns captions of generated ids `(rows, length)` without what was before them."""
         return self.cleaned(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
 
     def cleaned(self, texts: list[str]) -> list[str]:

@@ -116,6 +116,11 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
 def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> tuple[BatchFeature, torch.Tensor]:
     """Returns inputs of the same shapes on the model's device, and the sequences that `generate` makes of them."""
     settings = guest.model.generation_config
+    if "generation_config" not in generate_arguments:  # of BLIP, the part that writes has none of its own
+        own = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
+        if "max_length" in generate_arguments:
+            del own["max_new_tokens"]
+        generate_arguments = {**{name: one for name, one in own.items() if one is not None}, **generate_arguments}
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
         generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)

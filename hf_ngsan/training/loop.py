@@ -23,10 +23,11 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import EpochSampler
 from ..ground.files import list_files, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
-from ..loading.models import without_progress_bars
+from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.vision_part import vision_encoders
 from ..store.folders import replace_folder_contents, write_folder_atomically
+from .adapters import load_weights
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
@@ -100,7 +101,7 @@ class TrainingLoop:
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        if may_leave_weights_unused(model) or any(stage.prepare for stage in self.stages):
+        if may_leave_weights_unused(model) or is_guest(model.config) or any(stage.prepare for stage in self.stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
@@ -170,7 +171,7 @@ class TrainingLoop:
         """Goes back to the best weights so far, with a new optimizer."""
         progress, start = self.progress, self.keep_start_of_next_stage()
         with without_progress_bars():
-            self.bare_model.load_state_dict(type(self.bare_model).from_pretrained(start).state_dict())
+            load_weights(self.bare_model, start)
         self.optimizer.state.clear()
         if self.average is not None:
             self.average = WeightAverage(self.bare_model, self.settings.ema_decay)

@@ -26,6 +26,7 @@ import yaml
 from ..ground.bounds import MAX_INTEGER
 from ..ground.configs import find_config
 from ..ground.files import is_stream, write_text_atomically
+from .adapters import LoraSettings
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
@@ -43,7 +44,7 @@ class Recipe:
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
             configuration fields to change in it.
-        data, training, evaluation: the other sections.
+        data, training, evaluation, lora: the other sections.
     """
 
     default_model_type: ClassVar[str | None] = None
@@ -52,6 +53,7 @@ class Recipe:
     data: DataSettings = field(default_factory=DataSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
 
     def __post_init__(self) -> None:
         if self.default_model_type is not None and not self.model.keys() & {"init_from", "model_type"}:
@@ -130,8 +132,11 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
         annotation = next(part for part in typing.get_args(annotation) if part is not types.NoneType)
     if typing.get_origin(annotation) is tuple:
         kinds = typing.get_args(annotation)
+        if kinds[-1] is Ellipsis and isinstance(value, list | tuple):
+            kinds = kinds[:1] * len(value)
         if not isinstance(value, list | tuple) or len(value) != len(kinds):
-            raise RecipeError(f"{where} must be a list of {len(kinds)} values, not {value!r}.")
+            number = "" if kinds[-1:] == (Ellipsis,) else f" of {len(kinds)} values"
+            raise RecipeError(f"{where} must be a list{number}, not {value!r}.")
         return tuple(check_value(item, kind, bounds, where) for item, kind in zip(value, kinds, strict=True))
     if annotation is float and not isinstance(value, bool):
         with suppress(TypeError, ValueError):  # YAML 1.1 reads 1e-4, without a dot, as a string
@@ -190,11 +195,14 @@ def load_recipe(
     """
     path = find_config(path)
     sections = read_with_base(path)
-    model = sections.get("model", {})
-    kind = recipe_class_of(model if isinstance(model, Mapping) else {})
-    kind.from_dict(sections, where=str(path))
     changes = [parse_override(text) for text in overrides]
-    kind = recipe_class_of({**model, **{key: value for section, key, value in changes if section == "model"}})
+    of_model = {key: value for section, key, value in changes if section == "model"}
+    model = sections.get("model", {})
+    model = dict(model) if isinstance(model, Mapping) else {}
+    # a file may name a model on the Hub that is out of reach
+    kind = recipe_class_of({**model, **{key: of_model[key] for key in ("init_from",) if key in of_model}})
+    kind.from_dict(sections, where=str(path))
+    kind = recipe_class_of({**model, **of_model})
     for section, key, value in changes:
         section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}

@@ -18,10 +18,13 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
+from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
 from ..data.splits import VALIDATION, set_aside
 from ..ground.launching import make_accelerator
+from ..loading.models import is_guest
+from .adapters import UnknownPartError, add_adapters, freeze
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder
@@ -99,12 +102,29 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
+    adapt(model, recipe)
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
     with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
         return run_loop(loop, resume, overwrite)
+
+
+def adapt(model: PreTrainedModel, recipe: Recipe) -> None:
+    """Freezes what `training.freeze` names, and adds the adapters of the section `lora`.
+
+    Raises:
+        RecipeError: unknown names, adapters for a model of this package, or no PEFT.
+    """
+    try:
+        if recipe.lora.rank is not None:
+            if not is_guest(model.config):
+                raise RecipeError("lora is for models of transformers; leave the section out.")
+            add_adapters(model, recipe.lora)
+        freeze(model, recipe.training.freeze)
+    except (UnknownPartError, ImportError) as error:
+        raise RecipeError(str(error)) from error
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:

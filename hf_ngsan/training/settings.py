@@ -90,6 +90,9 @@ class TrainingSettings(ScheduleSettings):
     gradient_accumulation_steps: int = setting(
         1, "parts a batch is cut into to save memory", minimum=1, free_on_resume=True
     )
+    freeze: tuple[str, ...] = setting(
+        (), "names of modules or parameters, or patterns like *.bias, that are not trained; [] = none"
+    )
     vision_learning_rate: float | None = setting(
         None, "peak learning rate of a vision encoder that is not frozen; null = learning_rate", minimum=0.0
     )

@@ -22,7 +22,8 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
 from ..ground.files import write_text_atomically
-from ..loading.models import load_model, save_model
+from ..loading.models import load_model
+from .adapters import save_adapted
 from .batches import batches_of_rows
 from .objectives.objective import Objective
 from .recipe import Recipe, RecipeError, suggestion
@@ -254,7 +255,7 @@ class Task(ABC):
 
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
-        save_model(model, processor, folder)
+        save_adapted(model, processor, folder, self.recipe.lora.merge)
 
     def check_metric(self, rows: Dataset) -> None:
         """Raises a RecipeError unless the evaluation of these rows gives the metric that chooses the best model."""

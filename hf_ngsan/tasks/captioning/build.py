@@ -13,7 +13,9 @@ from ...ground.messages import one_sentence
 from ...loading.models import (
     changed_config,
     find_model_folder,
+    is_guest,
     load_captioner,
+    load_config,
     load_model,
 )
 from ...loading.provenance import backbone_settings
@@ -61,6 +63,8 @@ def new_captioner(
             a size that the vision encoder cannot take.
     """
     fields = dict(recipe.model)
+    if of_transformers(fields):
+        return fine_tuned_guest(recipe)
     if "init_from" in fields:
         try:
             model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
@@ -83,6 +87,34 @@ def new_captioner(
         processor = new_processor(model, tokenizer, recipe.data.image_size)
     set_generation_defaults(model, recipe.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
+    return model, processor
+
+
+def of_transformers(fields: Mapping) -> bool:
+    """Returns whether the section `model` of a training config names a captioner of transformers."""
+    return "init_from" in fields and is_guest(load_config(fields["init_from"], "captioning"))
+
+
+def fine_tuned_guest(recipe: CaptioningRecipe) -> tuple[PreTrainedModel, Any]:
+    """Loads the captioner of transformers that `init_from` names, and its processor.
+
+    Raises:
+        RecipeError: settings for captioners of this package.
+    """
+    more = [f"model.{name}" for name in recipe.model if name != "init_from"]
+    if recipe.data.image_size is not None:
+        more.append("data.image_size")
+    if recipe.training.word_dropout:
+        more.append("training.word_dropout")
+    if recipe.self_critical.document_frequency is not None:
+        more.append("self_critical.document_frequency")
+    if more:
+        raise RecipeError(
+            f"{', '.join(more)}: for captioners of hf-ngsan, and {recipe.model['init_from']} is a model of "
+            "transformers, which stays as it is; leave it out."
+        )
+    model, processor = load_captioner(recipe.model["init_from"])
+    set_generation_defaults(model, recipe.evaluation)
     return model, processor
 
 

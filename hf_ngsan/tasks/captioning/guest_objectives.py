@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
-from transformers import GenerationConfig
-from transformers.feature_extraction_utils import BatchFeature
 
 from ...guests.captioners import Guest
 from ...guests.image_memory import ImageMemory
@@ -114,18 +112,18 @@ class GuestSelfCritical(OfGuest, SelfCritical):
         drawn = drawn.view(len(rows), each, -1)
         return drawn[:, :-1].flatten(0, 1), drawn[:, -1]
 
-    def generated(self, encoded: dict, custom_generate: Any = None, **settings: Any) -> torch.Tensor:
+    def generated(self, encoded: dict, **settings: Any) -> torch.Tensor:
         """Returns new tokens of `generate()`, without those before them."""
         inputs = dict(encoded)
         memory = inputs.pop("memory")
         settings = {"do_sample": False, "num_beams": 1, **settings, "max_new_tokens": self.policy.max_new_tokens}
-        config = GenerationConfig(**settings, suppress_tokens=list(self.policy.suppressed_tokens) or None)
+        settings["suppress_tokens"] = list(self.policy.suppressed_tokens) or None
         with nullcontext() if memory is None else memory.active():
-            ids = self.guest.model.generate(**inputs, generation_config=config, custom_generate=custom_generate)
+            ids = self.guest.model.generate(**inputs, **settings)
         return ids[:, self.guest.before_captions(inputs).shape[1] :]
 
     def ends_badly(self, samples: torch.Tensor) -> torch.Tensor:
-        texts = self.guest.decode(samples, BatchFeature())
+        texts = self.guest.text_of(samples)
         bad = [text.rsplit(None, 1)[-1].strip(".,").lower() in BAD_ENDINGS if text else False for text in texts]
         return ~(samples == self.policy.eos_token_id).any(-1) | torch.tensor(bad, device=samples.device)
 

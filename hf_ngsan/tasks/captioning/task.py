@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
 from ...ground.argument_types import user_path
+from ...guests.captioners import Guest, guest_of
 from ...guests.dual_encoders import dual_encoder_of
 from ...loading.models import is_guest, load_model
 from ...loading.provenance import remember_features
@@ -24,7 +26,13 @@ from ...metrics.diagnostics import BAD_ENDINGS
 from ...models.vision_part import vision_encoders
 from ...training.objectives.self_critical import SelfCritical
 from ...training.objectives.self_critical_policy import Policy
-from ...training.objectives.self_critical_rewards import CaptionRewards, load_document_frequency, load_reward_function
+from ...training.objectives.self_critical_rewards import (
+    CaptionRewards,
+    ClipReward,
+    TextRewards,
+    load_document_frequency,
+    load_reward_function,
+)
 from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.task import InputRoles, Stage, Task
@@ -35,6 +43,7 @@ from ..new_models import report_vocabulary
 from .build import new_captioner
 from .evaluate import CaptionEvaluation, evaluate_captioner, score_captions
 from .generate import load_captioners
+from .guest_objectives import GuestSelfCritical, GuestTeacherForcing
 from .recipe import CaptioningRecipe
 
 logger = logging.getLogger(__name__)
@@ -78,6 +87,8 @@ class CaptioningTask(Task):
     can_ensemble = True
     input_roles = CAPTIONER
     recipe: CaptioningRecipe
+    guest: Guest | None = None
+    """The captioner of transformers that is trained, if it is one."""
 
     def load_rows(self, split: str) -> Dataset:
         return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
@@ -96,6 +107,9 @@ class CaptioningTask(Task):
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
+        if is_guest(model.config):
+            self.guest = guest_of(model, processor)
+            return model, processor
         report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
         return model, processor
 
@@ -108,7 +122,8 @@ class CaptioningTask(Task):
             rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
         rows = self.evaluation_rows(model, processor, rows)
         check_augmentation(self.recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
-        remember_features(model, rows, self.recipe.data.spec)
+        if self.guest is None:
+            remember_features(model, rows, self.recipe.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -124,19 +139,20 @@ class CaptioningTask(Task):
         training, stages = self.recipe.training, []
         if training.stage != "scst":
             unknown = processor.tokenizer.unk_token_id
-            forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown)
+            if self.guest is None:
+                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown)
+            else:
+                forcing = GuestTeacherForcing(self.guest, training.label_smoothing)
             stages.append(Stage("xe", forcing, training))
         if training.stage != "xe":
-            objective = self.self_critical(model, processor, list(rows["captions"]))
+            objective = self.self_critical(model, processor, rows)
             settings = self.recipe.self_critical
-            prepare = freeze_encoder if settings.freeze_encoder else None
+            prepare = partial(freeze_encoder, guest=self.guest) if settings.freeze_encoder else None
             stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
 
-    def self_critical(
-        self, model: PreTrainedModel, processor: ProcessorMixin, references: list[list[str]]
-    ) -> SelfCritical:
-        settings, tokenizer = self.recipe.self_critical, processor.tokenizer
+    def self_critical(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> SelfCritical:
+        settings, tokenizer, references = self.recipe.self_critical, processor.tokenizer, list(rows["captions"])
         check_self_critical(self.recipe)
         functions = {}
         if settings.reward_function is not None:
@@ -145,24 +161,30 @@ class CaptioningTask(Task):
         frequency = None
         if settings.document_frequency is not None:
             frequency = load_document_frequency(settings.document_frequency)
-        rewards = CaptionRewards(
-            references,
-            tokenizer,
-            weights={"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight},
-            functions=functions,
-            document_frequency=frequency,
-            end_token=settings.end_token_in_reward,
-        )
+        weights = {"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight}
+        options: dict[str, Any] = {
+            "weights": weights,
+            "functions": functions,
+            "document_frequency": frequency,
+            "end_token": settings.end_token_in_reward,
+        }
+        if settings.clip_score_model is not None:
+            weights["clip_score"] = settings.clip_score_weight
+            options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)
+        if self.guest is not None:
+            rewards: CaptionRewards = TextRewards(references, self.guest.text_of, self.guest.end_token_id, **options)
+            return GuestSelfCritical(self.guest, rewards, settings)
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
         )
         vocabulary = tokenizer.get_vocab()
-        return SelfCritical(rewards, settings, policy, {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()})
+        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()}
+        return SelfCritical(CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.recipe.data
         return CaptionCollator(
-            processor,
+            processor if self.guest is None else self.guest.batch,
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
             seed=self.recipe.training.seed,
@@ -184,7 +206,9 @@ class CaptioningTask(Task):
         options = checked_options(generate_arguments, model.generation_config)
         if truncate_captions and clip_score is None:
             raise ValueError("--truncate-captions is for --clip-score; leave it out.")
-        clip = None if clip_score is None else load_clip_score(clip_score, rows, accelerator, truncate_captions)
+        clip = None
+        if clip_score is not None:
+            clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)
         evaluation = evaluate_captioner(
             model,
             processor,
@@ -272,10 +296,10 @@ class CaptioningTask(Task):
         return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
+        return captions_identity(rows, processor.tokenizer, getattr(model.config, "features_provenance", None))
 
 
-def load_clip_score(name: str, rows: Dataset, accelerator: Accelerator, truncate: bool) -> ClipScore:
+def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
     """Returns CLIPScore by a dual encoder.
 
     Raises:
@@ -283,15 +307,17 @@ def load_clip_score(name: str, rows: Dataset, accelerator: Accelerator, truncate
         FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`].
     """
     if "image" not in rows.column_names:
-        raise ValueError("--clip-score compares captions with images, and these rows have none; give data with images.")
+        raise ValueError("CLIPScore compares captions with images, and these rows have none; give data with images.")
     model, processor = load_model(name, "retrieval")
-    return ClipScore(dual_encoder_of(model.to(accelerator.device), processor), truncate=truncate)
+    return ClipScore(dual_encoder_of(model.to(device), processor), truncate=truncate)
 
 
-def freeze_encoder(model: PreTrainedModel) -> None:
+def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
     """Freezes the encoder, and the vision encoder if there is one."""
-    for encoder in (model.get_encoder(), *vision_encoders(model).values()):
-        encoder.requires_grad_(False)
+    encoders = [model.get_encoder(), *vision_encoders(model).values()] if guest is None else [guest.image_encoder]
+    for encoder in encoders:
+        if encoder is not None:
+            encoder.requires_grad_(False)
 
 
 def check_self_critical(recipe: CaptioningRecipe) -> None:

@@ -68,6 +68,10 @@ class SelfCriticalSettings(ScheduleSettings):
     )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    clip_score_model: str | None = setting(
+        None, "dual encoder whose CLIPScore (0 to 2.5) is a reward, a folder or a name on the Hub; null = none"
+    )
+    clip_score_weight: float = setting(1.0, "weight of that CLIPScore in the reward", minimum=0.0)
     end_token_in_reward: bool = setting(
         True, "the end token counts as a word in CIDEr-D, BLEU-4 and document frequencies; scores differ by this"
     )
