@@ -103,7 +103,11 @@ def main() -> None:
     found = by_variant(lambda family, seed: run(family, seed, options), options.families, options.seeds, options.jobs)
     print("| captioner | teacher forcing | self-critical | gain | CPU minutes a run |\n| --- | --- | --- | --- | --- |")
     for family, runs in found.items():
-        columns = [[one["xe"] for one in runs], [one["scst"] for one in runs], [one["scst"] - one["xe"] for one in runs]]
+        columns = [
+            [one["xe"] for one in runs],
+            [one["scst"] for one in runs],
+            [one["scst"] - one["xe"] for one in runs],
+        ]
         minutes = [cpu_minutes(options.output / f"{family}-{seed}.cpu") for seed in options.seeds]
         print(f"| {family} | " + " | ".join(spread(values) for values in [*columns, minutes]) + " |")
         print(f"  gain of each seed: {', '.join(f'{gain:.3f}' for gain in columns[2])} (required {REQUIRED} each)")

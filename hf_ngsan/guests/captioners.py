@@ -47,7 +47,8 @@ class Guest:
     follows_prompts: ClassVar[bool] = False
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
-        self.model, self.processor = model, processor
+        self.model: Any = model
+        self.processor = processor
 
     @property
     def tokenizer(self) -> Any:

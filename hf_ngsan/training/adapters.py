@@ -1,10 +1,10 @@
 """Parts of a model that are not trained, and low-rank adapters that are trained in place of its weights.
 
-    training:
-      freeze: [vision_model]
-    lora:
-      rank: 8
-      target_modules: [query, value]
+training:
+  freeze: [vision_model]
+lora:
+  rank: 8
+  target_modules: [query, value]
 """
 
 import copy
@@ -42,7 +42,8 @@ class LoraSettings:
         (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
     )
     merge: bool = setting(
-        True, "also save whole models, adapters added to their weights, which every command reads; false = adapters alone"
+        True,
+        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
     )
 
 
@@ -91,9 +92,9 @@ def add_adapters(model: Any, settings: LoraSettings) -> None:
                 ends = {layer.rpartition(".")[2] for layer in layers}
                 raise UnknownPartError(f"lora.target_modules: {unknown(name, [*ends, *layers])}")
             chosen += found
+    sizes: dict[str, Any] = {"r": settings.rank, "lora_alpha": settings.alpha}
     config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
+        **sizes,
         lora_dropout=settings.dropout,
         target_modules="|".join(map(re.escape, dict.fromkeys(chosen))),  # a list would match more by its ends
         base_model_name_or_path=model.name_or_path,

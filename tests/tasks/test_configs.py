@@ -16,6 +16,7 @@ from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training.optimizer import learning_rate_at
+from tests.guests.tiny import save, tiny
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"
@@ -51,11 +52,19 @@ def name_of(file):
     return f"{file.parent.name}/{file.stem}"
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
+@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name != "guests"], ids=name_of)
 def test_a_recipe_loads_and_builds(file):
     model = build(file)
     assert model.config.model_type.startswith(file.parent.name)
     assert model.num_parameters() > 1e5
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name == "guests"], ids=name_of)
+def test_a_recipe_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tmp_path):
+    folder = save(tiny(file.stem), tmp_path / file.stem)
+    recipe = load_recipe(file, [f"model.init_from={folder}"])
+    assert recipe.model == {"init_from": str(folder)}
+    assert "/" in yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["init_from"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
@@ -64,7 +73,7 @@ def test_every_key_is_commented(file):
     keys = [
         line
         for line in lines
-        if not re.fullmatch(r"(\w+_stage|augmentation|contrastive|data|evaluation|model|self_critical|training):", line)
+        if not re.fullmatch(r"(\w+_stage|augmentation|contrastive|data|evaluation|lora|model|self_critical|training):", line)
     ]
     assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)
     sections = yaml.safe_load(file.read_text(encoding="utf-8"))

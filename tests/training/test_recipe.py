@@ -147,6 +147,9 @@ def valid_values(entry, annotation):
     if isinstance(annotation, types.UnionType):
         return st.one_of(valid_values(entry, kind) for kind in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
+        kind, *rest = typing.get_args(annotation)
+        if rest == [...]:
+            return st.lists(valid_values(entry, kind), max_size=3).map(tuple)
         return st.tuples(*(valid_values(entry, kind) for kind in typing.get_args(annotation)))
     if annotation is types.NoneType:
         return st.none()

@@ -110,8 +110,8 @@ def fine_tuned_guest(recipe: CaptioningRecipe) -> tuple[PreTrainedModel, Any]:
         more.append("self_critical.document_frequency")
     if more:
         raise RecipeError(
-            f"{', '.join(more)}: for captioners of hf-ngsan, and {recipe.model['init_from']} is a model of "
-            "transformers, which stays as it is; leave it out."
+            f"{recipe.model['init_from']} is a model of transformers, which has no {', '.join(more)}; leave "
+            f"{'it' if len(more) == 1 else 'them'} out."
         )
     model, processor = load_captioner(recipe.model["init_from"])
     set_generation_defaults(model, recipe.evaluation)

@@ -156,10 +156,11 @@ class CaptionRewards:
             parts["bleu_4"] = self.bleu_4(known, images)
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
-        if captions is None and (self.functions or self.clip_score):
+        if captions is None and (self.functions or self.clip_score is not None):
             parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
             captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
-        if "clip_score" in self.weights:
+        captions = captions or []
+        if "clip_score" in self.weights and self.clip_score is not None:
             parts["clip_score"] = self.clip_score(captions, images)
         if self.functions:
             references = [self.texts[image] for image in images]

@@ -1,0 +1,228 @@
+"""Objectives for captioners of transformers: their own losses, their own probabilities, and one encoding of images."""
+
+import pytest
+import torch
+
+from hf_ngsan.guests.captioners import BESIDE_WORDS, IGNORED_LABEL, guest_of
+from hf_ngsan.guests.checkpoints import whole_processor
+from hf_ngsan.models.text_scores import token_log_probabilities
+from hf_ngsan.tasks.captioning.guest_objectives import GuestSelfCritical, GuestTeacherForcing
+from hf_ngsan.training.batches import MicroBatch
+from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
+from hf_ngsan.training.objectives.self_critical_rewards import TextRewards
+from tests.guests.tiny import CAPTIONERS, photos, tiny
+
+CAPTIONS = [["a red ball", "the cat on it"], ["two dog in the photo", None]]
+REFERENCES = [["a red ball on the left", "the ball"], ["two dog in the photo"], ["a cat"], ["the dog on the right"]]
+REMEMBERED = ("blip", "git", "vit_gpt2", "blip2", "llava")
+
+
+def tiny_guest(name: str):
+    model, processor = tiny(name)
+    parts = list(processor) if isinstance(processor, tuple) else [processor]
+    guest = guest_of(model, whole_processor("", parts))
+    return guest, guest.batch([photos(1, seed)[0] for seed in range(2)], CAPTIONS)
+
+
+def critical(guest, **settings) -> GuestSelfCritical:
+    settings = SelfCriticalSettings(**{"samples_per_image": 3, "max_new_tokens": 5, **settings})
+    rewards = TextRewards(REFERENCES, guest.text_of, guest.end_token_id, weights={"cider_d": 1.0})
+    return GuestSelfCritical(guest, rewards, settings)
+
+
+def prepared(objective, batch, **update) -> dict:
+    batches = [MicroBatch({**batch, "row_index": torch.tensor([0, 1])}, 2)]
+    return objective.prepare(objective.guest.model, batches, Update(0, 1, **update))[0]
+
+
+def gradients(objective, inputs) -> list[torch.Tensor]:
+    model = objective.guest.model
+    loss, _ = objective.loss(model, inputs)
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [torch.zeros(1) if one is None else one for one in found]
+
+
+def own_loss(guest, visual, labels) -> torch.Tensor:
+    """The model's own loss, of images that are given once for each caption."""
+    inputs = guest.with_captions(visual, labels)
+    if "pixel_values" in inputs:
+        inputs["pixel_values"] = inputs["pixel_values"].repeat_interleave(len(labels) // 2, dim=0)
+    if guest.model.config.is_encoder_decoder:
+        return guest.model(**inputs, labels=labels).loss
+    last = labels[:, -1:]
+    whole = {"input_ids": last.clamp(min=0), "attention_mask": (last != IGNORED_LABEL).long()}
+    whole |= {name: torch.full_like(last, value) for name, value in BESIDE_WORDS.items() if name in inputs}
+    inputs |= {name: torch.cat([inputs[name], value.to(inputs[name].dtype)], dim=1) for name, value in whole.items()}
+    before = labels.new_full((len(labels), inputs["input_ids"].shape[1] - labels.shape[1]), IGNORED_LABEL)
+    return guest.model(**inputs, labels=torch.cat([before, labels], dim=1)).loss
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_the_loss_is_the_models_own(name):
+    guest, batch = tiny_guest(name)
+    labels = batch.pop("labels")
+    objective = GuestTeacherForcing(guest)
+    inputs = objective.prepare_batch(guest.model, {**batch, "labels": labels}, Update(0, 0))
+    with torch.no_grad():
+        loss = objective.loss(guest.model, inputs)[0] / objective.weight(inputs)
+        torch.testing.assert_close(loss, own_loss(guest, batch, labels), rtol=1e-6, atol=1e-6)
+
+
+def test_label_smoothing_is_that_of_the_model_unless_another_is_set():
+    guest, batch = tiny_guest("blip")
+    guest.model.config.text_config.label_smoothing = guest.model.text_decoder.label_smoothing = 0.1
+    objective = GuestTeacherForcing(guest)
+    inputs = objective.prepare_batch(guest.model, batch, Update(0, 0))
+    with torch.no_grad():
+        loss = objective.loss(guest.model, inputs)[0] / objective.weight(inputs)
+        visual = {"pixel_values": batch["pixel_values"]}
+        torch.testing.assert_close(loss, own_loss(guest, visual, batch["labels"]), rtol=1e-6, atol=1e-6)
+    assert GuestTeacherForcing(guest, 0.3).label_smoothing == 0.3
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_samples_have_the_probabilities_with_which_the_model_writes_them(name):
+    guest, batch = tiny_guest(name)
+    objective = critical(guest, baseline="greedy")
+    inputs = prepared(objective, batch)
+    labels = inputs["labels"]
+    samples = labels.masked_fill(labels == IGNORED_LABEL, objective.policy.pad_token_id)
+    visual = {name: one for name, one in batch.items() if name != "labels"}
+    before = guest.before_captions(visual).repeat_interleave(3, dim=0)
+    with torch.no_grad():
+        logits = objective.logits(guest.model, without_targets(inputs)).float()
+    found = logits.log_softmax(-1).gather(-1, samples[..., None]).squeeze(-1)
+    expected = token_log_probabilities(guest.model, visual, torch.cat([before, samples], dim=1))
+    is_word = labels != IGNORED_LABEL
+    torch.testing.assert_close(found[is_word], expected[is_word], rtol=1e-4, atol=1e-5)
+
+
+def without_targets(inputs: dict) -> dict:
+    return {name: one for name, one in inputs.items() if name not in ("labels", "advantages", "statistics")}
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_the_greedy_caption_is_that_of_generate(name):
+    guest, batch = tiny_guest(name)
+    objective = critical(guest, baseline="greedy")
+    visual = {name: one for name, one in batch.items() if name != "labels"}
+    encoded, _ = objective.encode(guest.model, visual, False)
+    samples, greedy = objective.draw_captions(guest.model, encoded, torch.arange(2), Update(0, 1))
+    assert len(samples) == 6
+    plain = guest.model.generate(
+        **visual,
+        max_new_tokens=5,
+        do_sample=False,
+        num_beams=1,
+        suppress_tokens=list(objective.policy.suppressed_tokens),
+    )
+    plain = plain[:, guest.before_captions(visual).shape[1] :]
+    end = objective.policy.eos_token_id
+    assert [cut(row, end) for row in greedy.tolist()] == [cut(row, end) for row in plain.tolist()]
+
+
+def cut(row: list[int], end: int) -> list[int]:
+    return row[: row.index(end)] if end in row else row
+
+
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, baseline):
+    guest, batch = tiny_guest(name)
+    objective = critical(guest, baseline=baseline)
+    once = gradients(objective, prepared(objective, batch, one_process=True))
+    again = gradients(objective, prepared(objective, batch))
+    assert any(one.abs().max() > 1e-3 for one in once)
+    for first, second in zip(once, again, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_images_are_encoded_once_for_samples_greedy_captions_and_loss(name, monkeypatch):
+    guest, batch = tiny_guest(name)
+    objective = critical(guest, baseline="greedy")
+    rows = []
+    forward = type(guest.image_encoder).forward
+
+    def counted(self, *args, **kwargs):
+        rows.append(len(next(one for one in (*args, *kwargs.values()) if torch.is_tensor(one))))
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(guest.image_encoder), "forward", counted)
+    objective.loss(guest.model, prepared(objective, batch, one_process=True))
+    assert rows == [2]
+
+
+def test_the_image_encoder_is_itself_after_use():
+    guest, batch = tiny_guest("blip")
+    objective = GuestTeacherForcing(guest)
+    before = guest.model.generate(pixel_values=batch["pixel_values"], max_new_tokens=4)
+    objective.loss(guest.model, objective.prepare_batch(guest.model, batch, Update(0, 0)))
+    assert not any("forward" in vars(module) for module in guest.model.modules())
+    assert torch.equal(guest.model.generate(pixel_values=batch["pixel_values"], max_new_tokens=4), before)
+
+
+@pytest.mark.parametrize("name", ["blip", "git"])
+def test_the_expected_gradient_is_that_of_the_expected_reward(name, monkeypatch):
+    """All captions of two words of a vocabulary of four, each weighted by its probability."""
+    guest, batch = tiny_guest(name)
+    objective = critical(guest, baseline="mean", max_new_tokens=2, samples_per_image=13)
+    end = guest.end_token_id
+    words = guest.tokenizer.convert_tokens_to_ids(["a", "cat", "dog"])
+    never = set(range(guest.model.config.get_text_config().vocab_size)) - {end, *words}
+    objective.policy = objective.policy.__class__(
+        **{**vars(objective.policy), "suppressed_tokens": tuple(sorted(never)), "max_new_tokens": 2}
+    )
+    captions = [[end, end], *[[first, second] for first in words for second in (*words, end)]]
+    everything = torch.tensor(captions * 2)
+    monkeypatch.setattr(objective, "draw_captions", lambda *arguments: (everything, None))
+    inputs = prepared(objective, batch)
+
+    def log_probabilities() -> torch.Tensor:
+        logits = objective.policy.logits(objective.logits(guest.model, without_targets(inputs))).log_softmax(-1)
+        labels = inputs["labels"]
+        found = logits.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
+        return found.masked_fill(labels == IGNORED_LABEL, 0).sum(-1)
+
+    probabilities = log_probabilities().exp()
+    torch.testing.assert_close(probabilities.view(2, -1).sum(-1), torch.ones(2))
+    rewards, _ = objective.reward(everything, None, torch.arange(2))
+    expected_reward = (probabilities * rewards.flatten()).sum()
+    weights = list(guest.model.parameters())
+    exact = torch.autograd.grad(-expected_reward, weights, allow_unused=True)
+    estimate = gradients(objective, {**inputs, "advantages": rewards.flatten() * probabilities.detach()})
+    for first, second in zip(exact, estimate, strict=True):
+        torch.testing.assert_close(torch.zeros(1) if first is None else first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_samples_are_drawn_with_their_probabilities():
+    guest, batch = tiny_guest("git")
+    objective = critical(guest, samples_per_image=20, max_new_tokens=1)
+    visual = {"pixel_values": batch["pixel_values"]}
+    encoded, _ = objective.encode(guest.model, visual, False)
+    rows = torch.arange(2)
+    drawn = [objective.draw_captions(guest.model, encoded, rows, Update(0, step))[0] for step in range(40)]
+    of_first = torch.stack(drawn).view(40, 2, 20)[:, 0].flatten()
+    inputs = guest.with_captions(visual, torch.tensor([[5], [5]]))
+    with torch.no_grad():
+        logits = objective.policy.logits(guest.model(**inputs).logits[:, -1])
+    shares = torch.bincount(of_first, minlength=logits.shape[-1]) / len(of_first)
+    assert (shares - logits[0].softmax(-1)).abs().max() < 0.06  # three standard deviations of a share of a half
+
+
+def test_rewards_are_of_the_words_of_decoded_captions():
+    guest, _ = tiny_guest("blip")
+    rewards = TextRewards(REFERENCES, guest.text_of, guest.end_token_id, weights={"cider_d": 1.0})
+    whole = guest.caption_ids("two dog in the photo")
+    samples = torch.tensor([whole, [*whole[:-1], 0]])
+    complete, without_end = rewards(samples, torch.tensor([1, 1])).tolist()
+    assert complete == pytest.approx(10.0)
+    assert 0 < without_end < complete
+
+
+def test_a_caption_ends_badly_by_its_last_word_or_without_an_end():
+    guest, _ = tiny_guest("blip")
+    ids = [guest.caption_ids(text) for text in ("a red ball", "the ball of")]
+    samples = torch.tensor([ids[0], ids[1], [*ids[0][:-1], 0]])
+    assert critical(guest).ends_badly(samples).tolist() == [False, True, True]

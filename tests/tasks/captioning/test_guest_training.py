@@ -1,0 +1,193 @@
+"""Runs of captioners of transformers: resumed, accumulated, frozen in part, with adapters, rewarded by CLIPScore."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hf_ngsan.guests.dual_encoders import dual_encoder_of
+from hf_ngsan.loading.models import load_model
+from hf_ngsan.metrics import ClipScore
+from hf_ngsan.tasks import CaptioningRecipe, train
+from hf_ngsan.tasks.caption_rows import load_rows, rows_for
+from hf_ngsan.tasks.captioning.evaluate import evaluate_captioner
+from hf_ngsan.training.loop import TrainingLoop
+from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, ClipReward, RewardError
+from hf_ngsan.training.recipe import RecipeError
+from tests.guests.tiny import photos, save, tiny
+
+from ...training.test_loop import same_weights, scores
+from .test_task import KilledError, die_at
+
+SPEC = "scenes:size=16,validation=8,images=true,image_size=32"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guests")
+    for name in ("blip", "git", "clip"):
+        save(tiny(name), folder / name)
+    return folder
+
+
+def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=()) -> CaptioningRecipe:
+    return CaptioningRecipe.from_dict(
+        {
+            "model": {"init_from": str(start), **dict(model)},
+            "data": {"spec": SPEC, "max_caption_length": 10, "captions_per_image": 2},
+            "training": {
+                "stage": "auto", "epochs": 1, "batch_size": 6, "learning_rate": 0.01, "warmup_epochs": 0,
+                "tracker": None, "num_threads": 1, "output_dir": str(folder), "save_every_steps": 1, **dict(training),
+            },
+            "self_critical": {
+                "epochs": 1, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 8, **dict(self_critical),
+            },
+            "lora": dict(lora),
+            "evaluation": {"num_beams": 2, "max_new_tokens": 6, "batch_size": 4},
+        }
+    )  # fmt: skip
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "lora", "step"),
+    [
+        ("git", {}, 4),
+        ("blip", {"rank": 2}, 4),
+        pytest.param("blip", {}, 1, marks=pytest.mark.slow),
+        pytest.param("blip", {"rank": 2}, 1, marks=pytest.mark.slow),
+        pytest.param("blip", {}, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, name, lora, step):
+    training = {"ema_decay": 0.5}
+    expected = train(recipe_of(start / name, tmp_path / "straight", training, lora=lora))
+    killed = recipe_of(start / name, tmp_path / "run", training, lora=lora)
+    with monkeypatch.context() as patch:
+        die_at(patch, "update", step)
+        with pytest.raises(KilledError):
+            train(killed)
+    resumed = train(killed, resume=True)
+    assert scores(resumed.history) == scores(expected.history)
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_path):
+    result = train(recipe_of(start / "blip", tmp_path / "run"))
+    model, processor = load_model(result.output_dir / "last", "captioning")
+    assert model.generation_config.num_beams == 2
+    rows = rows_for(model, processor, load_rows(SPEC, "validation"), SPEC)
+    found = evaluate_captioner(model, processor, rows).scores
+    assert found["cider_d"] == pytest.approx(result.history[-1]["cider_d"], abs=1e-9)
+
+
+@pytest.mark.parametrize("stage", ["xe", "scst"])
+def test_a_batch_in_parts_trains_as_a_whole_one(start, tmp_path, stage):
+    of_stage = {"stage": stage, "max_grad_norm": 1.0, "adam_epsilon": 1.0}
+    for name, parts in (("whole", 1), ("parts", 3)):
+        train(recipe_of(start / "blip", tmp_path / name, {**of_stage, "gradient_accumulation_steps": parts}))
+    folders = (tmp_path / "whole" / "last", tmp_path / "parts" / "last", start / "blip")
+    whole, parts, before = map(weights_of, folders)
+    moved = sum((whole[name] - before[name]).square().sum() for name in whole).sqrt()
+    apart = sum((whole[name] - parts[name]).square().sum() for name in whole).sqrt()
+    assert moved > 0
+    assert apart < 1e-3 * moved
+
+
+def test_frozen_parts_stay_as_they_are(start, tmp_path):
+    train(recipe_of(start / "blip", tmp_path / "run", {"freeze": ["vision_model", "*.bias"]}))
+    before, after = weights_of(start / "blip"), weights_of(tmp_path / "run" / "last")
+    kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
+    assert kept >= {name for name in before if name.startswith("vision_model.") or name.endswith(".bias")}
+    assert "text_decoder.bert.encoder.layer.0.attention.self.query.weight" not in kept
+
+
+def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp_path):
+    train(recipe_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}))
+    before, after = weights_of(tmp_path / "run" / "xe"), weights_of(tmp_path / "run" / "last")
+    kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
+    assert kept >= {name for name in before if name.startswith("git.image_encoder.")}
+    assert "output.weight" not in kept
+
+
+@pytest.mark.parametrize(("name", "targets"), [("blip", ["query", "qkv"]), ("git", []), ("blip", [])])
+def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_path, name, targets):
+    from peft import PeftModel
+
+    train(recipe_of(start / name, tmp_path / "run", lora={"rank": 2, "alpha": 8.0, "target_modules": targets}))
+    folder = tmp_path / "run" / "last"
+    base, processor = load_model(start / name, "captioning")
+    whole, _ = load_model(folder, "captioning")
+    before = {key: value.clone() for key, value in base.state_dict().items()}
+    adapted = PeftModel.from_pretrained(base, str(folder / "adapter"))
+    pixels = processor.image_processor(photos(2), return_tensors="pt")["pixel_values"]
+    inputs = {"pixel_values": pixels, "input_ids": torch.tensor([[2, 5, 7]] * 2)}
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(**inputs).logits, whole(**inputs).logits, rtol=1e-4, atol=1e-5)
+    changed = {key for key, value in whole.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed
+    assert all(key.endswith(".weight") and (not targets or key.split(".")[-2] in targets) for key in changed)
+    assert PeftModel.from_pretrained(load_model(start / name)[0], str(folder / "adapter")).peft_config["default"].r == 2
+
+
+def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tmp_path):
+    train(recipe_of(start / "blip", tmp_path / "run", lora={"rank": 2, "merge": False}))
+    folder = tmp_path / "run" / "last"
+    assert (folder / "adapter" / "adapter_model.safetensors").is_file()
+    assert not (folder / "model.safetensors").exists()
+    with pytest.raises(ValueError, match="adapters"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"lora": {"rank": 2, "target_modules": ["quary"]}}, "query"),
+        ({"training": {"freeze": ["vision_modell"]}}, "vision_model"),
+        ({"training": {"freeze": ["*"]}}, "training.freeze"),
+        ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
+        ({"model": {"hidden_size": 8}}, "model.hidden_size"),
+        ({"self_critical": {"document_frequency": "df.npz"}}, "self_critical.document_frequency"),
+    ],
+)
+def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change, name):
+    with pytest.raises(RecipeError, match=name):
+        train(recipe_of(start / "blip", tmp_path / "run", **change))
+    assert not (tmp_path / "run").exists()
+
+
+def test_adapters_need_peft_and_a_model_of_transformers(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_ngsan.training.adapters.is_peft_available", lambda: False)
+    with pytest.raises(RecipeError, match="pip install"):
+        train(recipe_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
+
+
+def test_clip_score_is_a_reward_by_the_image_of_each_caption(start):
+    metric = ClipScore(dual_encoder_of(*load_model(start / "clip", "retrieval")))
+    rows = [{"image": photo} for photo in photos(2)]
+    captions, places = ["a red ball", "two dog", "the cat"], torch.tensor([0, 1, 0])
+    found = ClipReward(metric, rows)(captions, places.numpy())
+    expected = metric.compute(
+        predictions=captions, images=[rows[place]["image"] for place in places.tolist()], per_image=True
+    )
+    assert found.tolist() == pytest.approx(expected["per_image"]["clip_score"], abs=1e-6)
+    assert len(set(found.tolist())) > 1
+
+
+def test_clip_score_takes_part_in_the_reward_of_a_run(start, tmp_path):
+    clip = {"clip_score_model": str(start / "clip"), "clip_score_weight": 2.0, "cider_d_weight": 0.0}
+    result = train(recipe_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip))
+    assert 0 < result.history[0]["reward"] <= 5
+    with pytest.raises(RewardError):
+        CaptionRewards([["a"], ["b"]], load_model(start / "blip")[1].tokenizer, {"clip_score": 1.0})
+
+
+def test_the_loop_waits_for_no_weight_that_a_guest_leaves_unused(start, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(TrainingLoop, "run", lambda loop: seen.append(loop.accelerator.ddp_handler) or loop.progress)
+    train(recipe_of(start / "blip", tmp_path / "run"))
+    assert seen[0].find_unused_parameters
