@@ -1,9 +1,9 @@
 """One self-critical step of a BLIP of random weights, against what transformers alone does for it.
 
-Ours draws all samples and the greedy caption in one `generate()`, and takes the log-probabilities from the same encoding
-of the images. The other one samples with `generate`, captions greedily with `generate`, and runs `forward` for the
-log-probabilities, each with an encoding of its own. Both go back through the loss. They take turns, each in a process of
-its own, so that the peak of its memory is known; a step before the timed one warms it up.
+Ours draws all samples and the greedy caption in one `generate()`, and takes the log-probabilities from the same
+encoding of the images. The other one samples with `generate`, captions greedily with `generate`, and runs `forward` for
+the log-probabilities, each with an encoding of its own. Both go back through the loss. They take turns, each in a
+process of its own, so that the peak of its memory is known; a step before the timed one warms it up.
 
     python benchmarks/guest_step.py --rounds 3
 """

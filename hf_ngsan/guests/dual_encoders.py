@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.nn.functional import normalize
+from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..auto import own_model_types
 from ..data.vocabulary import with_words
+from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
 
@@ -91,6 +92,26 @@ class DualEncoder:
             )
         return normalize(pooled.float(), dim=-1)
 
+    @property
+    def loss_parameters(self) -> list[torch.nn.Parameter]:
+        """Weights that only the model's own loss depends on: the scale of the cosines, and SigLIP's bias."""
+        found = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias", "temperature"))
+        return [one for one in found if isinstance(one, torch.nn.Parameter)]
+
+    def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
+        """Returns the loss of each pair of a text and its image, of which the model's own loss is the mean.
+
+        By default that is CLIP's, cross-entropy over the texts and over the images of a batch (Radford et al. 2021).
+
+        Args:
+            cosines (`torch.FloatTensor` of shape `(B, M)`): of B images and M texts.
+            is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
+
+        Returns:
+            `(M,)`.
+        """
+        return pair_losses(cosines * self.model.logit_scale.exp(), is_own, "info_nce", temperature=1.0)
+
     def placed(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns an input on the device of the model, numbers with its precision."""
         return tensor.to(self.model.device, self.model.dtype if tensor.is_floating_point() else None)
@@ -104,6 +125,33 @@ class PaddedTexts(DualEncoder):
     @property
     def longest_text(self) -> int:
         return min(super().longest_text, 64)
+
+
+class Siglip(PaddedTexts):
+    """SigLIP and SigLIP 2: every pair of an image and a text is a yes or a no."""
+
+    def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
+        logits = cosines * self.model.logit_scale.exp() + self.model.logit_bias
+        return -logsigmoid(torch.where(is_own, logits, -logits)).sum(0)
+
+
+class Align(PaddedTexts):
+    """ALIGN (Jia et al. 2021): CLIP's loss with a temperature, and a tenth of the target spread over the batch."""
+
+    def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
+        logits = cosines / self.model.temperature
+        image_of, number = is_own.long().argmax(0), torch.arange(logits.shape[1], device=logits.device)
+        others = is_own[image_of].index_put((number, number), torch.tensor(False, device=logits.device))
+        of_texts = cross_entropy(logits[image_of], number, others)
+        return (of_texts + cross_entropy(logits.mT, image_of, torch.zeros_like(is_own.mT))) / 2
+
+
+def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, left_out: torch.Tensor) -> torch.Tensor:
+    """Returns cross-entropy with label smoothing of 0.1 over what is not left out; `(rows,)`."""
+    log_probabilities = logits.masked_fill(left_out, -torch.inf).log_softmax(-1)
+    target = log_probabilities.gather(-1, targets[:, None]).squeeze(-1)
+    mean = log_probabilities.masked_fill(left_out, 0.0).sum(-1) / (~left_out).sum(-1)
+    return -(0.9 * target + 0.1 * mean)
 
 
 class RobertaTexts(DualEncoder):
@@ -142,9 +190,9 @@ class OwnDualEncoder(DualEncoder):
 
 
 DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
-    "siglip": PaddedTexts,
-    "siglip2": PaddedTexts,
-    "align": PaddedTexts,
+    "siglip": Siglip,
+    "siglip2": Siglip,
+    "align": Align,
     "altclip": RobertaTexts,
 }
 """Descriptions by model type."""

@@ -50,11 +50,6 @@ def task_class_of(model: Mapping) -> type[Task]:
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
         model_type, task = config.model_type, task_of(config)
-        if model_type not in MODEL_TYPES and task == "retrieval":
-            raise RecipeError(
-                f"model.init_from: {model['init_from']} holds a {model_type} model of transformers, which cannot be "
-                "trained here; name a model of hf-ngsan."
-            )
         if task in TASKS:
             return task_class(task)
     if model_type is None:

@@ -109,16 +109,3 @@ def test_a_server_captions(blip, pictures):
     with TestClient(create_app(pipeline)) as client:
         answer = client.post("/caption", files=[("files", picture.read_bytes()) for picture in pictures])
     assert answer.json() == {"captions": expected}
-
-
-@pytest.mark.parametrize("name", ["clip"])
-def test_training_is_refused(name, tmp_path, capsys):
-    folder = save(tiny(name), tmp_path / name)
-    config = {
-        "model": {"init_from": str(folder)},
-        "data": {"spec": "scenes:size=3,validation=4,images=true"},
-        "training": {"output_dir": str(tmp_path / "run")},
-    }
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
-    assert "model.init_from" in fails(capsys, "train", "--config", tmp_path / "config.yaml")
-    assert not (tmp_path / "run").exists()

@@ -73,7 +73,9 @@ def test_every_key_is_commented(file):
     keys = [
         line
         for line in lines
-        if not re.fullmatch(r"(\w+_stage|augmentation|contrastive|data|evaluation|lora|model|self_critical|training):", line)
+        if not re.fullmatch(
+            r"(\w+_stage|augmentation|contrastive|data|evaluation|lora|model|self_critical|training):", line
+        )
     ]
     assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)
     sections = yaml.safe_load(file.read_text(encoding="utf-8"))

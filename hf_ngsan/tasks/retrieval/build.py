@@ -10,6 +10,7 @@ from transformers.image_utils import SizeDict
 from ...auto import config_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
+from ...loading.models import load_model
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError
 from ..new_models import (
@@ -23,6 +24,18 @@ from ..new_models import (
 )
 from ..word_vectors import fill_word_vectors
 from .recipe import RetrievalRecipe
+
+ONLY_OURS = (
+    "data.min_word_count",
+    "data.max_caption_length",
+    "data.image_size",
+    "data.word_vectors",
+    "data.dictionary",
+    "training.stage",
+    "training.train_word_vectors",
+    "training.text_learning_rate",
+)
+"""Settings of which dual encoders of transformers have none."""
 
 
 def new_dual_encoder(
@@ -67,6 +80,25 @@ def new_dual_encoder(
         size_key = "model.text_config.word_embedding_size"
         fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, size_key)
     return model, processor
+
+
+def fine_tuned_guest(recipe: RetrievalRecipe) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads the dual encoder of transformers that `init_from` names, and its processor.
+
+    Raises:
+        RecipeError: settings for dual encoders of this package.
+    """
+    usual, more = type(recipe)(model={"init_from": ""}), [f"model.{key}" for key in recipe.model if key != "init_from"]
+    for key in ONLY_OURS:
+        section, name = key.split(".")
+        if getattr(getattr(recipe, section), name) != getattr(getattr(usual, section), name):
+            more.append(key)
+    if more:
+        raise RecipeError(
+            f"{recipe.model['init_from']} is a model of transformers, which has no {', '.join(more)}; leave "
+            f"{'it' if len(more) == 1 else 'them'} out."
+        )
+    return load_model(recipe.model["init_from"], "retrieval")
 
 
 def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:

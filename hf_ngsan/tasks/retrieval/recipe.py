@@ -37,6 +37,9 @@ class RetrievalTrainingSettings(TrainingSettings):
         "with a section of its own",
         choices=("joint", "staged"),
     )
+    own_loss: bool = setting(
+        True, "models of transformers: their own loss, over softmax or sigmoid; false = that of section contrastive"
+    )
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
     text_learning_rate: float | None = setting(
         None, "peak learning rate of a text encoder of transformers; null = learning_rate", minimum=0.0

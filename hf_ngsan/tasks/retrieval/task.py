@@ -17,7 +17,8 @@ from ...data import CaptionCollator
 from ...data.vocabulary import with_words
 from ...ground.argument_types import positive_int, user_path
 from ...ground.files import write_text_atomically
-from ...loading.models import is_guest
+from ...guests.dual_encoders import DualEncoder, dual_encoder_of
+from ...loading.models import is_guest, load_config
 from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
@@ -26,7 +27,7 @@ from ...training.task import Evaluation, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
-from .build import new_dual_encoder
+from .build import fine_tuned_guest, new_dual_encoder
 from .evaluate import PairEmbeddings, embed_pairs, measure_head_diversity
 from .positives import read_positives
 from .recipe import RetrievalRecipe
@@ -60,6 +61,8 @@ class RetrievalTask(Task):
     pipeline_tag = "zero-shot-image-classification"
     tags = ("image-text-retrieval",)
     recipe: RetrievalRecipe
+    guest: DualEncoder | None = None
+    """The dual encoder of transformers that is trained, if it is one."""
 
     @property
     def greater_is_better(self) -> bool:
@@ -77,6 +80,11 @@ class RetrievalTask(Task):
         return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        fields = self.recipe.model
+        if "init_from" in fields and is_guest(load_config(fields["init_from"], "retrieval")):
+            model, processor = fine_tuned_guest(self.recipe)
+            self.guest = dual_encoder_of(model, processor)
+            return model, processor
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_dual_encoder(self.recipe, captions, visual_feature_size(rows))
         report_vocabulary(processor.tokenizer, captions)
@@ -85,7 +93,8 @@ class RetrievalTask(Task):
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         rows = self.evaluation_rows(model, processor, rows)
         check_augmentation(self.recipe, rows.column_names)
-        remember_features(model, rows, self.recipe.data.spec)
+        if self.guest is None:
+            remember_features(model, rows, self.recipe.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -93,7 +102,19 @@ class RetrievalTask(Task):
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""
-        recipe, objective = self.recipe, Contrastive(self.recipe.contrastive)
+        recipe = self.recipe
+        if self.guest is not None:
+            own = recipe.training.own_loss
+            if own and type(self.guest).pair_losses is DualEncoder.pair_losses and not hasattr(model, "logit_scale"):
+                raise RecipeError(
+                    f"The loss of a {type(model).__name__} is not known, as it has no logit_scale; set "
+                    "training.own_loss=false, or register a description with pair_losses (hf_ngsan.guests)."
+                )
+            objective = Contrastive(
+                recipe.contrastive, self.guest if own else None, () if own else self.guest.loss_parameters
+            )
+            return [Stage("joint", objective, recipe.training)]
+        objective = Contrastive(recipe.contrastive)
         dual_encoder: Any = model
         dual_encoder.get_input_embeddings().requires_grad_(recipe.training.train_word_vectors)
         if recipe.training.stage == "joint":
@@ -123,8 +144,9 @@ class RetrievalTask(Task):
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.recipe.data
         seed = self.recipe.training.seed
+        make = partial(pairs_of, processor, max_length=data.max_caption_length)
         return CaptionCollator(
-            partial(pairs_of, processor, max_length=data.max_caption_length),
+            make if self.guest is None else partial(pairs_of_guest, self.guest),
             captions_per_image=data.captions_per_image,
             seed=seed,
             augment=augmentation_of(self.recipe),
@@ -189,7 +211,7 @@ class RetrievalTask(Task):
         return {"folds": options.get("folds") or 1}
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer, model.config.features_provenance)
+        return captions_identity(rows, processor.tokenizer, getattr(model.config, "features_provenance", None))
 
 
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
@@ -197,11 +219,22 @@ def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_lengt
 
     A caption that an image lacks is `None`; one of its other captions is repeated instead.
     """
+    texts = with_words(processor.tokenizer, equal_numbers(captions))
+    return processor(text=texts, truncation=True, max_length=max_length, **visual)
+
+
+def pairs_of_guest(guest: DualEncoder, images: Sequence[Any], captions: Sequence[Sequence[str | None]]) -> dict:
+    """Returns a batch of images with an equal number of captions each, for a dual encoder of transformers."""
+    return {**guest.image_inputs(images), **guest.text_inputs(equal_numbers(captions))}
+
+
+def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
+    """Returns as many captions of each image; where it lacks one, another of its own is repeated."""
     texts = []
     for of_image in captions:
         own = [caption for caption in of_image if caption is not None]
         texts += [own[place % len(own)] for place in range(len(of_image))]
-    return processor(text=with_words(processor.tokenizer, texts), truncation=True, max_length=max_length, **visual)
+    return texts
 
 
 def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,6 +38,15 @@ class ContrastiveSettings:
     squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
 
 
+class OwnLoss(Protocol):
+    """The loss of a model that has one, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
+
+    @property
+    def loss_parameters(self) -> list[torch.nn.Parameter]: ...
+
+    def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor: ...
+
+
 class Contrastive(Objective):
     """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
@@ -60,12 +69,22 @@ class Contrastive(Objective):
 
     Args:
         settings: the loss and its margin or temperature.
+        own_loss: takes the place of the loss of the settings; its parameters get their gradients too.
+        unused: parameters that no loss depends on, though the outputs of the model do: several processes wait for
+            their gradients.
     """
 
     needs_row_index = True
 
-    def __init__(self, settings: ContrastiveSettings | None = None):
+    def __init__(
+        self,
+        settings: ContrastiveSettings | None = None,
+        own_loss: OwnLoss | None = None,
+        unused: Sequence[torch.nn.Parameter] = (),
+    ):
         self.settings = settings or ContrastiveSettings()
+        self.own_loss = own_loss
+        self.unused = list(unused)
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings.
@@ -89,18 +108,25 @@ class Contrastive(Objective):
         (all_image_rows, _), (all_text_rows, _) = update.gather(image_rows), update.gather(text_rows)
         with torch.enable_grad(), torch.autocast(images.device.type, enabled=False):
             all_images, all_texts = all_images.requires_grad_(), all_texts.requires_grad_()
-            losses = pair_losses(
-                all_images @ all_texts.mT,
-                all_image_rows[:, None] == all_text_rows,
-                loss=self.settings.loss,
-                margin=self.settings.margin,
-                temperature=self.settings.temperature,
-                hardest_negatives=self.settings.hardest_negatives,
-                negated_positives=self.settings.negated_positives,
-            )
+            similarities, is_own = all_images @ all_texts.mT, all_image_rows[:, None] == all_text_rows
+            parameters = [] if self.own_loss is None else self.own_loss.loss_parameters
+            if self.own_loss is not None:
+                losses = self.own_loss.pair_losses(similarities, is_own)
+            else:
+                losses = pair_losses(
+                    similarities,
+                    is_own,
+                    loss=self.settings.loss,
+                    margin=self.settings.margin,
+                    temperature=self.settings.temperature,
+                    hardest_negatives=self.settings.hardest_negatives,
+                    negated_positives=self.settings.negated_positives,
+                )
             if self.settings.loss_reduction == "sum":
                 losses = losses * len(losses)
-            image_gradients, text_gradients = torch.autograd.grad(losses.sum(), (all_images, all_texts))
+            image_gradients, text_gradients, *others = torch.autograd.grad(
+                losses.sum(), (all_images, all_texts, *(one for one in parameters if one.requires_grad))
+            )
         nearest = (all_images.detach() @ all_texts.detach().mT).argmax(0)
         recalled = (all_image_rows[nearest] == all_text_rows).float()
 
@@ -115,6 +141,7 @@ class Contrastive(Objective):
                     "outputs": outputs if keeps_graph else None,
                     "image_gradients": image_gradients[of_images],
                     "text_gradients": text_gradients[of_texts],
+                    "other_gradients": [one * len(own_texts) / len(all_texts) for one in others],
                     "losses": losses.detach()[of_texts],
                     "recalled": recalled[of_texts],
                     "by_chance": len(recalled[of_texts]) / len(all_images),
@@ -130,8 +157,11 @@ class Contrastive(Objective):
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
             outputs = run(model, inputs["batch"], inputs["update"])
+        parameters = [] if self.own_loss is None else self.own_loss.loss_parameters
+        parameters = [one for one in (*parameters, *self.unused) if one.requires_grad]
         if not len(losses):  # a filler
-            return (outputs.image_embeds.sum() + outputs.text_embeds.sum()) * 0.0, {}
+            waited_for = sum(one.sum() for one in parameters)
+            return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + waited_for) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
         diversity = self.diversity(outputs, len(losses))
@@ -139,6 +169,9 @@ class Contrastive(Objective):
         statistics = {"loss": losses.sum() + penalty.detach(), "pairs": torch.tensor(float(len(losses)))}
         statistics |= {name: value.detach() for name, value in diversity.items()}
         recalls = {"recalled": inputs["recalled"].sum(), "by_chance": torch.tensor(inputs["by_chance"])}
+        of_parameters = [*inputs["other_gradients"], *(torch.zeros_like(one) for one in self.unused)]
+        for parameter, gradient in zip(parameters, of_parameters, strict=True):
+            penalty = penalty + (parameter * gradient).sum()
         return images + texts + penalty, {**statistics, **recalls}
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:

@@ -1,0 +1,224 @@
+"""Training of dual encoders of transformers: their own losses, large batches in parts, runs that are resumed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
+from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
+from hf_ngsan.loading.models import load_model
+from hf_ngsan.tasks import RetrievalRecipe, train
+from hf_ngsan.tasks.retrieval.evaluate import embed_pairs
+from hf_ngsan.tasks.retrieval.task import RetrievalTask, pairs_of_guest
+from hf_ngsan.training.batches import MicroBatch
+from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
+from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.recipe import RecipeError
+from tests.guests.tiny import DUAL_ENCODERS, photos, save, tiny
+
+from ...training.test_loop import same_weights, scores
+from ..captioning.test_task import KilledError, die_at
+
+SPEC = "scenes:size=24,validation=8,images=true,image_size=32"
+CAPTIONS = ["a red ball", "two dog on the photo", "the blue cat", "it"]
+
+
+def tiny_encoder(name: str) -> DualEncoder:
+    model, processor = tiny(name)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return dual_encoder_of(model, processor)
+
+
+def batch_of(encoder: DualEncoder, captions: int = 1) -> dict[str, torch.Tensor]:
+    images = [photos(1, seed)[0] for seed in range(4)]
+    texts = [[CAPTIONS[(image + step) % 4] for step in range(captions)] for image in range(4)]
+    return {**pairs_of_guest(encoder, images, texts), "row_index": torch.arange(4)}
+
+
+def parts(batch: dict, number: int) -> list[MicroBatch]:
+    size = 4 // number
+    cut = [{key: value[start * len(value) // 4 :][: size * len(value) // 4] for key, value in batch.items()}
+           for start in range(0, 4, size)]  # fmt: skip
+    return [MicroBatch(one, size) for one in cut]
+
+
+def gradients(encoder: DualEncoder, objective: Contrastive, batches: list[MicroBatch]) -> dict[str, torch.Tensor]:
+    model = encoder.model
+    model.zero_grad()
+    prepared = objective.prepare(model, batches, Update(0, 0, one_process=len(batches) == 1))
+    weight = sum(objective.weight(inputs) for inputs in prepared)
+    for inputs in prepared:
+        (objective.loss(model, inputs)[0] / weight).backward()
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
+@pytest.mark.parametrize("name", DUAL_ENCODERS)
+def test_the_loss_and_its_gradient_are_the_models_own(name):
+    encoder = tiny_encoder(name)
+    batch = batch_of(encoder)
+    inputs = {key: value for key, value in batch.items() if key != "row_index"}
+    own = encoder.model(**inputs, return_loss=True).loss
+    encoder.model.zero_grad()
+    own.backward()
+    expected = {key: one.grad.clone() for key, one in encoder.model.named_parameters() if one.grad is not None}
+    objective = Contrastive(own_loss=encoder)
+    (prepared,) = objective.prepare(encoder.model, parts(batch, 1), Update(0, 0, one_process=True))
+    torch.testing.assert_close(prepared["losses"].mean(), own.detach(), rtol=1e-6, atol=1e-6)
+    found = gradients(encoder, objective, parts(batch, 1))
+    assert found.keys() == expected.keys()
+    assert {"logit_scale", "temperature"} & found.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("captions", [1, 3])
+@pytest.mark.parametrize("name", ["clip", "siglip", "chinese_clip"])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, captions, own):
+    encoder = tiny_encoder(name)
+    batch = batch_of(encoder, captions)
+    objective = (
+        Contrastive(own_loss=encoder) if own else Contrastive(ContrastiveSettings(), None, encoder.loss_parameters)
+    )
+    whole = gradients(encoder, objective, parts(batch, 1))
+    for number in (2, 4):
+        cut = gradients(encoder, objective, parts(batch, number))
+        for key, value in whole.items():
+            torch.testing.assert_close(cut[key], value, rtol=1e-4, atol=1e-5)
+    assert (whole["logit_scale"] != 0) == own
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "align"])
+def test_texts_of_one_image_are_not_negatives_of_each_other(name):
+    """Against a loop over pairs, each with the others of its own image left out."""
+    encoder = tiny_encoder(name)
+    cosines = torch.randn(2, 5, generator=torch.Generator().manual_seed(1)) / 3
+    is_own = torch.tensor([[True, True, False, False, False], [False, False, True, True, True]])
+    with torch.no_grad():
+        found = encoder.pair_losses(cosines, is_own)
+        for text in range(5):
+            image = int(is_own[:, text].long().argmax())
+            kept = [text, *(other for other in range(5) if not is_own[image, other])]
+            alone = torch.zeros(2, len(kept), dtype=torch.bool)
+            if name == "siglip":
+                alone[image, 0] = True
+                one = encoder.pair_losses(cosines[:, kept], torch.eye(2, len(kept)).bool() & False | alone)[0]
+            else:
+                logits = (
+                    cosines * encoder.model.logit_scale.exp() if name == "clip" else cosines / encoder.model.temperature
+                )
+                smoothing = 0.0 if name == "clip" else 0.1
+                over_texts = torch.nn.functional.cross_entropy(
+                    logits[image, kept][None], torch.tensor([0]), label_smoothing=smoothing
+                )
+                over_images = torch.nn.functional.cross_entropy(
+                    logits[:, text][None], torch.tensor([image]), label_smoothing=smoothing
+                )
+                one = (over_texts + over_images) / 2
+            torch.testing.assert_close(found[text], one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guests")
+    for name in ("clip", "siglip"):
+        save(tiny(name), folder / name)
+    return folder
+
+
+def sections(start: Path, folder: Path, **training) -> dict:
+    return {
+        "model": {"init_from": str(start)},
+        "data": {"spec": SPEC},
+        "training": {
+            "epochs": 2, "batch_size": 8, "learning_rate": 0.003, "warmup_epochs": 0, "schedule": "constant",
+            "tracker": None, "num_threads": 1, "output_dir": str(folder), **training,
+        },
+    }  # fmt: skip
+
+
+def recipe_of(start: Path, folder: Path, lora=(), **training) -> RetrievalRecipe:
+    return RetrievalRecipe.from_dict({**sections(start, folder, **training), "lora": dict(lora)})
+
+
+def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_path):
+    recipe = recipe_of(start / "siglip", tmp_path / "run")
+    result = train(recipe)
+    model, processor = load_model(tmp_path / "run" / "last", "retrieval")
+    task = RetrievalTask(recipe)
+    rows = task.evaluation_rows(model, processor, task.load_rows("validation"))
+    found = embed_pairs(model, processor, rows).scores()
+    assert found["rsum"] == pytest.approx(result.history[-1]["rsum"])
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+
+
+@pytest.mark.parametrize("lora", [{}, {"rank": 2, "target_modules": ["q_proj"]}])
+def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lora):
+    settings = {"ema_decay": 0.5, "gradient_accumulation_steps": 2, "save_every_steps": 1}
+    expected = train(recipe_of(start / "clip", tmp_path / "straight", lora, **settings))
+    killed = recipe_of(start / "clip", tmp_path / "run", lora, **settings)
+    with monkeypatch.context() as patch:
+        die_at(patch, "update", 4)
+        with pytest.raises(KilledError):
+            train(killed)
+    assert scores(train(killed, resume=True).history) == scores(expected.history)
+    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("model", {"projection_dim": 4}),
+        ("data", {"max_caption_length": 7}),
+        ("training", {"stage": "staged"}),
+        ("training", {"train_word_vectors": False}),
+    ],
+)
+def test_settings_that_a_dual_encoder_cannot_have_are_named(start, tmp_path, section, values):
+    given = sections(start / "clip", tmp_path / "run")
+    given[section] = {**given[section], **values}
+    with pytest.raises(RecipeError, match=next(iter(values))):
+        train(RetrievalRecipe.from_dict(given))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_strangers_description_says_what_the_loss_is(start, tmp_path, monkeypatch):
+    class Worthless(DualEncoder):
+        def pair_losses(self, cosines, is_own):
+            return cosines.sum(0) * 0.0 + self.model.logit_scale * 0.0 + 7.0
+
+    monkeypatch.setitem(DESCRIPTIONS, "clip", DualEncoder)
+    register_guest("clip", Worthless)
+    result = train(recipe_of(start / "clip", tmp_path / "run", epochs=1))
+    assert result.history[0]["loss"] == pytest.approx(7.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False])
+def test_two_processes_train_as_one_does(start, tmp_path, own):
+    given = sections(start / "clip", tmp_path / "one", epochs=1, adam_epsilon=1.0, own_loss=own)
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(given))
+    train(RetrievalRecipe.from_dict(given))
+    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*map(str, command), "--num-processes", "2"], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    one, two, before = (
+        load_file(folder / "model.safetensors")
+        for folder in (tmp_path / "one/last", tmp_path / "two/last", start / "clip")
+    )
+    moved = sum((one[name] - before[name]).square().sum() for name in one).sqrt()
+    apart = sum((one[name] - two[name]).square().sum() for name in one).sqrt()
+    assert moved > 0
+    assert apart < 1e-3 * moved
