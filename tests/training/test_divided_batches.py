@@ -1,0 +1,137 @@
+"""The gradient of a batch, of every objective: whole, in parts, and divided among processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from hf_ngsan.tasks import load_recipe, train
+from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
+from tests.tasks.language_modeling.test_task import sections as language_sections
+
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+ONE_STEP = {
+    "epochs": 1, "batch_size": 24, "learning_rate": 1e6, "adam_epsilon": 1e6, "schedule": "constant",
+    "warmup_epochs": 0, "weight_decay": 0.0, "tracker": None, "num_threads": 1,
+}  # fmt: skip
+"""Of Adam's first update, lr * g / (|g| + epsilon), nothing is left but the gradient g."""
+ROWS = {"spec": "scenes:size=24,seed=3", "limit": 24, "validation_split": None}
+
+
+def captioning(folder: Path, stage: str = "xe", training=(), **critical) -> dict:
+    model = {**NO_DROPOUT, "geometric_bias": ["query", "key"]}
+    settings = {**ONE_STEP, "stage": stage, **dict(training)}
+    sections = tiny.tiny_sections(folder / "run", model, ROWS, settings)
+    if stage == "scst":
+        start = captioning(folder / "start")
+        start["training"] |= {"learning_rate": 0.01, "adam_epsilon": 1e-8}
+        sections["model"] = {"init_from": write_and_train(folder / "start", start)}
+        sections["self_critical"] = {"learning_rate": 1e6, "epochs": 1, "max_new_tokens": 8, **critical}
+    return sections
+
+
+def retrieval(folder: Path, **contrastive) -> dict:
+    data = {**ROWS, "captions_per_image": 2}
+    model = {"dropout": 0.0, "text_config": {**tiny_retrieval.MODEL["text_config"], "dropout": 0.0}}
+    return tiny_retrieval.tiny_sections(folder / "run", model, data, ONE_STEP, contrastive=contrastive)
+
+
+def questions(folder: Path) -> dict:
+    spec = tiny_questions.save_questions(folder / "data")
+    sections = tiny_questions.tiny_sections(folder / "run", spec, model=NO_DROPOUT)
+    sections["training"] |= ONE_STEP
+    return sections
+
+
+def translation(folder: Path) -> dict:
+    sections = tiny_translation.tiny_sections(folder)
+    sections["training"] |= {**ONE_STEP, "batch_tokens": 4000}
+    del sections["training"]["batch_size"]
+    return sections
+
+
+def language_model(folder: Path) -> dict:
+    encoder = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sections = language_sections(folder / "run", **ONE_STEP)
+    sections["model"] |= {
+        "dropout": 0.0,
+        "text_encoder_config": {**sections["model"]["text_encoder_config"], **encoder},
+    }
+    sections["data"] |= ROWS
+    return sections
+
+
+OBJECTIVES: dict[str, Callable[[Path], dict]] = {
+    "teacher forcing": captioning,
+    "weighted captions": lambda folder: captioning(folder, training={"consensus_power": 1.0, "label_smoothing": 0.1}),
+    "self-critical": lambda folder: captioning(folder, "scst", samples_per_image=3),
+    "self-critical, greedy baseline": lambda folder: captioning(
+        folder, "scst", samples_per_image=2, baseline="greedy", bleu_4_weight=0.5, top_p=0.9
+    ),
+    "hardest negatives": lambda folder: retrieval(folder, loss="hardest", hardest_negatives=2),
+    "all negatives": lambda folder: retrieval(folder, loss="all", loss_reduction="sum"),
+    "cross-entropy of pairs": lambda folder: retrieval(folder, loss="info_nce", diversity_weight=1.0),
+    "answers": questions,
+    "translation": translation,
+    "language model": language_model,
+}
+
+
+def write_and_train(folder: Path, sections: dict) -> str:
+    sections["training"]["output_dir"] = str(folder / "run")
+    (folder / "config.yaml").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(sections))
+    train(load_recipe(folder / "config.yaml"))
+    return str(folder / "run" / "last")
+
+
+def gradient(folder: Path, base: Path) -> dict[str, torch.Tensor]:
+    before, after = (load_file(one / "last" / "model.safetensors") for one in (base, folder))
+    return {name: before[name].double() - value.double() for name, value in after.items()}
+
+
+@pytest.fixture
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, dict[str, torch.Tensor]]:
+    """The training config, the folder of a run that learns nothing, and the gradient of the whole batch."""
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    write_and_train(folder, OBJECTIVES[request.param](folder))
+    config = folder / "config.yaml"
+    nothing = [f"output_dir={tmp_path / 'nothing'}", "training.learning_rate=0"]
+    nothing += ["self_critical.learning_rate=0"] * ("self-critical" in request.param)
+    train(load_recipe(config, nothing))
+    return config, tmp_path / "nothing", gradient(folder / "run", tmp_path / "nothing")
+
+
+def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) -> None:
+    largest = max(float(one.abs().max()) for one in whole.values())
+    assert largest > 1e-4
+    for name, one in whole.items():
+        torch.testing.assert_close(
+            found[name], one, rtol=1e-4, atol=1e-6 * max(1.0, largest), msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("runs", OBJECTIVES, indirect=True)
+def test_parts_of_a_batch_have_the_gradient_of_the_whole(runs, tmp_path):
+    config, base, whole = runs
+    train(load_recipe(config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]))
+    check_equal(gradient(tmp_path / "parts", base), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", OBJECTIVES, indirect=True)
+def test_two_processes_have_the_gradient_of_one(runs, tmp_path):
+    config, base, whole = runs
+    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
+    command += ["training.gradient_accumulation_steps=2", "--num-processes", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(map(str, command), env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    check_equal(gradient(tmp_path / "two", base), whole)
