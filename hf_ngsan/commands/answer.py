@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.files import write_text_atomically
+    from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.question_answering.answers import answer_questions
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
         for answer, score in answers:
             print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)
     if options.output:
-        write_text_atomically(options.output, json.dumps(written) + "\n")
+        write_output(options.output, json.dumps(written) + "\n")
     if skipped:
         print(f"hf-ngsan: {skipped} questions were skipped.", file=sys.stderr)
 

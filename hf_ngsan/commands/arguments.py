@@ -229,11 +229,11 @@ def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 @contextmanager
 def written_lines(path: str | None) -> Iterator[Callable[[str], None]]:
     """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
-    from ..ground.files import write_text_atomically
+    from ..ground.files import write_output
 
     if path is None:
         yield lambda line: print(line, flush=True)
         return
     lines: list[str] = []
     yield lines.append
-    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
+    write_output(path, "".join(f"{line}\n" for line in lines))

@@ -170,7 +170,7 @@ def record(
     options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
 ) -> None:
     """Writes the scores, with the settings that they depend on, into the folder of the model or the file asked for."""
-    from ..ground.files import write_text_atomically
+    from ..ground.files import write_output
     from ..loading.models import find_model_folder
     from ..sharing.evaluations import (
         EVALUATIONS,
@@ -191,7 +191,7 @@ def record(
         weights=weights_checksum(folder),
     )
     if options.record:
-        write_text_atomically(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
+        write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
         return
     record_evaluation(folder, found)
     claim(folder, EVALUATIONS)

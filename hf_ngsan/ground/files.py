@@ -25,11 +25,16 @@ SMALL_FILE = 2**16
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a UTF-8 text file, whole or not at all, as [`write_file_atomically`] does.
 
-    One process may write the file at a time: it uses a fixed temporary name, so that the next writer overwrites what a
-    killed one left.
+    One process may write the file at a time, as where it has locked the folder: it uses a fixed temporary name, so that
+    the next writer overwrites what a killed one left.
     """
     path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
+
+
+def write_output(path: str | os.PathLike, text: str) -> None:
+    """Writes a UTF-8 text file that a user named, by [`write_file_atomically`]: other processes may write it too."""
+    write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:

@@ -257,6 +257,17 @@ class IndexFolder:
         folder = find_folder(folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
+        before = written_at(folder)
+        try:
+            index = cls.opened_at_once(folder)
+        except (IndexFolderError, OSError):
+            if written_at(folder) == before:
+                raise
+            return cls.open(folder)  # another took its place meanwhile
+        return index if written_at(folder) == before else cls.open(folder)
+
+    @classmethod
+    def opened_at_once(cls, folder: Path) -> "IndexFolder":
         index = cls(folder, read_description(folder))
         number = sum(path.is_dir() for path in folder.glob("shard-*"))
         if number > index.num_shards:
@@ -271,9 +282,14 @@ class IndexFolder:
             )
         return index
 
+    @property
+    def is_current(self) -> bool:
+        """Whether no other index has taken its place since it was opened, as when it has grown."""
+        return written_at(self.folder) == self.written_at
+
     def current(self) -> "IndexFolder":
-        """Returns this index, or the one that has taken its place since it was opened, as when it has grown."""
-        return self if written_at(self.folder) == self.written_at else IndexFolder.open(self.folder)
+        """Returns this index, or the one that has taken its place."""
+        return self if self.is_current else IndexFolder.open(self.folder)
 
     @property
     def num_shards(self) -> int:

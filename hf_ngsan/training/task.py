@@ -21,7 +21,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..ground.files import write_text_atomically
+from ..ground.files import write_output
 from ..loading.models import load_model
 from .adapters import save_adapted
 from .batches import batches_of_rows
@@ -48,7 +48,7 @@ class Evaluation:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the results into a file, whole or not at all."""
-        write_text_atomically(path, json.dumps(list(self.results)) + "\n")
+        write_output(path, json.dumps(list(self.results)) + "\n")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.readers import ExtraScores
-from ...ground.files import write_text_atomically
+from ...ground.files import write_output
 from ...metrics import CaptionMetrics
 from ...training.task import Evaluation
 from .generate import complete_captions, generate_captions
@@ -30,7 +30,7 @@ class CaptionEvaluation(Evaluation):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the captions in the COCO result format, whole or not at all."""
-        write_text_atomically(path, json.dumps(list(self.results), ensure_ascii=False, indent=1) + "\n")
+        write_output(path, json.dumps(list(self.results), ensure_ascii=False, indent=1) + "\n")
 
 
 def evaluate_captioner(

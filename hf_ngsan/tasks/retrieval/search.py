@@ -56,7 +56,14 @@ def search_images(
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
-    hits = search(index, query, top_k, backend)[0]
+    try:
+        hits = search(index, query, top_k, backend)[0]
+    except (IndexFolderError, OSError):
+        if index.is_current:
+            raise
+        hits = []
+    if not index.is_current:  # it has grown meanwhile: shards of both may have been read
+        return search_images(model, processor, index.current(), text=text, image=image, top_k=top_k, backend=backend)
     if not hits:
         raise IndexFolderError(f"{index.folder} has no images: none of those that were indexed could be read.")
     return hits
@@ -81,7 +88,10 @@ def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | P
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
+        IndexFolderError: a thumbnail is damaged, or another index has taken the place of this one.
     """
+    if not index.is_current:
+        raise IndexFolderError(f"{index.folder} has been replaced since it was searched; search it again.")
     stored = [index.thumbnail_at(hit.place) for hit in hits]
     images = [None if thumbnail is None else Image.open(io.BytesIO(thumbnail)) for thumbnail in stored]
     labels = [f"{hit.score:.3f}  {Path(hit.name).name}" for hit in hits]

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ...data import CaptionCollator
 from ...data.vocabulary import with_words
 from ...ground.argument_types import positive_int, user_path
-from ...ground.files import write_text_atomically
+from ...ground.files import write_output
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.models import is_guest, load_config
 from ...loading.provenance import remember_features
@@ -48,7 +48,7 @@ class RetrievalEvaluation(Evaluation):
         """Writes the rank of the right answer to each image and to each caption, whole or not at all."""
         pairs: Any = self.pairs
         ranks = dict(zip(DIRECTIONS, (ranks.tolist() for ranks in pairs.ranks()), strict=True))
-        write_text_atomically(path, json.dumps(ranks) + "\n")
+        write_output(path, json.dumps(ranks) + "\n")
 
 
 class RetrievalTask(Task):

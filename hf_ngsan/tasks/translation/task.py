@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...data import EpochSampler, TokenSampler
 from ...data.parallel_text import SIDES
-from ...ground.files import write_text_atomically
+from ...ground.files import write_output
 from ...metrics.translation import SCORES
 from ...training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
 from ...training.recipe import RecipeError
@@ -49,7 +49,7 @@ class TranslationEvaluation(Evaluation):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the translations, one a line, whole or not at all."""
-        write_text_atomically(path, "".join(f"{text}\n" for text in self.results))
+        write_output(path, "".join(f"{text}\n" for text in self.results))
 
 
 class TranslationTask(Task):

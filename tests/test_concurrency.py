@@ -1,0 +1,122 @@
+"""Several at once: threads that share a model, a reader while something is replaced, two writers of one place."""
+
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hf_ngsan.cli import main
+from hf_ngsan.guests import dual_encoder_of
+from hf_ngsan.loading.models import load_captioner, load_model
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.retrieval.index_folder import IndexFolder
+from hf_ngsan.tasks.retrieval.search import search_images
+from tests.guests.tiny import photos, save, tiny
+from tests.models.tiny import tiny_captioner, tiny_processor
+
+THREADS = 4
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("blip", "git", "clip"):
+        save(tiny(name), folder / name)
+    return folder
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    (tmp_path / "pictures").mkdir()
+    files = []
+    for number in range(12):
+        files.append(tmp_path / "pictures" / f"{number:02}.png")
+        photos(1, number)[0].save(files[-1])
+    return files
+
+
+@pytest.mark.parametrize("name", ["blip", "git"])
+def test_threads_that_share_a_pipeline_get_the_captions_of_one(models, pictures, name):
+    model, processor = load_captioner(models / name)
+    pipeline = CaptioningPipeline(model=model, processor=processor)
+    expected = [pipeline(str(file), num_beams=2, max_new_tokens=6) for file in pictures]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda file: pipeline(str(file), num_beams=2, max_new_tokens=6), pictures * 2))
+    assert found == expected * 2
+
+
+def test_threads_that_share_a_dual_encoder_get_the_embeddings_of_one(models, pictures):
+    encoder = dual_encoder_of(*load_model(models / "clip", "retrieval"))
+
+    def embed(file: Path) -> np.ndarray:
+        return encoder.embed_images(encoder.image_inputs([str(file)])).detach().numpy()
+
+    expected = [embed(file) for file in pictures]
+    with ThreadPoolExecutor(THREADS) as pool:
+        for one, other in zip(pool.map(embed, pictures), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_reader_finds_the_old_index_or_the_new_one_while_it_grows(models, pictures, tmp_path):
+    model, processor = load_model(models / "clip", "retrieval")
+    folder, index = tmp_path / "some", tmp_path / "index"
+    folder.mkdir()
+    for file in pictures[:3]:
+        shutil.copy(file, folder)
+    command = ["index", "--model", str(models / "clip"), "--images", str(folder), "--output", str(index)]
+    assert main(command) == 0
+    sizes, errors, done = set(), [], threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                hits = search_images(model, processor, IndexFolder.open(index), text="a red ball", top_k=50)
+                sizes.add(len(hits))
+            except Exception as error:
+                errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(3, 12, 3):
+            for file in pictures[number : number + 3]:
+                shutil.copy(file, folder)
+            assert main(command) == 0
+    finally:
+        done.set()
+        reader.join()
+    assert errors == []
+    assert sizes <= {3, 6, 9, 12}
+    assert len(search_images(model, processor, IndexFolder.open(index), text="a red ball", top_k=50)) == 12
+
+
+def test_of_two_writers_of_one_file_each_writes_all_of_it(models, pictures, tmp_path):
+    output = tmp_path / "captions.jsonl"
+    files = [str(file) for file in pictures]
+
+    def write(length: int) -> int:
+        command = ["caption", "--model", str(models / "git"), *files, "--json", "--max-new-tokens", str(length)]
+        return main([*command, "--output", str(output)])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(write, [2, 3, 4, 5])) == [0] * 4
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["image"] for line in lines] == files
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_of_two_commands_that_fill_one_folder_one_is_refused(models, pictures, tmp_path, capsys):
+    captioner, output = tmp_path / "captioner", tmp_path / "index"
+    tiny_captioner().save_pretrained(captioner)
+    tiny_processor().save_pretrained(captioner)
+    command = ["index", "--model", str(models / "clip"), "--images", str(pictures[0].parent), "--output", str(output)]
+    with ThreadPoolExecutor(2) as pool:
+        codes = sorted(pool.map(lambda _: main(command), range(2)))
+    assert codes[0] == 0
+    assert codes[1] in (0, 2)  # 0 if the first was done
+    model, processor = load_model(models / "clip", "retrieval")
+    assert len(search_images(model, processor, IndexFolder.open(output), text="a red ball", top_k=50)) == 12
