@@ -272,7 +272,8 @@ def has_patch_encoder(model_type: str) -> bool:
     if model_type in PATCH_ENCODERS or model_type not in CONFIG_MAPPING:
         return model_type in PATCH_ENCODERS
     part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
-    return getattr(part, "model_type", None) in PATCH_ENCODERS
+    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
+    return getattr(kind, "model_type", None) in PATCH_ENCODERS
 
 
 def is_patch_encoder(backbone: Any) -> bool:

@@ -264,7 +264,12 @@ def test_layers_that_there_are_not(fields, message):
 
 @pytest.mark.parametrize(
     ("config", "model_type"),
-    [(BertConfig(), "bert"), (CLIPTextConfig(), "clip_text_model"), (CONFIG_MAPPING["siglip2"](), "siglip2")],
+    [
+        (BertConfig(), "bert"),
+        (CLIPTextConfig(), "clip_text_model"),
+        (CONFIG_MAPPING["siglip2"](), "siglip2"),
+        (CONFIG_MAPPING["llava"](), "llava"),
+    ],
 )
 def test_a_model_without_patches_on_a_grid(config, model_type, tmp_path):
     config.save_pretrained(tmp_path)
