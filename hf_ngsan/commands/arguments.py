@@ -123,8 +123,10 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out-features",
         nargs="+",
+        type=stage,
         metavar="STAGE",
-        help="stages of a backbone; their feature maps are concatenated, such as stage5 stage7 (the last stage)",
+        help="stages of a backbone, whose feature maps are concatenated, by name or position: stage5 stage7, or -2 for "
+        "the layer before the last (the last stage)",
     )
     parser.add_argument(
         "--grid-size",
@@ -151,6 +153,11 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IOU",
         help="leave out a region if its IoU with a region of its class and a higher score is above this (1: keep all)",
     )
+
+
+def stage(text: str) -> str | int:
+    """Returns the name of a stage, or its position."""
+    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def vision_fields(options: argparse.Namespace) -> dict:

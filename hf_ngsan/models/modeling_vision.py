@@ -13,7 +13,13 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from .configuration_hub import MissingBackboneError
 from .configuration_parts import from_part
-from .configuration_vision import OWN_CONFIGS, VisionConfig, is_packaged, make_transformers_backbone
+from .configuration_vision import (
+    OWN_CONFIGS,
+    VisionConfig,
+    is_packaged,
+    is_patch_encoder,
+    make_transformers_backbone,
+)
 from .keywords import refuse_unknown_keywords
 from .vision_part import VisionCheckpointMixin, VisionOutput
 
@@ -106,6 +112,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
         else:
             loaded, missing, mismatched = self.load_saved_backbone(source)
+        loaded, missing = {name: loaded[name] for name in own if name in loaded}, missing & own.keys()
         for fault, names in (
             ("lacks", {name for name in missing if not name.startswith(NORMALIZED_OUTPUTS)}),
             ("has other shapes of", mismatched),
@@ -190,15 +197,22 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
     def see_grid(
         self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, output_hidden_states: bool = False
     ) -> VisionOutput:
-        found = self.backbone(pixel_values, **asked_for(output_hidden_states))
+        if is_patch_encoder(self.config.backbone_config):
+            self.check_size(*pixel_values.shape[-2:])
+            found = from_part("patch_encoders.see_patches")(self.backbone, pixel_values, output_hidden_states)
+        else:
+            found = self.backbone(pixel_values, **asked_for(output_hidden_states))
         feature_map = side_by_side(found.feature_maps)
         states = found.hidden_states if output_hidden_states else None
+        seen = seen_share(self.config.backbone_config, feature_map, pixel_values)
         if visual_boxes is not None:
-            return everything_real(region_features(feature_map, visual_boxes), visual_boxes, states)
+            return everything_real(
+                region_features(feature_map, visual_boxes / seen.to(visual_boxes)), visual_boxes, states
+            )
         if self.config.grid_size is not None:
             rows, columns = self.config.grid_size
             feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
-        boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
+        boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device) * seen
         return everything_real(feature_map.flatten(2).mT, boxes.expand(pixel_values.shape[0], -1, -1), states)
 
     def see_regions(
@@ -227,7 +241,12 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         )
 
     def check_size(self, height: int, width: int) -> None:
-        """Raises a ValueError if a detection model with a pyramid of maps (RT-DETR, D-FINE, ...) cannot take images."""
+        """Raises a ValueError if images of a size are none that the encoder can take.
+
+        Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) and patch encoders cannot take every size.
+        """
+        if is_patch_encoder(self.config.backbone_config):
+            from_part("patch_encoders.check_size")(self.backbone, height, width)
         strides = getattr(self.backbone.config, "feat_strides", None)
         if self.config.kind == "grid" or strides is None:
             return
@@ -282,6 +301,8 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
         return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
     if backbone_config.model_type in OWN_CONFIGS:
         backbone: Any = from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
+    elif is_patch_encoder(backbone_config):
+        return from_part("patch_encoders.make_patch_encoder")(backbone_config)
     else:
         backbone = make_transformers_backbone("AutoBackbone", backbone_config)
     if sum(backbone.channels) != config.feature_size:
@@ -310,6 +331,20 @@ def asked_for(output_hidden_states: bool) -> dict[str, bool]:
 def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any = None) -> VisionOutput:
     mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
     return VisionOutput(features, boxes, mask, hidden_states)
+
+
+def seen_share(config: Any, feature_map: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:
+    """Returns how much of an image `(x, y, x, y)` is within the cells: patches leave out a rest on the right and below.
+
+    It is 1 unless the image is no multiple of the patches, as 384 pixels are none of 14.
+    """
+    seen, patch = torch.ones(4, device=pixel_values.device), getattr(config, "patch_size", None)
+    if patch is not None:
+        for axis, side in ((-1, patch), (-2, patch)) if isinstance(patch, int) else ((-1, patch[1]), (-2, patch[0])):
+            cells, pixels = feature_map.shape[axis], pixel_values.shape[axis]
+            if cells == pixels // side:
+                seen[-1 - axis :: 2] = cells * side / pixels
+    return seen
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:

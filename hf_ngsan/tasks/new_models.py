@@ -183,18 +183,19 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
     Args:
         vision: the vision encoder around the backbone.
-        image_size: height and width in pixels; `None` = those of the source.
+        image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
 
     Raises:
         RecipeError: the preprocessing is unknown, or does not suit boxes.
     """
     source = vision.config.pretrained
     if source is None:
-        if image_size is None:
-            return CaptioningImageProcessor()
-        return CaptioningImageProcessor(size={"height": image_size, "width": image_size})
+        side = image_size or vision.config.image_size
+        return CaptioningImageProcessor(**({} if side is None else {"size": {"height": side, "width": side}}))
     try:
-        return load_image_processor(source, vision.config.kind, image_size=image_size)
+        return load_image_processor(
+            source, vision.config.kind, image_size=image_size, own_size=vision.config.image_size
+        )
     except (ValueError, OSError) as error:
         raise unusable_backbone(source, error) from error
 

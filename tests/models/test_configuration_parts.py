@@ -21,6 +21,7 @@ from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConf
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
+from tests.models.test_patch_encoders import CLIP
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 
@@ -28,9 +29,10 @@ VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
 EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
 PACKAGED = {"packaged_backbones.py"}
+PATCHES = {"patch_encoders.py"}
 CONVOLUTIONAL = {"configuration_convolutional.py", "convolutional_backbone.py"}
 VISION = CODE_OF_VISION - CONVOLUTIONAL
-OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | PACKAGED | CONVOLUTIONAL | VISION
+OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | PACKAGED | PATCHES | CONVOLUTIONAL | VISION
 NEEDED = {
     "ngsan_vision": VISION | CONVOLUTIONAL | VGG,
     "ngsan_vgg": CONVOLUTIONAL | VGG,
@@ -45,6 +47,7 @@ BACKBONES = {
         {"model_type": "ngsan_efficientnet_lite", "embedding_size": 4, "hidden_sizes": [8], "depths": [1]},
         CONVOLUTIONAL | EFFICIENTNET,
     ),
+    "clip": (CLIP, PATCHES),
     "of_transformers": ({"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}, set()),
 }
 IMAGE_READING = {"downloads.py", "image_processing_captioning.py", "images.py"}

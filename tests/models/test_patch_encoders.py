@@ -1,0 +1,306 @@
+"""Encoders of patches (CLIP, SigLIP, ViT, DINOv2, ...) as vision encoders: which token is which cell, and its box."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    BertConfig,
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPModel,
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPVisionModel,
+    CLIPVisionModelWithProjection,
+    SiglipConfig,
+    SiglipImageProcessor,
+    SiglipModel,
+    SiglipVisionModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan.extraction import ExtractionError, load_vision
+from hf_ngsan.loading.provenance import vision_provenance
+from hf_ngsan.models.configuration_vision import PATCH_ENCODERS
+from hf_ngsan.models.modeling_vision import cell_boxes, region_features
+from tests.models.tiny import random_boxes
+
+LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+PATCHES = {**LAYERS, "image_size": 32, "patch_size": 8}
+CLIP = {"model_type": "clip_vision_model", **PATCHES}
+TEXT = {**LAYERS, "vocab_size": 9, "bos_token_id": 1, "eos_token_id": 2}
+DINO = {name: value for name, value in PATCHES.items() if name != "intermediate_size"}
+BEFORE = {**{name: number for name, (number, _) in PATCH_ENCODERS.items()}, "dinov2": 1, "dinov2_with_registers": 4}
+MORE = {"dinov2_with_registers": {"num_register_tokens": 3}}
+INTERPOLATED = {"dinov2", "dinov2_with_registers"}
+"""Families that interpolate their position embeddings without being asked."""
+
+
+def lively(model):
+    """A model whose normalizations and embeddings are not those of a new one."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def tiny_encoder(model_type: str, **fields):
+    torch.manual_seed(0)
+    sizes = DINO if model_type in INTERPOLATED else PATCHES
+    return lively(AutoModel.from_config(CONFIG_MAPPING[model_type](**sizes, **MORE.get(model_type, {}), **fields)))
+
+
+def write_clip(folder):
+    """A whole CLIP with the preprocessing of CLIP, which crops."""
+    torch.manual_seed(0)
+    whole = lively(
+        CLIPModel(CLIPConfig(vision_config={**PATCHES, "projection_dim": 8}, text_config=TEXT, projection_dim=8))
+    )
+    whole.save_pretrained(folder)
+    side = {"height": 32, "width": 32}
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=side).save_pretrained(folder)
+    return whole
+
+
+def write_siglip(folder):
+    torch.manual_seed(0)
+    whole = lively(SiglipModel(SiglipConfig(vision_config=PATCHES, text_config=TEXT)))
+    whole.save_pretrained(folder)
+    SiglipImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return whole
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module", params=sorted(BEFORE))
+def family(request, tmp_path_factory):
+    """A family, its encoder in transformers, and the encoder's folder."""
+    folder = tmp_path_factory.mktemp("encoder")
+    encoder = tiny_encoder(request.param)
+    encoder.save_pretrained(folder)
+    return request.param, encoder, folder
+
+
+def test_a_cell_is_its_patch(family, pixels):
+    name, encoder, folder = family
+    vision = VisionModel.from_backbone(folder)
+    output = vision(pixels)
+    states = encoder(pixels).last_hidden_state
+    assert states.shape[1] == 16 + BEFORE[name] and output.visual_features.shape == (2, 16, 16)
+    torch.testing.assert_close(output.visual_features, states[:, BEFORE[name] :])
+    assert output.visual_boxes[1].tolist() == [
+        [column / 4, row / 4, (column + 1) / 4, (row + 1) / 4] for row in range(4) for column in range(4)
+    ]
+    assert vision.config.kind == "grid" and vision.config.feature_size == 16
+
+
+def test_the_patch_of_a_place_depends_most_on_its_pixels(family):
+    """So that rows and columns are not exchanged."""
+    _, _, folder = family
+    vision = VisionModel.from_backbone(folder, out_features=["stem"])
+    before, after = torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)
+    after[:, :, 8:16, 24:32] = 1  # row 1, column 3
+    changed = (vision(after).visual_features != vision(before).visual_features).any(-1)
+    assert changed[0].nonzero().flatten().tolist() == [1 * 4 + 3]
+
+
+def test_layers_are_chosen_by_position_or_name(family, pixels):
+    name, encoder, folder = family
+    output = encoder(pixels, output_hidden_states=True)
+    expected = output.hidden_states[-2][:, BEFORE[name] :]
+    if name in INTERPOLATED:  # as DINOv2's maps are in transformers
+        expected = encoder.layernorm(expected)
+    vision = VisionModel.from_backbone(folder, out_features=[-2])
+    torch.testing.assert_close(vision(pixels).visual_features, expected)
+    assert vision.config.out_features == ["stage1"]
+    both = VisionModel.from_backbone(folder, out_features=["stage1", -1])
+    last = output.last_hidden_state[:, BEFORE[name] :]
+    torch.testing.assert_close(both(pixels).visual_features, torch.cat([expected, last], dim=-1))
+    states = both(pixels, output_hidden_states=True).hidden_states
+    assert all(map(torch.equal, states, output.hidden_states))
+
+
+def test_saved_encoders_are_loaded_as_they_were(family, pixels, tmp_path):
+    _, _, folder = family
+    vision = VisionModel.from_backbone(folder, out_features=[-2, -1])
+    vision.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
+    assert loaded.config.out_features == vision.config.out_features == ["stage1", "stage2"]
+    assert loaded.state_dict().keys() == vision.state_dict().keys()
+
+
+def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(family):
+    """37 x 45 pixels have 4 x 5 whole patches of 8."""
+    name, encoder, folder = family
+    pixels = torch.randn(1, 3, 37, 45, generator=torch.Generator().manual_seed(2))
+    output = VisionModel.from_backbone(folder)(pixels)
+    asked_for = {} if name in INTERPOLATED else {"interpolate_pos_encoding": True}
+    torch.testing.assert_close(
+        output.visual_features, encoder(pixels, **asked_for).last_hidden_state[:, BEFORE[name] :]
+    )
+    corners = torch.tensor([40 / 45, 32 / 37, 40 / 45, 32 / 37])
+    torch.testing.assert_close(output.visual_boxes[0], cell_boxes(4, 5) * corners)
+
+
+def test_an_own_size_that_is_no_multiple_of_the_patches(pixels):
+    """As the 384 pixels of SigLIP So400m are none of its 14."""
+    backbone = {"model_type": "siglip_vision_model", **PATCHES, "image_size": 30}
+    vision = VisionModel(VisionConfig(backbone_config=backbone)).eval()
+    images = pixels[:, :, :30, :30]
+    whole = vision(images)
+    torch.testing.assert_close(whole.visual_boxes[0], cell_boxes(3, 3) * 0.8)
+    torch.testing.assert_close(whole.visual_features, vision.backbone(images).last_hidden_state)
+    boxes = random_boxes(2, 5) * 0.8
+    within = region_features(whole.visual_features.mT.unflatten(-1, (3, 3)), boxes / 0.8)
+    torch.testing.assert_close(vision(images, visual_boxes=boxes).visual_features, within)
+
+
+def test_an_image_gives_the_same_tokens_in_any_batch(pixels):
+    vision = lively(VisionModel(VisionConfig(backbone_config=CLIP)))
+    mask = torch.ones(2, 32, 32, dtype=torch.long)
+    mask[1, 20:] = 0
+    together = vision(pixels, mask)
+    assert together.attention_mask.sum(1).tolist() == [16, 8]
+    for image, height in ((0, 32), (1, 20)):
+        alone = vision(pixels[image : image + 1, :, :height])
+        number = alone.visual_features.shape[1]
+        for name in ("visual_features", "visual_boxes"):
+            torch.testing.assert_close(together[name][image, :number], alone[name][0], atol=1e-5, rtol=1e-5)
+
+
+# --- folders ---
+
+
+@pytest.mark.parametrize(
+    ("write", "part"),
+    [(write_clip, CLIPVisionModel), (write_clip, CLIPVisionModelWithProjection), (write_siglip, SiglipVisionModel)],
+)
+def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixels, tmp_path):
+    whole = write(tmp_path / "whole")
+    part.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / "alone")
+    shutil.copy(tmp_path / "whole" / "preprocessor_config.json", tmp_path / "alone")
+    loaded = [load_vision(tmp_path / name) for name in ("whole", "alone")]
+    first, second = (vision(pixels).visual_features for vision, _ in loaded)
+    assert torch.equal(first, second)
+    assert torch.equal(first, whole.vision_model(pixels).last_hidden_state[:, -16:])
+    of_whole, of_alone = (vision_provenance(*one)["checksums"] for one in loaded)
+    assert of_whole == of_alone
+    other = load_vision(tmp_path / "whole", out_features=[-2])
+    assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]
+    _, processor = loaded[0]  # the square of 32 x 32 pixels is the whole image, whatever is cropped elsewhere
+    assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop
+
+
+def test_weights_of_a_classifier(pixels, tmp_path):
+    """It has no pooling layer, and a prefix before its names."""
+    classifier = lively(ViTForImageClassification(ViTConfig(**PATCHES)))
+    classifier.save_pretrained(tmp_path)
+    vision = VisionModel.from_backbone(tmp_path)
+    assert torch.equal(vision(pixels).visual_features, classifier.vit(pixels).last_hidden_state[:, 1:])
+
+
+def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_for(tmp_path):
+    tiny_encoder("vit").save_pretrained(tmp_path)
+    vision, processor = load_vision(tmp_path)
+    assert processor.size["height"] == processor.size["width"] == vision.config.image_size == 32
+    _, larger = load_vision(tmp_path, image_size=48)
+    assert larger.size["height"] == 48
+
+
+def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path):
+    write_clip(tmp_path / "clip")
+    vision = VisionModel.from_backbone(tmp_path / "clip", save_frozen_weights=False, out_features=[-2])
+    vision.save_pretrained(tmp_path / "vision")
+    loaded = VisionModel.from_pretrained(tmp_path / "vision")
+    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
+    whole = write_clip(tmp_path / "clip")
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    named = {"pretrained": str(tmp_path / "clip"), "frozen": frozen}
+    torch.manual_seed(0)
+    captioner = NGSANForConditionalGeneration(NGSANConfig(**sizes, vision_config=named)).train()
+    assert captioner.config.visual_feature_size == 16
+    seen = captioner.model.vision(pixels).visual_features
+    assert torch.equal(seen, whole.vision_model(pixels).last_hidden_state[:, 1:])
+    captioner(pixel_values=pixels, labels=torch.tensor([[4, 5, 2], [6, 7, 2]])).loss.backward()
+    without = {name for name, weight in captioner.model.vision.named_parameters() if weight.grad is None}
+    assert len(without) == (len(list(captioner.model.vision.parameters())) if frozen else 0)
+    captioner.eval().save_pretrained(tmp_path / "captioner")
+    loaded = NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner")
+    captions = [model.generate(pixel_values=pixels, max_new_tokens=5) for model in (captioner, loaded)]
+    assert torch.equal(*captions)
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"out_features": [-4]}, r"-4.*3 stages.*'stage2'"),
+        ({"out_features": [3]}, r"^out_features has 3, but"),
+        ({"out_features": ["stage3"]}, "'stage3'"),
+        ({"out_features": [-1, -2]}, "order"),
+        ({"out_features": []}, "out_features"),
+    ],
+)
+def test_layers_that_there_are_not(fields, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        VisionConfig(backbone_config=CLIP, **fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "model_type"),
+    [
+        (BertConfig(), "bert"),
+        (CLIPTextConfig(), "clip_text_model"),
+        (CONFIG_MAPPING["siglip2"](), "siglip2"),
+        (CONFIG_MAPPING["llava"](), "llava"),
+    ],
+)
+def test_a_model_without_patches_on_a_grid(config, model_type, tmp_path):
+    config.save_pretrained(tmp_path)
+    for load in (load_vision, VisionModel.from_backbone):
+        with pytest.raises(ValueError, match=f"'{model_type}'.*CLIP") as caught:
+            load(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_with_the_weights_of_the_text_alone(tmp_path):
+    write_clip(tmp_path)
+    config = (tmp_path / "config.json").read_bytes()
+    CLIPTextModel(CLIPTextConfig(**TEXT)).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_bytes(config)
+    with pytest.raises(ExtractionError, match="lacks") as caught:
+        load_vision(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_smaller_than_a_patch(tmp_path):
+    write_clip(tmp_path)
+    with pytest.raises(ExtractionError, match=r"clip_vision_model.*height 7 .*8 x 8"):
+        load_vision(tmp_path, image_size=7)
+    with pytest.raises(ValueError, match="height 4 and width 32"):
+        VisionModel.from_backbone(tmp_path)(torch.zeros(1, 3, 4, 32))
+
+
+def test_an_encoder_that_interpolates_nothing_takes_its_own_size_only(monkeypatch, pixels):
+    vision = VisionModel(VisionConfig(backbone_config=CLIP)).eval()
+    forward = vision.backbone.forward
+    monkeypatch.setattr(vision.backbone, "forward", lambda pixel_values: forward(pixel_values))
+    assert vision(pixels).visual_features.shape == (2, 16, 16)
+    with pytest.raises(ValueError, match="height 24 and width 32: it takes 32 x 32 pixels only"):
+        vision(pixels[:, :, :24])
