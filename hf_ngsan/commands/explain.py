@@ -12,7 +12,9 @@ EPILOG = """examples:
 
 The first line has the cosine similarity of image and text. It is a sum of terms, one for each pair of an image head and
 a text head; the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its
-terms; that of a text head also has the word with the largest weight. The lines of one side add up to the similarity."""
+terms; that of a text head also has the word with the largest weight. The lines of one side add up to the similarity.
+Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the share of a head is
+what the similarity would lose without it, to first order; the bias is the rest."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,26 +34,29 @@ def run(options: argparse.Namespace) -> None:
     from transformers import PreTrainedModel
 
     from ..ground.launching import make_accelerator
+    from ..guests.dual_encoders import dual_encoder_of
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.images import load_image
     from ..tasks.retrieval.search import check_query
     from ..visualization import explain_match, plot_match, save_figure
+    from ..visualization.heads import explain_match_of_guest
     from ..visualization.plots import FIGURE_SIDE
 
     if options.figure:
         check_figure_file(options.figure)
     model, processor = load_model(options.model, "retrieval")
-    if is_guest(model.config) or not isinstance(model, PreTrainedModel):
-        raise ValueError(
-            f"{options.model} holds a {model.config.model_type} model, whose similarity has no heads to show."
-        )
-    if model.vision is None or processor.image_processor is None:
-        raise ValueError(f"{options.model} has no vision encoder, so it reads no images; give a model with one.")
-    check_query(processor, options.text)
-    image = load_image(options.image)
-    inputs = processor(images=image, text=options.text).to(make_accelerator().device)
-    match = explain_match(model.to(inputs["input_ids"].device), processor.tokenizer, inputs)
+    if not isinstance(model, PreTrainedModel):
+        raise ValueError(f"{options.model} is an exported model, which has no heads to show; give the model itself.")
+    image, device = load_image(options.image), make_accelerator().device
+    if is_guest(model.config):
+        match = explain_match_of_guest(dual_encoder_of(model.to(device), processor), image, options.text)
+    else:
+        if model.vision is None or processor.image_processor is None:
+            raise ValueError(f"{options.model} has no vision encoder, so it reads no images; give a model with one.")
+        check_query(processor, options.text)
+        inputs = processor(images=image, text=options.text).to(device)
+        match = explain_match(model.to(device), processor.tokenizer, inputs)
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:

@@ -32,6 +32,8 @@ def task_of_guest(described: Mapping) -> str | None:
     name = names[0] if isinstance(names, list) and names else None
     if not isinstance(name, str):
         return None
+    if name in DUAL_ENCODERS:
+        return "retrieval"
     if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
         return "captioning"
     kind, model_type = getattr(transformers, name, None), str(described.get("model_type"))

@@ -162,6 +162,23 @@ class RobertaTexts(DualEncoder):
         return super().longest_text - self.model.config.get_text_config().pad_token_id - 1
 
 
+class BlipRetrieval(DualEncoder):
+    """BLIP's retrieval model (Li et al. 2022), without its head that reads an image and a text together."""
+
+    def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.embedded(self.image_features, inputs)
+
+    def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.embedded(self.text_features, inputs)
+
+    def image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.model.vision_proj(self.model.vision_model(pixel_values).last_hidden_state[:, 0])
+
+    def text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        states = self.model.text_encoder(input_ids, attention_mask=attention_mask).last_hidden_state
+        return self.model.text_proj(states[:, 0])
+
+
 class OwnDualEncoder(DualEncoder):
     """A dual encoder of this package, whose embeddings have the length 1; it may take visual features of images."""
 
@@ -194,8 +211,9 @@ DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
     "siglip2": Siglip,
     "align": Align,
     "altclip": RobertaTexts,
+    "BlipForImageTextRetrieval": BlipRetrieval,
 }
-"""Descriptions by model type."""
+"""Descriptions by model type, or by the name of a class where a model type has several uses."""
 
 
 def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
@@ -204,4 +222,5 @@ def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
         return exported(model, processor)
     model_type = model.config.model_type
     default = OwnDualEncoder if model_type in own_model_types() else DualEncoder
-    return DUAL_ENCODERS.get(model_type, default)(model, processor)
+    found = DUAL_ENCODERS.get(type(model).__name__) or DUAL_ENCODERS.get(model_type, default)
+    return found(model, processor)

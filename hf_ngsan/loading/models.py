@@ -30,6 +30,7 @@ from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
 from ..guests.checkpoints import task_of_guest, whole_processor
+from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
 from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
@@ -301,6 +302,8 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
     known = getattr(type(config), "remote_classes", None)
     if known is None:  # a model of transformers, which is saved with the name of its class
         named = (config.architectures or [""])[0]
+        if named in DUAL_ENCODERS and hasattr(transformers, named):
+            return ClassLoader(getattr(transformers, named)), AutoProcessor
         heads = [name for name in dir(transformers) if name.startswith("AutoModel")]
         head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
         return getattr(transformers, head), AutoProcessor
@@ -309,6 +312,19 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
     if processor is None and getattr(type(config), "has_tokenizer", False):
         processor = AutoTokenizer
     return getattr(transformers, head), processor
+
+
+class ClassLoader:
+    """Loads models of a class that no Auto class has, by the methods of an Auto class."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def from_config(self, config: PreTrainedConfig, trust_remote_code: bool = False) -> PreTrainedModel:
+        return self.kind(config)
+
+    def from_pretrained(self, folder: str, trust_remote_code: bool = False, **options: Any) -> Any:
+        return self.kind.from_pretrained(folder, **options)
 
 
 def head_class(auto_class: str, config: Any) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ground.boxes import cell_boxes
 from .figures import COLUMNS, show_map
 from .plots import INK, new_figure, panel_rows
 
@@ -75,6 +76,72 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
             text_weights=text_weights.float().cpu().numpy(),
             boxes=None if boxes is None else boxes.float().cpu().numpy(),
         )
+
+
+def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
+    """Returns the share of each head of the last layers of a dual encoder of transformers in a similarity.
+
+    The share of a head is what the similarity would lose, to first order, if the head attended to nothing: the sum over
+    its map A of A * dS/dA. What is left of the similarity counts as the bias. The attention of a head is the positive
+    part of A * dS/dA, summed over queries (as Chefer et al. 2021 take it), over patches and words.
+
+    Args:
+        encoder: its description, see [`~hf_ngsan.guests.dual_encoders.DualEncoder`]; its model computes attention in
+            the "eager" way from now on.
+        image: what [`~hf_ngsan.models.images.load_image`] reads.
+        text: to compare it with.
+
+    Raises:
+        ValueError: an encoder without attention maps.
+    """
+    import torch
+
+    model = encoder.model
+    model.set_attn_implementation("eager")
+    seen, read = encoder.image_inputs([image]), encoder.text_inputs([text])
+    with torch.enable_grad():
+        found = model(
+            **{name: encoder.placed(value) for name, value in {**seen, **read}.items()}, output_attentions=True
+        )
+        sides = [getattr(found, name, None) for name in ("vision_model_output", "text_model_output")]
+        maps = [(getattr(side, "attentions", None) or [None])[-1] for side in sides]
+        if any(one is None for one in maps):
+            raise ValueError(f"A {model.config.model_type} model has no attention maps for both images and texts.")
+        similarity = (found.image_embeds[0] * found.text_embeds[0]).sum()
+        gradients = torch.autograd.grad(similarity, maps)
+    shares, weights = [], []
+    for attention, gradient in zip(maps, gradients, strict=True):
+        part = (attention * gradient)[0].detach().float().cpu()
+        of_heads = part.sum((1, 2))
+        shares.append(torch.cat([of_heads, similarity.detach().cpu() - of_heads.sum(0, keepdim=True)]))
+        weights.append(part.clamp(min=0).sum(1))
+    rows, columns = patches_of(seen, model.config.vision_config.patch_size)
+    real, number = read["attention_mask"], rows * columns
+    of_image = weights[0][:, :number] if "spatial_shapes" in seen else weights[0][:, -number:]
+    of_text = kept(weights[1].mT, real).mT
+    total = similarity.item()
+    return Match(
+        similarity=total,
+        shares=(shares[0][:, None] * shares[1] / (total or 1.0)).numpy(),
+        words=encoder.processor.tokenizer.convert_ids_to_tokens(kept(read["input_ids"][0], real).tolist()),
+        image_weights=summing_to_one(of_image.numpy()),
+        text_weights=summing_to_one(of_text.numpy()),
+        boxes=cell_boxes(rows, columns),
+    )
+
+
+def patches_of(inputs: Mapping[str, Any], patch_size: int) -> tuple[int, int]:
+    """Returns rows and columns of the patches of an image with its inputs."""
+    if "spatial_shapes" in inputs:
+        rows, columns = inputs["spatial_shapes"][0].tolist()
+        return rows, columns
+    height, width = inputs["pixel_values"].shape[-2:]
+    return height // patch_size, width // patch_size
+
+
+def summing_to_one(weights: np.ndarray) -> np.ndarray:
+    total = weights.sum(-1, keepdims=True)
+    return np.divide(weights, total, out=np.full_like(weights, 1 / weights.shape[-1]), where=total > 0)
 
 
 def kept(values: Any, mask: Any) -> Any:

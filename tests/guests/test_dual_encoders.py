@@ -15,8 +15,9 @@ from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.retrieval import retrieval_metrics
+from hf_ngsan.visualization.heads import explain_match_of_guest
 from tests.commands.running import fails, prints
-from tests.guests.tiny import DUAL_ENCODERS, photos, save, tiny
+from tests.guests.tiny import DUAL_ENCODERS, blip_retrieval, photos, save, tiny
 
 TEXTS = ["a red ball", "two dogs left of the cat in a photo of it on the image right left of the blue ball in it"]
 
@@ -90,7 +91,6 @@ def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["explain", "0.png", "a red ball"], "clip"),
         (["evaluate", "--data", "scenes:images=true", "--limit", "2", "--head-diversity"], "--head-diversity"),
         (["evaluate", "--data", "scenes", "--limit", "2"], "images"),
         (["caption", "0.png"], "captioning"),
@@ -100,6 +100,78 @@ def test_what_it_cannot_do_is_refused(clip, pictures, arguments, named, capsys, 
     monkeypatch.chdir(pictures)
     command, *options = arguments
     assert named in fails(capsys, command, "--model", clip, *options)
+
+
+def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
+    """A folder of the model type of a captioner; similarities against the model's own."""
+    torch.manual_seed(0)
+    model, processor = blip_retrieval()
+    folder = save((model.eval(), processor), tmp_path / "blip")
+    loaded, its_processor = load_model(folder, "retrieval")
+    encoder = dual_encoder_of(loaded, its_processor)
+    images, texts = encoder.image_inputs(photos(3)), encoder.text_inputs(TEXTS)
+    with torch.inference_mode():
+        one = {name: value[:1].repeat(3, 1) for name, value in texts.items() if name != "token_type_ids"}
+        expected = model(**images, **one, use_itm_head=False).itm_score
+        found = encoder.embed_images(images) @ encoder.embed_texts(texts).mT
+    torch.testing.assert_close(found[:, 0], expected[:, 0])
+    prints(capsys, "index", "--model", folder, "--images", pictures, "--output", tmp_path / "index")
+    assert len(prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()) == 5
+    assert "captioning" in fails(capsys, "caption", "--model", folder, pictures / "0.png")
+
+
+@pytest.mark.parametrize("name", sorted(set(DUAL_ENCODERS) - {"align"}))
+def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_path, capsys):
+    model, processor = tiny(name)
+    encoder = dual_encoder_of(model, processor)
+    photo, text = photos(1)[0], "a red ball"
+    match = explain_match_of_guest(encoder, photo, text)
+    with torch.inference_mode():
+        images, texts = (
+            encoder.embed_images(encoder.image_inputs([photo])),
+            encoder.embed_texts(encoder.text_inputs([text])),
+        )
+    assert match.similarity == pytest.approx(float(images[0] @ texts[0]), abs=1e-5)
+    assert match.shares.sum() == pytest.approx(match.similarity, abs=1e-5)
+    assert match.image_weights.shape == (2, len(match.boxes))
+    assert len(match.boxes) == (15 if name == "siglip2" else 16)
+    assert match.text_weights.shape == (2, len(match.words))
+    assert np.allclose(match.image_weights.sum(-1), 1) and np.allclose(match.text_weights.sum(-1), 1)
+    head = perturbed_loss(encoder, photo, text)
+    assert match.shares.sum(1)[0] == pytest.approx(head, rel=0.02, abs=1e-4)
+
+
+def perturbed_loss(encoder: DualEncoder, photo, text: str, amount: float = 1e-3) -> float:
+    """What the similarity loses where the first head of the last vision layer attends a little less, by `amount`."""
+    *_, last = (one for one in encoder.model.vision_model.modules() if hasattr(one, "v_proj") or hasattr(one, "value"))
+    value = last.v_proj if hasattr(last, "v_proj") else last.value
+    similarities = []
+    for factor in (1.0, 1.0 - amount):
+
+        def scaled(module, inputs, output, factor=factor):
+            output = output.clone()
+            output[..., : output.shape[-1] // 2] *= factor
+            return output
+
+        handle = value.register_forward_hook(scaled)
+        with torch.inference_mode():
+            images = encoder.embed_images(encoder.image_inputs([photo]))
+            similarities.append(float((images @ encoder.embed_texts(encoder.text_inputs([text])).mT).double()))
+        handle.remove()
+    return (similarities[0] - similarities[1]) / amount
+
+
+def test_a_match_is_printed_and_drawn(clip, pictures, tmp_path, capsys):
+    options = [pictures / "0.png", "a red ball", "--figure", tmp_path / "heads.png"]
+    lines = prints(capsys, "explain", "--model", clip, *options).splitlines()
+    assert [line.split("\t")[0] for line in lines[1:4]] == ["image head 1", "image head 2", "image bias"]
+    assert lines[4].split("\t")[2] in ("a", "red", "ball")
+    assert (tmp_path / "heads.png").stat().st_size > 1000
+
+
+def test_heads_of_an_encoder_without_maps_are_not_shown(pictures, tmp_path, capsys):
+    align = save(tiny("align"), tmp_path / "align")
+    assert "align" in fails(capsys, "explain", "--model", align, pictures / "0.png", "a red ball")
 
 
 class StrangersConfig(CLIPConfig):

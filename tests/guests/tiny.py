@@ -331,4 +331,9 @@ def align() -> tuple[Any, Any]:
     return transformers.AlignModel(config), transformers.AlignProcessor(images, tokenizer)
 
 
+def blip_retrieval() -> tuple[Any, Any]:
+    captioner, processor = blip()
+    return transformers.BlipForImageTextRetrieval(captioner.config), processor
+
+
 DUAL_ENCODERS = {make.__name__: make for make in (clip, metaclip_2, siglip, siglip2, chinese_clip, altclip, align)}
