@@ -320,7 +320,7 @@ def config_from_dict(config: dict) -> PreTrainedConfig:
     return made
 
 
-def names_of_stages(backbone: PreTrainedConfig, kind: str, out_features: Sequence[str | int]) -> list[str]:
+def names_of_stages(backbone: PreTrainedConfig, kind: str | None, out_features: Sequence[str | int]) -> list[str]:
     """Returns the names of stages that are given by name or position.
 
     Raises:

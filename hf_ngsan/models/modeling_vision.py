@@ -302,13 +302,13 @@ def make_backbone(config: VisionConfig) -> PreTrainedModel:
     if backbone_config.model_type in OWN_CONFIGS:
         backbone: Any = from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
     elif is_patch_encoder(backbone_config):
-        return from_part("patch_encoders.make_patch_encoder")(backbone_config)
+        backbone = from_part("patch_encoders.make_patch_encoder")(backbone_config)
     else:
         backbone = make_transformers_backbone("AutoBackbone", backbone_config)
-    if sum(backbone.channels) != config.feature_size:
+    channels = config.backbone_feature_size() if is_patch_encoder(backbone_config) else sum(backbone.channels)
+    if channels != config.feature_size:
         raise ValueError(
-            f"feature_size is {config.feature_size}, but the feature maps of this backbone have "
-            f"{sum(backbone.channels)} channels."
+            f"feature_size is {config.feature_size}, but the feature maps of this backbone have {channels} channels."
         )
     return backbone
 

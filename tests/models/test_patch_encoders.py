@@ -254,11 +254,12 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
         ({"out_features": ["stage3"]}, "'stage3'"),
         ({"out_features": [-1, -2]}, "order"),
         ({"out_features": []}, "out_features"),
+        ({"feature_size": 17}, "17.* 16 channels"),
     ],
 )
 def test_layers_that_there_are_not(fields, message):
     with pytest.raises(ValueError, match=message) as caught:
-        VisionConfig(backbone_config=CLIP, **fields)
+        VisionModel(VisionConfig(backbone_config=CLIP, **fields))
     assert "\n" not in str(caught.value)
 
 

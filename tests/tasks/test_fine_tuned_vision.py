@@ -8,9 +8,10 @@ from safetensors.torch import load_file
 
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
+from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning.build import has_another_backbone, new_captioner
 from hf_ngsan.training import RecipeError
 
 from .tiny import tiny_recipe
@@ -189,3 +190,12 @@ def test_stages_of_a_described_backbone_can_be_chosen(folder):
     vision = {"backbone_config": DESCRIBED, "out_features": ["stage1", "stage2"]}
     model, _ = new_captioner(tiny_recipe(folder, {"vision_config": vision}), ["a"])
     assert model.config.visual_feature_size == 4 + 8
+
+
+def test_the_same_layers_of_a_described_backbone_are_those_of_the_trained_one():
+    trained = VisionConfig(backbone_config=DESCRIBED, out_features=["stage1"])
+    found = [
+        has_another_backbone({"backbone_config": DESCRIBED, "out_features": stages}, trained)
+        for stages in (["stage1"], [-2], ["stage2"], None)
+    ]
+    assert found == [False, False, True, True]

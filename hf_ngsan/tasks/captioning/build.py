@@ -20,7 +20,13 @@ from ...loading.models import (
 )
 from ...loading.provenance import backbone_settings
 from ...models.configuration_hub import ConfigurationError
-from ...models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
+from ...models.configuration_vision import (
+    VisionConfig,
+    lasting_name,
+    make_backbone_config,
+    names_of_stages,
+    with_out_features,
+)
 from ...training.recipe import RecipeError, suggestion
 from ..new_models import (
     check_field_names,
@@ -194,7 +200,10 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         return False
     try:
         own: Any = trained.backbone_config
-        return backbone_settings(make_backbone_config(described)) != backbone_settings(own)
+        meant = make_backbone_config(described)
+        if stages := vision.get("out_features"):
+            meant = with_out_features(meant, names_of_stages(meant, trained.kind, stages))
+        return backbone_settings(meant) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
 
