@@ -91,9 +91,10 @@ def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch, 
     seen = []
     draw = SelfCritical.draw_captions
 
-    def drawn(objective, model, states, *arguments):
+    def drawn(objective, model, encoded, *arguments):
+        states = encoded["encoder_outputs"].last_hidden_state
         seen.append((states.dtype, torch.is_autocast_enabled("cpu")))
-        return draw(objective, model, states, *arguments)
+        return draw(objective, model, encoded, *arguments)
 
     monkeypatch.setattr(SelfCritical, "draw_captions", drawn)
     self_critical = {"epochs": 1, "samples_per_image": 2, "max_new_tokens": 8}
