@@ -57,7 +57,8 @@ def make(family: str, folder: Path, seed: int) -> None:
         model = BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=vision))
         processor = BlipProcessor(BlipImageProcessor(size={"height": SIDE, "width": SIDE}), tokenizer)
     else:
-        model = GitForCausalLM(GitConfig(**text, bos_token_id=2, vision_config=vision))
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # as BLIP's
+        model = GitForCausalLM(GitConfig(**text, **dropout, bos_token_id=2, vision_config=vision))
         images = CLIPImageProcessor(size={"height": SIDE, "width": SIDE}, do_center_crop=False)
         processor = GitProcessor(images, tokenizer)
     model.save_pretrained(folder)

@@ -9,7 +9,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
-from .convolutional_backbone import ConvolutionalBackbone
+from .convolutional_backbone import ConvolutionalBackbone, Normalized, is_inference
 from .keywords import refuse_unknown_keywords
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
@@ -31,10 +31,13 @@ class SameConvolution(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, groups=groups, bias=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        if self.stride != (1, 1):
-            rows, columns = (self.sides(length) for length in hidden_states.shape[2:])
-            hidden_states = nn.functional.pad(hidden_states, (*columns, *rows))
-        return super().forward(hidden_states)
+        return super().forward(self.padded(hidden_states))
+
+    def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.stride == (1, 1):
+            return hidden_states
+        rows, columns = (self.sides(length) for length in hidden_states.shape[2:])
+        return nn.functional.pad(hidden_states, (*columns, *rows))
 
     def sides(self, length: int) -> tuple[int, int]:
         """Returns the padding before and behind an axis."""
@@ -43,7 +46,7 @@ class SameConvolution(nn.Conv2d):
         return total // 2, total - total // 2
 
 
-class NormalizedConvolution(nn.Module):
+class NormalizedConvolution(Normalized):
     """Convolution, batch normalization and, unless it is linear, ReLU6."""
 
     def __init__(
@@ -61,7 +64,13 @@ class NormalizedConvolution(nn.Module):
         self.activation = nn.Identity() if is_linear else nn.ReLU6()
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.activation(self.normalization(self.convolution(hidden_states)))
+        found = self.normalized(hidden_states)
+        if is_inference() and isinstance(self.activation, nn.ReLU6):
+            return nn.functional.hardtanh_(found, 0.0, 6.0)
+        return self.activation(found)
+
+    def convolve(self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return super().convolve(self.convolution.padded(hidden_states), weight, bias)
 
 
 class InvertedBottleneck(nn.Module):
@@ -77,7 +86,9 @@ class InvertedBottleneck(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         projected = self.project(self.depthwise(self.expand(hidden_states)))
-        return hidden_states + projected if self.is_residual else projected
+        if not self.is_residual:
+            return projected
+        return projected.add_(hidden_states) if is_inference() else hidden_states + projected
 
 
 def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import initialization as init
 
 from .configuration_resnext import NGSANResNeXtConfig
-from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d
+from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d, Normalized
 
 
 class DeformableConvolution(nn.Conv2d):
@@ -50,7 +50,7 @@ class DeformableConvolution(nn.Conv2d):
         return places[:, None, :, None] if axis == 0 else places[None, :, None, :]
 
 
-class NormalizedConvolution(nn.Module):
+class NormalizedConvolution(Normalized):
     """Convolution without bias, then batch normalization."""
 
     def __init__(
@@ -69,9 +69,10 @@ class NormalizedConvolution(nn.Module):
         kind = DeformableConvolution if deformable else nn.Conv2d
         self.convolution = kind(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False)
         self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
+        self.foldable = not deformable
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.normalization(self.convolution(hidden_states))
+        return self.normalized(hidden_states)
 
 
 class ResNeXtStem(nn.Module):

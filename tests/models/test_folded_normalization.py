@@ -1,0 +1,109 @@
+"""Batch normalization that inference folds into convolutions: the same maps, of the weights as they are now."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from hf_ngsan.models import convolutional_backbone
+from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
+from hf_ngsan.models.convolutional_backbone import ConvolutionalBackbone, Normalized
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+
+SMALL = {"embedding_size": 8, "depths": [1, 2, 2], "hidden_sizes": [8, 12, 16]}
+RESNEXT = {"embedding_size": 8, "hidden_sizes": [16, 32, 32, 64], "depths": [1, 1, 1, 1]}
+
+
+def backbone(name: str) -> ConvolutionalBackbone:
+    torch.manual_seed(0)
+    if name == "efficientnet":
+        found: ConvolutionalBackbone = NGSANEfficientNetLiteBackbone(NGSANEfficientNetLiteConfig(**SMALL))
+    else:
+        config = NGSANResNeXtConfig(**RESNEXT, frozen_batch_norm=name == "resnext, frozen")
+        found = NGSANResNeXtBackbone(config)
+    with torch.no_grad():
+        for module in found.modules():
+            if hasattr(module, "running_mean"):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2.0)
+                module.weight.uniform_(0.5, 2.0)
+                module.bias.normal_()
+    return found.eval()
+
+
+def images(number: int = 5) -> torch.Tensor:
+    return torch.randn(number, 3, 65, 48, generator=torch.Generator().manual_seed(1))
+
+
+def maps(model: nn.Module, pixels: torch.Tensor, folded: bool) -> torch.Tensor:
+    if not folded:
+        return model(pixels).feature_maps[-1].detach()
+    with torch.inference_mode():
+        return model(pixels).feature_maps[-1].clone()
+
+
+NAMES = ["efficientnet", "resnext", "resnext, frozen"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
+    model = backbone(name)
+    folded = maps(model, images(), folded=True)
+    torch.testing.assert_close(folded, maps(model, images(), folded=False), rtol=1e-4, atol=2e-4)
+    layers = [module for module in model.modules() if isinstance(module, Normalized)]
+    assert layers and all("known_folded" in vars(layer) for layer in layers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folded_weights_follow_every_change(name):
+    model = backbone(name)
+    first = maps(model, images(), folded=True)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for tensor in (*other.parameters(), *other.buffers()):
+            if tensor.is_floating_point():
+                tensor.mul_(1.1)
+    model.load_state_dict(other.state_dict())
+    changed = maps(model, images(), folded=True)
+    assert not torch.allclose(changed, first)
+    torch.testing.assert_close(changed, maps(other, images(), folded=False), rtol=1e-4, atol=2e-4)
+    assert model.state_dict().keys() == backbone(name).state_dict().keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_of_a_batch_have_the_maps_of_each_image(name, monkeypatch):
+    model = backbone(name)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    found = []
+    for pixels in (1, 2 * 65 * 48, 10**9):
+        monkeypatch.setattr(convolutional_backbone, "PIXELS_IN_CACHE", pixels)
+        assert len(convolutional_backbone.in_parts(images())) == 1, "gradients need one graph"
+        with torch.inference_mode():
+            found.append(len(convolutional_backbone.in_parts(images())))
+            all_maps = model(images(), output_hidden_states=True)
+        assert all(len(one) == 5 for one in (*all_maps.hidden_states, *all_maps.feature_maps))
+        torch.testing.assert_close(all_maps.feature_maps[-1], maps(model, images(), folded=False), rtol=1e-4, atol=2e-4)
+    assert found == [5, 3, 1]
+
+
+def test_statistics_are_counted_in_training_without_gradients():
+    model = backbone("efficientnet").train()
+    before = model.stages["stem"].normalization.running_mean.clone()
+    with torch.no_grad():
+        model(images())
+    assert not torch.equal(model.stages["stem"].normalization.running_mean, before)
+
+
+def test_a_model_moved_to_another_precision_computes_in_it():
+    model = backbone("efficientnet")
+    maps(model, images(), folded=True)
+    assert maps(model.double(), images().double(), folded=True).dtype == torch.float64
+
+
+def test_the_images_are_left_as_they_are():
+    model, pixels = backbone("efficientnet"), images()
+    maps(model, pixels, folded=True)
+    assert torch.equal(pixels, images())
