@@ -241,6 +241,7 @@ def load_model(
             processor: Any = None
             if guest:
                 processor = whole_processor(folder)
+                check_longest(folder, processor.tokenizer)
             elif processor_loader is not None:
                 processor = load_processor(processor_loader, folder)
             image_processor = getattr(processor, "image_processor", processor)
@@ -371,15 +372,19 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
             raise incomplete(folder, f"{len(names)} weights {fault}, {min(names)} among them")
 
 
+def check_longest(folder: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    longest = tokenizer.model_max_length
+    if not is_finite(longest) or longest < 1 or longest != int(longest):
+        raise incomplete(folder, f"model_max_length in tokenizer_config.json is {longest!r:.60}, no positive number")
+
+
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Raises a ModelFolderError if the special tokens, ids or length of a tokenizer do not fit its model."""
     named = ("pad_token", "bos_token", "eos_token")
     special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
     if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):
         raise incomplete(folder, "tokenizer_config.json names no padding, first or last token")
-    longest = tokenizer.model_max_length
-    if not is_finite(longest) or longest < 1:
-        raise incomplete(folder, f"model_max_length in tokenizer_config.json is {longest!r:.60}, no positive number")
+    check_longest(folder, tokenizer)
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         ids = getattr(config, name, None)
         numbers = ids if isinstance(ids, list) else [ids]

@@ -201,6 +201,64 @@ def queries(draw: random.Random, made: SimpleNamespace) -> list:
     return ["search", made.index, *query, *more, *draw.choice([[], ["--top-k", hostile_text(draw, made.places)]])]
 
 
+def guests(draw: random.Random, made: SimpleNamespace) -> list:
+    """A captioner or dual encoder of transformers with one file changed, in what takes one."""
+    name = draw.choice(["blip", "git", "florence2", "clip", "siglip"])
+    source = made.guests / name
+    names = [one for one in files_of(source) if not one.endswith(".safetensors") or draw.random() < 0.3]
+    folder = one_mutated(draw, made, source, names)
+    if name in ("clip", "siglip"):
+        scores = ["--predictions", made.results, "--references", made.references, "--image-folder", made.images]
+        commands = [
+            ["index", "--model", folder, "--images", made.images, "--output", "new", "--num-workers", 0],
+            ["evaluate", "--model", folder, "--data", f"images:{made.lines}", "--split", "train"],
+            ["caption", "--model", made.photos, made.images / "0.png", "--rerank-with", folder, "--num-beams", 2],
+            ["extract", "--images", made.images, "--backbone", folder, "--output", "new", "--num-workers", 0],
+            ["explain", "--model", folder, made.images / "0.png", "a red ball"],
+            ["score", *scores, "--clip-score", folder],
+        ]
+        return draw.choice(commands)
+    more = [[], ["--json"], ["--prompt", hostile_text(draw, made.places)], ["--text", "a red"], ["--num-beams", 2]]
+    return ["caption", "--model", folder, made.images / "0.png", "--max-new-tokens", 4, *draw.choice(more)]
+
+
+def guest_trainings(draw: random.Random, made: SimpleNamespace) -> list:
+    """Fine-tuning of a model of transformers with one setting, or one file of the model, changed."""
+    name = draw.choice(["blip", "git", "clip"])
+    folder = made.guests / name
+    keys = ["lora.rank", "lora.alpha", "lora.dropout", "lora.target_modules", "lora.merge", "training.freeze"]
+    keys += ["model.init_from", "training.label_smoothing", "training.own_loss", "self_critical.clip_score_model"]
+    keys += ["self_critical.samples_per_image", "self_critical.max_new_tokens", "self_critical.top_p", "training.stage"]
+    keys += ["data.captions_per_image", "training.gradient_accumulation_steps", "training.mixed_precision"]
+    changes = [f"{draw.choice(keys)}={hostile_text(draw, made.places)}"]
+    if draw.random() < 0.3:
+        changes, folder = [], one_mutated(draw, made, folder, files_of(folder))
+    data = "scenes:size=4,validation=2,test=2,images=true,image_size=32"
+    usual = [f"model.init_from={folder}", f"data.spec={data}", f"training.output_dir={Path.cwd() / 'new'}"]
+    usual += ["training.epochs=1", "training.batch_size=4", "training.tracker=null"]
+    usual += draw.choice([[], ["lora.rank=2"], ["lora.rank=1", "lora.target_modules=[query]"]])
+    if name != "clip":
+        usual += [f"training.stage={draw.choice(['xe', 'auto'])}", "self_critical.epochs=1"]
+        usual += ["self_critical.max_new_tokens=4"]
+    return ["train", "--config", f"guests/{name}", *usual, *changes]
+
+
+def grown_indexes(draw: random.Random, made: SimpleNamespace) -> list:
+    """An index that may be damaged, brought up to date with images that are new, changed, gone or broken."""
+    source = draw.choice([made.index, made.guest_index])
+    model = made.dual_encoder if source is made.index else made.guests / "clip"
+    folder = one_mutated(draw, made, source, files_of(source)) if draw.random() < 0.6 else copied(source)
+    images = copied(made.images)
+    shutil.copy(images / "0.png", images / "new.png")
+    deed = draw.random()
+    if deed < 0.4:
+        damage(draw, images / draw.choice(["1.png", "new.png"]), made.places)
+    elif deed < 0.6:
+        (images / "0.png").unlink()
+    more = draw.choice([[], ["--prune"], ["--strict"], ["--prune", "--images-per-shard", 1], ["--to", "exact"]])
+    return ["index", "--model", model, "--images", images, "--output", folder, "--num-workers", 0, *more]
+
+
 def parallel_texts(draw: random.Random, made: SimpleNamespace) -> list:
     folder = one_mutated(draw, made, made.text, files_of(made.text))
     spec = f"parallel:{folder},source=en,target=de"
@@ -365,6 +423,9 @@ CASES: dict[Case, int] = {
     image_lists: 2,
     extracted_folders: 1,
     indexes: 2,
+    guests: 3,
+    guest_trainings: 2,
+    grown_indexes: 2,
     queries: 1,
     parallel_texts: 2,
     videos: 1,

@@ -20,6 +20,7 @@ from tests.data.formats.test_fuzz import FORMATS
 from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.data.test_vqa import write_questions
+from tests.guests.tiny import save, tiny
 from tests.models.mcan.tiny import tiny_model as tiny_answerer
 from tests.models.mcan.tiny import tiny_processor as tiny_question_processor
 from tests.models.mhsan import tiny as mhsan
@@ -38,11 +39,12 @@ def make_inputs(folder: Path) -> SimpleNamespace:
 
     Returns:
         Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, an
-        `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, a `backbone`, a folder of `images`,
-        one of `features`, a `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of
-        images with `lines` and with a `table`, parallel `text` and a `translator` of it, `videos` of VATEX, document
-        frequencies, `formats` with a folder for each format of features, questions of `vqa` about the images,
-        statements of `nlvr`, an `answerer` and a `judge` of these, and `places` where no file is.
+        `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, `guests` of transformers by name and
+        the `guest_index` of one, a `backbone`, a folder of `images`, one of `features`, a `layout` of COCO files, COCO
+        `results`, `references` and an `image_list`, datasets of images with `lines` and with a `table`, parallel `text`
+        and a `translator` of it, `videos` of VATEX, document frequencies, `formats` with a folder for each format of
+        features, questions of `vqa` about the images, statements of `nlvr`, an `answerer` and a `judge` of these, and
+        `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -83,6 +85,12 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     index = ["index", "--model", str(made.dual_encoder), "--images", str(made.images), "--output", str(made.index)]
     to = ["--to", "usearch"] if find_spec("usearch") else []
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
+    made.guests = folder / "guests"
+    for name in ("blip", "git", "florence2", "clip", "siglip"):
+        save(tiny(name), made.guests / name)
+    made.guest_index = folder / "guest_index"
+    index[2], index[-1] = str(made.guests / "clip"), str(made.guest_index)
+    assert main([*index, "--num-workers", "0", "--images-per-shard", "2"]) == 0
     make_translator(folder, made)
     make_videos(folder / "videos")
     made.videos = folder / "videos"

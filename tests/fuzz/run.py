@@ -132,6 +132,8 @@ def import_everything(made: SimpleNamespace) -> None:
         main(["inspect", str(made.formats / name)])
     main(["score", "--predictions", str(made.results), "--references", str(made.references)])
     main(["search", str(made.index), "a red ball"])
+    main(["search", str(made.guest_index), "a red ball"])
+    main(["caption", "--model", str(made.guests / "blip"), str(made.images)])
     main(["evaluate", "--model", str(made.translator), "--data", f"parallel:{made.text},source=en,target=de"])
 
 
