@@ -1,9 +1,11 @@
 """The wheel: what a person without the checkout gets."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -128,3 +130,11 @@ def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
     assert Path(package).is_relative_to(installed)
     assert Path(config) == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
     assert Path(output_dir) == Path("runs", "n_san")
+
+
+def test_the_licence_of_every_direct_dependency_is_listed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [one for name, of in project["optional-dependencies"].items() if name not in ("test", "dev") for one in of]
+    names = {re.split(r"[\[<>=;, ]", one)[0] for one in (*project["dependencies"], *extras)} - {"hf-ngsan"}
+    listed = (ROOT / "docs" / "installation.md").read_text().split("## Licences")[1]
+    assert {name for name in names if name not in listed} == set()

@@ -74,6 +74,22 @@ def type_and_reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
+@contextmanager
+def blamed_on(what: str) -> Iterator[None]:
+    """Turns an error of Python itself inside the block, as libraries raise it on damaged settings, into a ValueError.
+
+    Args:
+        what: clause that the error is put behind, in brackets.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_told = isinstance(error, ValueError | OSError) or is_out_of_memory(error)
+        if is_told or type(error).__module__ != "builtins":
+            raise
+        raise ValueError(f"{what} ({type_and_reason(error)}).") from error
+
+
 def one_sentence(error: Exception) -> str:
     """Returns the first line of an error's message without its full stop, to be quoted in another message."""
     from huggingface_hub.errors import StrictDataclassError

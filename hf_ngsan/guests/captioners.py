@@ -13,6 +13,7 @@ The pipeline, the commands and the training ask a description, and know no model
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,7 @@ from PIL import Image
 from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
+from ..ground.messages import blamed_on
 from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
@@ -61,7 +63,12 @@ class Guest:
             image: upright, RGB.
             text: the beginning of the caption or the prompt; `""` for the default.
         """
-        return self.process(image, text or self.default_prompt)
+        with self.at_work():
+            return self.process(image, text or self.default_prompt)
+
+    def at_work(self) -> AbstractContextManager:
+        """Returns a context in which errors of Python itself are told as faults of the model's files."""
+        return blamed_on(f"This {self.model.config.model_type} model does not work; its files may be damaged")
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         """Calls the processor; the text is `None` where there is none."""

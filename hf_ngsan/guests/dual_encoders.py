@@ -12,6 +12,7 @@ few lines, which [`~hf_ngsan.guests.register_guest`] adds:
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,7 @@ from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..auto import own_model_types
 from ..data.vocabulary import with_words
+from ..ground.messages import blamed_on
 from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
@@ -56,22 +58,37 @@ class DualEncoder:
         """Of embeddings."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
+    def at_work(self) -> AbstractContextManager:
+        """Returns a context in which errors of Python itself are told as faults of the model's files."""
+        return blamed_on(f"This {self.model.config.model_type} model does not work; its files may be damaged")
+
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
-        ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        with self.at_work():
+            ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads."""
-        return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
+        given = list(map(load_image, images))
+        with self.at_work():
+            return dict(self.processor.image_processor(images=given, return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of texts; those that are longer than [`longest_text`] are cut."""
-        return dict(
-            self.processor.tokenizer(
+        """Returns the inputs of texts; those that are longer than [`longest_text`] are cut.
+
+        Raises:
+            ValueError: none of the texts has a token.
+        """
+        with self.at_work():
+            found = self.processor.tokenizer(
                 list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
             )
-        )
+        if not found["input_ids"].shape[1]:
+            raise ValueError(
+                f"The tokenizer of this {self.model.config.model_type} model finds no token in {texts!r:.80}."
+            )
+        return dict(found)
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns embeddings of images, float32 `(images, dimension)` of length 1, with a graph where one is built."""
@@ -84,7 +101,8 @@ class DualEncoder:
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
         named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
-        features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
+        with self.at_work():
+            features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
         pooled = getattr(features, "pooler_output", features)
         if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts
             raise ValueError(

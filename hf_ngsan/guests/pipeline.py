@@ -125,7 +125,8 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
         generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     model: Any = guest.model
-    found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
+    with guest.at_work():
+        found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
     return inputs, getattr(found, "sequences", found)
 
 

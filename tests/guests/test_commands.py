@@ -1,6 +1,7 @@
 """Commands with captioners of transformers itself: what they print, record and refuse."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,11 @@ def test_a_server_captions(blip, pictures):
     with TestClient(create_app(pipeline)) as client:
         answer = client.post("/caption", files=[("files", picture.read_bytes()) for picture in pictures])
     assert answer.json() == {"captions": expected}
+
+
+def test_a_damaged_model_is_told_in_one_sentence(blip, pictures, tmp_path, capsys):
+    folder = tmp_path / "damaged"
+    shutil.copytree(blip, folder)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**settings, "num_beams": {"a": 1}}))
+    assert "blip" in fails(capsys, "caption", "--model", folder, pictures[0])
