@@ -86,6 +86,17 @@ def renew_everything(folder: Path) -> None:
     replace_folder_contents(folder / "target", write("config.json", "a.safetensors", "b.safetensors", text="new"))
 
 
+def renew_adapters(folder: Path, text: str = "new") -> None:
+    """As training of adapters does: they lie in a folder of their own in that of the whole model."""
+
+    def fill(new: Path) -> None:
+        write("config.json", "model.safetensors", text=text)(new)
+        (new / "adapter").mkdir()
+        write("adapter_config.json", "adapter_model.safetensors", text=text)(new / "adapter")
+
+    replace_folder_contents(folder / "target", fill)
+
+
 def save_checkpoint(folder: Path, text: str) -> None:
     """The fifth, of four that are kept, has been written before."""
     checkpoints = Checkpoints(folder / "checkpoints", keep=4)
@@ -260,6 +271,9 @@ USERS = {
     ),
     "weights": User(begin_model, renew_weights, lambda folder: contents(folder / "target")),
     "a model": User(begin_model, renew_everything, lambda folder: contents(find_folder(folder / "target"))),
+    "adapters": User(
+        partial(renew_adapters, text="old"), renew_adapters, lambda folder: contents(find_folder(folder / "target"))
+    ),
     "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
     "an index": User(partial(write_index, num_shards=1), write_index, read_index),
     "a growing index": User(begin_photos, index_photos, read_photos),
