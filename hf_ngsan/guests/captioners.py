@@ -26,8 +26,6 @@ from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
 IGNORED_LABEL = -100
-BESIDE_WORDS = {"token_type_ids": 1, "mm_token_type_ids": 0, "image_embeds_position_mask": 0}
-"""Inputs with a number for each token, and that of captions."""
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
 
@@ -102,6 +100,12 @@ class Guest:
 
     label_smoothing: float = 0.0
     """Of the model's own loss, the mean cross-entropy of the tokens of captions."""
+    beside_words: ClassVar[Mapping[str, int]] = {
+        "token_type_ids": 0,
+        "mm_token_type_ids": 0,
+        "image_embeds_position_mask": 0,
+    }
+    """Inputs with a number for each token, and that of captions."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:
@@ -177,9 +181,9 @@ class Guest:
         if self.model.config.is_encoder_decoder:
             return {**found, "decoder_input_ids": ids}
         known = found.get("attention_mask", torch.ones_like(before))
-        beside = {name: one for name, one in found.items() if name in BESIDE_WORDS}
-        for name, one in beside.items():
-            found[name] = torch.cat([one, torch.full_like(words, BESIDE_WORDS[name], dtype=one.dtype)], dim=1)
+        for name in self.beside_words.keys() & found.keys():
+            number = torch.full_like(words, self.beside_words[name], dtype=found[name].dtype)
+            found[name] = torch.cat([found[name], number], dim=1)
         mask = torch.cat([known, is_word[:, :-1].to(known.dtype)], dim=1)
         return {**found, "input_ids": ids, "attention_mask": mask}
 
@@ -277,6 +281,7 @@ class PaliGemma(Guest):
 
     default_prompt = "caption en"
     follows_prompts = True
+    beside_words = {"token_type_ids": 1}
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         return super().process(image, f"{self.processor.image_token}{text}")

@@ -158,7 +158,8 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
             inputs |= image_processor(images=[image], return_tensors="pt")
     of_words = {"input_ids"} if model.can_generate() else {"input_ids", "decoder_input_ids"}
     for name in sorted(of_words & named.keys()):
-        number = getattr(config, "vocab_size", None) or model.get_input_embeddings().num_embeddings
+        number = getattr(config, "vocab_size", None) or getattr(config.get_text_config(), "vocab_size", None)
+        number = number or model.get_input_embeddings().num_embeddings
         words = np.setdiff1d(np.arange(number), getattr(config, "pad_token_id", None) or 0)
         inputs[name] = torch.tensor(words[random.randint(0, len(words), (1, NUM_WORDS))])
     return inputs

@@ -14,6 +14,7 @@ from hf_ngsan.guests import register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
 from hf_ngsan.loading.models import load_model
+from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.metrics.retrieval import retrieval_metrics
 from hf_ngsan.visualization.heads import explain_match_of_guest
 from tests.commands.running import fails, prints
@@ -215,3 +216,9 @@ def test_a_model_without_a_common_space_is_refused():
     encoder = dual_encoder_of(*tiny("clip"))
     with pytest.raises(ValueError, match="CLIPModel"):
         encoder.embedded(lambda **inputs: BaseModelOutputWithPooling(pooler_output=None), {})
+
+
+def test_what_is_pushed_has_outputs_to_compare_with(clip, tmp_path):
+    assert main(["push", str(clip), "user/clip", "--dry-run", str(tmp_path / "pushed")]) == 0
+    model, processor = load_model(tmp_path / "pushed", "retrieval")
+    assert run_self_test(model, processor, tmp_path / "pushed").passed

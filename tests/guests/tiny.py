@@ -207,6 +207,26 @@ def paligemma() -> tuple[Any, Any]:
     return transformers.PaliGemmaForConditionalGeneration(config), processor
 
 
+def gemma3() -> tuple[Any, Any]:
+    """Of no description but that of models that chat; tokens of an image see each other."""
+    marks = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+    tokenizer = gpt_tokenizer(**marks)
+    text = {
+        **TEXT, **IDS, "vocab_size": len(tokenizer), "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 64,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }  # fmt: skip
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config={"model_type": "siglip_vision_model", **VISION}, mm_tokens_per_image=4,
+        image_token_index=tokenizer.image_token_id, boi_token_index=tokenizer.boi_token_id,
+        eoi_token_index=tokenizer.eoi_token_id,
+    )  # fmt: skip
+    processor = transformers.Gemma3Processor(
+        square(transformers.Gemma3ImageProcessor), tokenizer, image_seq_length=4,
+        chat_template=CHAT.replace("<image>", "<start_of_image>"),
+    )  # fmt: skip
+    return transformers.Gemma3ForConditionalGeneration(config), processor
+
+
 def llava() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer("<image>")
     image_token = tokenizer.convert_tokens_to_ids("<image>")
@@ -257,7 +277,7 @@ def save(guest: tuple[Any, Any], folder: Path) -> Path:
 CAPTIONERS = {
     make.__name__: make
     for make in (
-        blip, git, vit_gpt2, blip2, instructblip, florence2, kosmos2, paligemma, llava, idefics3, pix2struct
+        blip, git, vit_gpt2, blip2, instructblip, florence2, kosmos2, paligemma, gemma3, llava, idefics3, pix2struct
     )
 }  # fmt: skip
 

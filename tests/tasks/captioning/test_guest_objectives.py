@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_ngsan.guests.captioners import BESIDE_WORDS, IGNORED_LABEL, guest_of
+from hf_ngsan.guests.captioners import IGNORED_LABEL, guest_of
 from hf_ngsan.guests.checkpoints import whole_processor
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.captioning.guest_objectives import GuestSelfCritical, GuestTeacherForcing
@@ -52,7 +52,7 @@ def own_loss(guest, visual, labels) -> torch.Tensor:
         return guest.model(**inputs, labels=labels).loss
     last = labels[:, -1:]
     whole = {"input_ids": last.clamp(min=0), "attention_mask": (last != IGNORED_LABEL).long()}
-    whole |= {name: torch.full_like(last, value) for name, value in BESIDE_WORDS.items() if name in inputs}
+    whole |= {name: torch.full_like(last, value) for name, value in guest.beside_words.items() if name in inputs}
     inputs |= {name: torch.cat([inputs[name], value.to(inputs[name].dtype)], dim=1) for name, value in whole.items()}
     before = labels.new_full((len(labels), inputs["input_ids"].shape[1] - labels.shape[1]), IGNORED_LABEL)
     return guest.model(**inputs, labels=torch.cat([before, labels], dim=1)).loss
