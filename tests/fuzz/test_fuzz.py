@@ -1,4 +1,7 @@
-"""2,000 seeded cases end well: `HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz` tries others."""
+"""2,000 seeded cases, or `HF_NGSAN_FUZZ_CASES`, end well.
+
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz` tries others.
+"""
 
 import json
 import os
@@ -7,7 +10,7 @@ import sys
 
 import pytest
 
-CASES = 2_000
+CASES = int(os.environ.get("HF_NGSAN_FUZZ_CASES", 2_000))
 
 
 @pytest.mark.slow
