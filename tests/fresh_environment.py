@@ -2,8 +2,8 @@
 
 `newest` makes an environment of the newest releases that pyproject.toml allows, `oldest` one of its lower bounds. Into
 it goes a wheel; then, away from the checkout, `tests.installed_package`, and in the checkout the fast tests and some of
-the hostile cases of `tests.fuzz`. torch alone is not chosen by pip: it is that of constraints.txt, for its build without
-CUDA (`--torch` names another).
+the hostile cases of `tests.fuzz`. torch alone is not chosen by pip: it is that of constraints.txt, for its build
+without CUDA (`--torch` names another).
 """
 
 import argparse
