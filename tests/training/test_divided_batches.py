@@ -12,6 +12,8 @@ import yaml
 from safetensors.torch import load_file
 
 from hf_ngsan.tasks import load_recipe, train
+from tests.guests.tiny import save
+from tests.guests.tiny import tiny as tiny_guest
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.language_modeling.test_task import sections as language_sections
 
@@ -56,6 +58,25 @@ def translation(folder: Path) -> dict:
     return sections
 
 
+def guest(folder: Path, name: str, **critical) -> dict:
+    """A captioner of transformers, whose weights are far from those of a trained one: its gradients are large."""
+    model, processor = tiny_guest(name)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0  # of GIT
+    start = save((model, processor), folder / "guest")
+    spec = "scenes:size=12,seed=3,images=true,image_size=32"
+    data = {**ROWS, "spec": spec, "limit": 12, "captions_per_image": 2, "max_caption_length": 8}
+    settings = {**ONE_STEP, "batch_size": 12, "stage": "scst" if critical else "xe", "learning_rate": 1e3}
+    return {
+        "model": {"init_from": str(start)},
+        "data": {key: value for key, value in data.items() if key != "min_word_count"},
+        "training": {**settings, "adam_epsilon": 1e3, "output_dir": str(folder / "run")},
+        "self_critical": {"learning_rate": 1e3, "epochs": 1, "max_new_tokens": 5, **critical},
+    }
+
+
 def language_model(folder: Path) -> dict:
     encoder = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sections = language_sections(folder / "run", **ONE_STEP)
@@ -77,6 +98,9 @@ OBJECTIVES: dict[str, Callable[[Path], dict]] = {
     "hardest negatives": lambda folder: retrieval(folder, loss="hardest", hardest_negatives=2),
     "all negatives": lambda folder: retrieval(folder, loss="all", loss_reduction="sum"),
     "cross-entropy of pairs": lambda folder: retrieval(folder, loss="info_nce", diversity_weight=1.0),
+    "BLIP": lambda folder: guest(folder, "blip"),
+    "BLIP, self-critical": lambda folder: guest(folder, "blip", samples_per_image=3),
+    "GIT": lambda folder: guest(folder, "git"),
     "answers": questions,
     "translation": translation,
     "language model": language_model,
