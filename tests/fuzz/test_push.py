@@ -51,7 +51,7 @@ def spoil(draw: random.Random, folder: Path) -> None:
     if draw.random() < 0.5:
         config = {"model": {"init_from": draw.choice(HOSTILE)}, "data": hostile, "training": {"seed": 0}}
         (folder / "training_config.yaml").write_text(
-            yaml.safe_dump(mutated(draw, config, []) if draw.random() < 0.3 else config)
+            yaml.safe_dump(mutated(draw, config, ["/etc/passwd"]) if draw.random() < 0.3 else config)
         )
     deed = draw.random()
     files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors"))
