@@ -1,6 +1,7 @@
 """A disk that is full and memory that runs out: one sentence, nothing half written, and work that can be continued."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -12,19 +13,23 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.ground.files import write_file_atomically
 from hf_ngsan.ground.messages import errno_of, is_out_of_memory, sentence
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
 from tests.dying import in_process, workers
+from tests.guests.tiny import save, tiny
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.tasks.tiny import tiny_sections
 from tests.test_dying import PRELOADED, differences, extract, outcome, train, write_extraction, write_training
 
 NO_SPACE = os.strerror(errno.ENOSPC)
+VISION = {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}}
 RESERVE = 64 * 2**20
 NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -39,6 +44,39 @@ def small_disk(tmp_path) -> Iterator[Path]:
         pytest.skip("file systems cannot be mounted here")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def read_only_disk(small_disk: Path) -> Path:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    return small_disk
+
+
+@pytest.mark.parametrize("command", ["train", "caption", "score", "push", "index", "extract", "configs", "export"])
+def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(read_only_disk, tmp_path, capsys, command):
+    model, place = tmp_path / "model", read_only_disk / "new"
+    tiny_captioner(vision_config=VISION, visual_feature_size=6).save_pretrained(model)
+    processor = tiny_processor()
+    processor.image_processor = CaptioningImageProcessor(size={"height": 16, "width": 16})
+    processor.save_pretrained(model)
+    Image.new("RGB", (20, 16)).save(tmp_path / "photo.png")
+    save(tiny("clip"), tmp_path / "clip")
+    references = [{"image_id": 1, "caption": "a dog"}, {"image_id": 2, "caption": "a cat"}]
+    (tmp_path / "results.json").write_text(json.dumps(references))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny_sections(place)))
+    scores = ["--predictions", tmp_path / "results.json", "--references", tmp_path / "results.json"]
+    words = {
+        "train": ["--config", tmp_path / "config.yaml"],
+        "caption": ["--model", model, tmp_path / "photo.png", "--output", place],
+        "score": [*scores, "--metrics", "bleu", "--per-image", place],
+        "push": [model, "user/model", "--dry-run", place],
+        "index": ["--model", tmp_path / "clip", "--images", tmp_path / "photo.png", "--output", place],
+        "extract": ["--images", tmp_path / "photo.png", "--backbone", model, "--output", place],
+        "configs": ["--copy", "ngsan/scenes", "--output", place],
+        "export": ["--model", model, "--output", place],
+    }[command]
+    assert str(read_only_disk) in fails(capsys, command, *words)
+    assert list(read_only_disk.iterdir()) == []
 
 
 def resize(disk: Path, num_bytes: int) -> None:

@@ -1,5 +1,6 @@
 """Commands with captioners of transformers itself: what they print, record and refuse."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -118,3 +119,31 @@ def test_a_damaged_model_is_told_in_one_sentence(blip, pictures, tmp_path, capsy
     settings = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**settings, "num_beams": {"a": 1}}))
     assert "blip" in fails(capsys, "caption", "--model", folder, pictures[0])
+
+
+def test_code_beside_a_known_model_is_never_run(blip, pictures, tmp_path, capsys):
+    folder, canary = tmp_path / "stranger", tmp_path / "canary"
+    shutil.copytree(blip, folder)
+    (folder / "own.py").write_text(f"open({str(canary)!r}, 'w').close()\nclass Own: pass\n")
+    for file, names in {
+        "config.json": ["AutoConfig", "AutoModel", "AutoModelForImageTextToText"],
+        "processor_config.json": ["AutoProcessor"],
+        "tokenizer_config.json": ["AutoTokenizer"],
+    }.items():
+        settings = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps({**settings, "auto_map": dict.fromkeys(names, "own.Own")}))
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"model": {"init_from": str(folder)}, "data": {"spec": "scenes:size=4,images=true"}}))
+    for command in (
+        ["caption", "--model", folder, pictures[0]],
+        ["evaluate", "--model", folder, *SCENES],
+        ["inspect", folder],
+        ["push", folder, "user/model", "--dry-run", tmp_path / "pushed"],
+        ["train", "--config", config, f"output_dir={tmp_path / 'run'}", "training.epochs=1", "training.tracker=null"],
+        ["index", "--model", folder, "--images", pictures[0].parent, "--output", tmp_path / "index"],
+        ["extract", "--images", pictures[0].parent, "--backbone", folder, "--output", tmp_path / "features"],
+    ):
+        with contextlib.suppress(SystemExit):
+            main([str(word) for word in command])
+        assert not canary.exists(), command
+    assert not list((tmp_path / "pushed").glob("*.py"))
