@@ -22,7 +22,8 @@ from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 from transformers.utils import logging
 
-from hf_ngsan.guests.captioners import IGNORED_LABEL, guest_of
+from hf_ngsan.data.collator import IGNORED_LABEL
+from hf_ngsan.guests.captioners import guest_of
 from hf_ngsan.tasks.captioning.guest_objectives import GuestSelfCritical
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update

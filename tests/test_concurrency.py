@@ -15,7 +15,7 @@ from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.retrieval.index_folder import IndexFolder
 from hf_ngsan.tasks.retrieval.search import search_images
-from tests.guests.tiny import photos, save, tiny
+from tests.guests.tiny import photos, save_all
 from tests.models.tiny import tiny_captioner, tiny_processor
 
 THREADS = 4
@@ -23,10 +23,7 @@ THREADS = 4
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    for name in ("blip", "git", "clip"):
-        save(tiny(name), folder / name)
-    return folder
+    return save_all(tmp_path_factory.mktemp("models"), "blip", "git", "clip")
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from .errors import DataError
 from .seeded import digest
 
 Row = Mapping[str, Any]
+IGNORED_LABEL = -100
+"""Of a token that is no target, as transformers and PyTorch have it."""
 
 
 class TeacherForced(Protocol):

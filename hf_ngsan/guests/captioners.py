@@ -13,7 +13,6 @@ The pipeline, the commands and the training ask a description, and know no model
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
@@ -21,11 +20,10 @@ from PIL import Image
 from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
-from ..ground.messages import blamed_on
+from ..data.collator import IGNORED_LABEL
 from ..models.images import load_image
-from .dual_encoders import DUAL_ENCODERS, DualEncoder
+from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work
 
-IGNORED_LABEL = -100
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
 
@@ -61,12 +59,8 @@ class Guest:
             image: upright, RGB.
             text: the beginning of the caption or the prompt; `""` for the default.
         """
-        with self.at_work():
+        with at_work(self.model):
             return self.process(image, text or self.default_prompt)
-
-    def at_work(self) -> AbstractContextManager:
-        """Returns a context in which errors of Python itself are told as faults of the model's files."""
-        return blamed_on(f"This {self.model.config.model_type} model does not work; its files may be damaged")
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         """Calls the processor; the text is `None` where there is none."""
@@ -173,8 +167,9 @@ class Guest:
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
-        found = {name: one.repeat_interleave(each, dim=0) for name, one in inputs.items() if name != "pixel_values"}
-        found |= {name: one for name, one in inputs.items() if name == "pixel_values"}
+        found = {
+            name: one if name == "pixel_values" else one.repeat_interleave(each, dim=0) for name, one in inputs.items()
+        }
         is_word = labels != IGNORED_LABEL
         before, words = before.repeat_interleave(each, dim=0), labels.masked_fill(~is_word, 0)[:, :-1]
         ids = torch.cat([before, words], dim=1)

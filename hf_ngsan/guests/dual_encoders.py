@@ -26,6 +26,11 @@ from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
 
+def at_work(model: PreTrainedModel) -> AbstractContextManager:
+    """Returns a context in which errors of Python itself are told as faults of a model's files."""
+    return blamed_on(f"This {model.config.model_type} model does not work; its files may be damaged")
+
+
 class DualEncoder:
     """A dual encoder of transformers with its processor; the description of every family without a class of its own.
 
@@ -58,20 +63,16 @@ class DualEncoder:
         """Of embeddings."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
-    def at_work(self) -> AbstractContextManager:
-        """Returns a context in which errors of Python itself are told as faults of the model's files."""
-        return blamed_on(f"This {self.model.config.model_type} model does not work; its files may be damaged")
-
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
-        with self.at_work():
+        with at_work(self.model):
             ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads."""
         given = list(map(load_image, images))
-        with self.at_work():
+        with at_work(self.model):
             return dict(self.processor.image_processor(images=given, return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -80,7 +81,7 @@ class DualEncoder:
         Raises:
             ValueError: none of the texts has a token.
         """
-        with self.at_work():
+        with at_work(self.model):
             found = self.processor.tokenizer(
                 list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
             )
@@ -101,7 +102,7 @@ class DualEncoder:
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
         named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
-        with self.at_work():
+        with at_work(self.model):
             features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
         pooled = getattr(features, "pooler_output", features)
         if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts

@@ -15,6 +15,7 @@ from ..models.processing_captioning import check_text
 from ..models.text_scores import text_scores
 from .captioners import Guest, batches, guest_of
 from .checkpoints import whole_processor
+from .dual_encoders import at_work
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
 DEFAULT_LENGTH = 20
@@ -125,7 +126,7 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
         generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     model: Any = guest.model
-    with guest.at_work():
+    with at_work(guest.model):
         found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
     return inputs, getattr(found, "sequences", found)
 

@@ -221,7 +221,7 @@ def load_model(
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
     if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
         raise incomplete(folder, "tokenizer.json is missing")
-    if Path(folder, "adapter").is_dir() and not Path(folder, "model.safetensors").is_file():
+    if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
     left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
     try:

@@ -9,7 +9,7 @@ A task's `build.py` chooses the tokenizer and the fields that follow from its da
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,13 +19,13 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 from ..auto import model_class, processor_class
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, refuse_too_large
-from ..loading.models import ModelFolderError, load_config, load_model, quiet_loading
+from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
 from ..loading.preprocessing import load_image_processor
 from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..training.recipe import RecipeError, suggestion
+from ..training.recipe import Recipe, RecipeError, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +149,36 @@ def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
     defaults.num_beams = settings.num_beams
     defaults.max_new_tokens = settings.max_new_tokens
     defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
+
+
+def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[PreTrainedModel, ProcessorMixin] | None:
+    """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
+
+    Args:
+        recipe: the training config.
+        task: which the model must belong to.
+        only_ours: keys, as `section.key`, of which models of transformers have none.
+
+    Raises:
+        RecipeError: one of these keys has another value than by default, or `model` has further fields.
+    """
+    source = recipe.model.get("init_from")
+    if source is None or not is_guest(load_config(source, task)):
+        return None
+    usual = type(recipe)(model={"init_from": source})
+
+    def value(of: Recipe, key: str) -> Any:
+        section, name = key.split(".")
+        return getattr(getattr(of, section), name)
+
+    more = [f"model.{key}" for key in recipe.model if key != "init_from"]
+    more += [key for key in only_ours if value(recipe, key) != value(usual, key)]
+    if more:
+        raise RecipeError(
+            f"{source} is a model of transformers, which has no {', '.join(more)}; leave "
+            f"{'it' if len(more) == 1 else 'them'} out."
+        )
+    return load_model(source, task)
 
 
 @contextmanager

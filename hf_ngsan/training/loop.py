@@ -101,7 +101,7 @@ class TrainingLoop:
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        if may_leave_weights_unused(model) or is_guest(model.config) or any(stage.prepare for stage in self.stages):
+        if may_leave_weights_unused(model) or any(stage.prepare for stage in self.stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
@@ -504,12 +504,14 @@ def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one[name] for one in statistics if name in one) for name in names}
 
 
-def may_leave_weights_unused(model: torch.nn.Module) -> bool:
+def may_leave_weights_unused(model: PreTrainedModel) -> bool:
     """Returns whether the loss may not depend on some trained weights; processes would wait for their gradients.
 
     Boxes and scores of a detection model choose regions without a gradient, and backbones have weights that their
-    feature maps do not need, such as the mask token of DINOv2.
+    feature maps do not need, such as the mask token of DINOv2; of models of transformers nothing is known.
     """
+    if is_guest(model.config):
+        return True
     if not trained_weights_of_vision(model):
         return False
     backbones: list[Any] = [encoder.config.backbone_config for encoder in vision_encoders(model).values()]

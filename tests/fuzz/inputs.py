@@ -20,7 +20,7 @@ from tests.data.formats.test_fuzz import FORMATS
 from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.data.test_vqa import write_questions
-from tests.guests.tiny import save, tiny
+from tests.guests.tiny import save_all
 from tests.models.mcan.tiny import tiny_model as tiny_answerer
 from tests.models.mcan.tiny import tiny_processor as tiny_question_processor
 from tests.models.mhsan import tiny as mhsan
@@ -86,8 +86,7 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     to = ["--to", "usearch"] if find_spec("usearch") else []
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
     made.guests = folder / "guests"
-    for name in ("blip", "git", "florence2", "clip", "siglip"):
-        save(tiny(name), made.guests / name)
+    save_all(made.guests, "blip", "git", "florence2", "clip", "siglip")
     made.guest_index = folder / "guest_index"
     index[2], index[-1] = str(made.guests / "clip"), str(made.guest_index)
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2"]) == 0

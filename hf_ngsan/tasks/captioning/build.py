@@ -13,9 +13,7 @@ from ...ground.messages import one_sentence
 from ...loading.models import (
     changed_config,
     find_model_folder,
-    is_guest,
     load_captioner,
-    load_config,
     load_model,
 )
 from ...loading.provenance import backbone_settings
@@ -38,6 +36,7 @@ from ..new_models import (
     new_processor,
     set_feature_size,
     set_generation_defaults,
+    trained_guest,
     usable_backbone,
 )
 from .recipe import CaptioningRecipe
@@ -45,6 +44,8 @@ from .recipe import CaptioningRecipe
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
+ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document_frequency")
+"""Settings of which captioners of transformers have none."""
 
 
 def new_captioner(
@@ -69,8 +70,10 @@ def new_captioner(
             a size that the vision encoder cannot take.
     """
     fields = dict(recipe.model)
-    if of_transformers(fields):
-        return fine_tuned_guest(recipe)
+    guest = trained_guest(recipe, "captioning", ONLY_OURS)
+    if guest is not None:
+        set_generation_defaults(guest[0], recipe.evaluation)
+        return guest
     if "init_from" in fields:
         try:
             model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
@@ -93,34 +96,6 @@ def new_captioner(
         processor = new_processor(model, tokenizer, recipe.data.image_size)
     set_generation_defaults(model, recipe.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
-    return model, processor
-
-
-def of_transformers(fields: Mapping) -> bool:
-    """Returns whether the section `model` of a training config names a captioner of transformers."""
-    return "init_from" in fields and is_guest(load_config(fields["init_from"], "captioning"))
-
-
-def fine_tuned_guest(recipe: CaptioningRecipe) -> tuple[PreTrainedModel, Any]:
-    """Loads the captioner of transformers that `init_from` names, and its processor.
-
-    Raises:
-        RecipeError: settings for captioners of this package.
-    """
-    more = [f"model.{name}" for name in recipe.model if name != "init_from"]
-    if recipe.data.image_size is not None:
-        more.append("data.image_size")
-    if recipe.training.word_dropout:
-        more.append("training.word_dropout")
-    if recipe.self_critical.document_frequency is not None:
-        more.append("self_critical.document_frequency")
-    if more:
-        raise RecipeError(
-            f"{recipe.model['init_from']} is a model of transformers, which has no {', '.join(more)}; leave "
-            f"{'it' if len(more) == 1 else 'them'} out."
-        )
-    model, processor = load_captioner(recipe.model["init_from"])
-    set_generation_defaults(model, recipe.evaluation)
     return model, processor
 
 

@@ -109,8 +109,8 @@ class CaptioningTask(Task):
         model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
-            return model, processor
-        report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
+        else:
+            report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

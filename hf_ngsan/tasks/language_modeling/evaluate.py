@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ...data.collator import IGNORED_LABEL
 from ...models.modeling_rstnet_language_model import shift_behind_start
 from ...training.batches import take
 from ...training.gathering import map_sharded
@@ -45,7 +46,7 @@ def evaluate_language_model(
         labels = processor(captions=captions)["labels"].to(model.device)
         with torch.inference_mode():
             log_probs = next_word_logits(model, labels).float().log_softmax(-1)
-        targets = labels != -100
+        targets = labels != IGNORED_LABEL
         losses = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * targets
         right = (log_probs.argmax(-1) == labels) & targets
         sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)

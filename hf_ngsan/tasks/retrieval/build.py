@@ -10,7 +10,6 @@ from transformers.image_utils import SizeDict
 from ...auto import config_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.models import load_model
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError
 from ..new_models import (
@@ -20,6 +19,7 @@ from ..new_models import (
     new_model,
     new_processor,
     set_feature_size,
+    trained_guest,
     trained_model,
 )
 from ..word_vectors import fill_word_vectors
@@ -59,6 +59,9 @@ def new_dual_encoder(
         RecipeError: unknown field, a field of the wrong type, or features of another dimension.
         DataError: the file of word vectors cannot be used.
     """
+    guest = trained_guest(recipe, "retrieval", ONLY_OURS)
+    if guest is not None:
+        return guest
     fields, data, of_loss = dict(recipe.model), recipe.data, asdict(recipe.contrastive)
     follows = {**FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
     text = fields.get("text_config")
@@ -80,25 +83,6 @@ def new_dual_encoder(
         size_key = "model.text_config.word_embedding_size"
         fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, size_key)
     return model, processor
-
-
-def fine_tuned_guest(recipe: RetrievalRecipe) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Loads the dual encoder of transformers that `init_from` names, and its processor.
-
-    Raises:
-        RecipeError: settings for dual encoders of this package.
-    """
-    usual, more = type(recipe)(model={"init_from": ""}), [f"model.{key}" for key in recipe.model if key != "init_from"]
-    for key in ONLY_OURS:
-        section, name = key.split(".")
-        if getattr(getattr(recipe, section), name) != getattr(getattr(usual, section), name):
-            more.append(key)
-    if more:
-        raise RecipeError(
-            f"{recipe.model['init_from']} is a model of transformers, which has no {', '.join(more)}; leave "
-            f"{'it' if len(more) == 1 else 'them'} out."
-        )
-    return load_model(recipe.model["init_from"], "retrieval")
 
 
 def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:

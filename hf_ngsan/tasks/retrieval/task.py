@@ -18,7 +18,7 @@ from ...data.vocabulary import with_words
 from ...ground.argument_types import positive_int, user_path
 from ...ground.files import write_output
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
-from ...loading.models import is_guest, load_config
+from ...loading.models import is_guest
 from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
@@ -27,7 +27,7 @@ from ...training.task import Evaluation, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
-from .build import fine_tuned_guest, new_dual_encoder
+from .build import new_dual_encoder
 from .evaluate import PairEmbeddings, embed_pairs, measure_head_diversity
 from .positives import read_positives
 from .recipe import RetrievalRecipe
@@ -80,14 +80,12 @@ class RetrievalTask(Task):
         return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        fields = self.recipe.model
-        if "init_from" in fields and is_guest(load_config(fields["init_from"], "retrieval")):
-            model, processor = fine_tuned_guest(self.recipe)
-            self.guest = dual_encoder_of(model, processor)
-            return model, processor
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_dual_encoder(self.recipe, captions, visual_feature_size(rows))
-        report_vocabulary(processor.tokenizer, captions)
+        if is_guest(model.config):
+            self.guest = dual_encoder_of(model, processor)
+        else:
+            report_vocabulary(processor.tokenizer, captions)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -110,9 +108,8 @@ class RetrievalTask(Task):
                     f"The loss of a {type(model).__name__} is not known, as it has no logit_scale; set "
                     "training.own_loss=false, or register a description with pair_losses (hf_ngsan.guests)."
                 )
-            objective = Contrastive(
-                recipe.contrastive, self.guest if own else None, () if own else self.guest.loss_parameters
-            )
+            losses_of = self.guest.pair_losses if own else None
+            objective = Contrastive(recipe.contrastive, losses_of, self.guest.loss_parameters)
             return [Stage("joint", objective, recipe.training)]
         objective = Contrastive(recipe.contrastive)
         dual_encoder: Any = model

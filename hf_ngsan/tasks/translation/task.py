@@ -13,10 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...data import EpochSampler, TokenSampler
+from ...data.collator import IGNORED_LABEL
 from ...data.parallel_text import SIDES
 from ...ground.files import write_output
 from ...metrics.translation import SCORES
-from ...training.objectives.teacher_forcing import IGNORED_LABEL, TeacherForcing
+from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.run import short_checksum
 from ...training.task import Evaluation, InputRoles, Stage, Task

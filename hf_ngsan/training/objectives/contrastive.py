@@ -1,8 +1,8 @@
 """Contrastive losses over in-batch negatives, exact for any division of the batch into parts and processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -38,15 +38,6 @@ class ContrastiveSettings:
     squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
 
 
-class OwnLoss(Protocol):
-    """The loss of a model that has one, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
-
-    @property
-    def loss_parameters(self) -> list[torch.nn.Parameter]: ...
-
-    def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor: ...
-
-
 class Contrastive(Objective):
     """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
@@ -69,9 +60,10 @@ class Contrastive(Objective):
 
     Args:
         settings: the loss and its margin or temperature.
-        own_loss: takes the place of the loss of the settings; its parameters get their gradients too.
-        unused: parameters that no loss depends on, though the outputs of the model do: several processes wait for
-            their gradients.
+        losses_of: loss of each pair in place of that of the settings, from similarities `(B, M)` and which texts belong
+            to which images, as in `pair_losses`.
+        parameters: further weights that a loss may depend on, such as a scale of the similarities. They get their
+            gradients, or 0, for which several processes wait.
     """
 
     needs_row_index = True
@@ -79,12 +71,12 @@ class Contrastive(Objective):
     def __init__(
         self,
         settings: ContrastiveSettings | None = None,
-        own_loss: OwnLoss | None = None,
-        unused: Sequence[torch.nn.Parameter] = (),
+        losses_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        parameters: Sequence[torch.nn.Parameter] = (),
     ):
         self.settings = settings or ContrastiveSettings()
-        self.own_loss = own_loss
-        self.unused = list(unused)
+        self.losses_of = losses_of or self.losses_of_settings
+        self.parameters = parameters
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings.
@@ -109,23 +101,12 @@ class Contrastive(Objective):
         with torch.enable_grad(), torch.autocast(images.device.type, enabled=False):
             all_images, all_texts = all_images.requires_grad_(), all_texts.requires_grad_()
             similarities, is_own = all_images @ all_texts.mT, all_image_rows[:, None] == all_text_rows
-            parameters = [] if self.own_loss is None else self.own_loss.loss_parameters
-            if self.own_loss is not None:
-                losses = self.own_loss.pair_losses(similarities, is_own)
-            else:
-                losses = pair_losses(
-                    similarities,
-                    is_own,
-                    loss=self.settings.loss,
-                    margin=self.settings.margin,
-                    temperature=self.settings.temperature,
-                    hardest_negatives=self.settings.hardest_negatives,
-                    negated_positives=self.settings.negated_positives,
-                )
+            losses = self.losses_of(similarities, is_own)
             if self.settings.loss_reduction == "sum":
                 losses = losses * len(losses)
+            trained = [one for one in self.parameters if one.requires_grad]
             image_gradients, text_gradients, *others = torch.autograd.grad(
-                losses.sum(), (all_images, all_texts, *(one for one in parameters if one.requires_grad))
+                losses.sum(), (all_images, all_texts, *trained), materialize_grads=True
             )
         nearest = (all_images.detach() @ all_texts.detach().mT).argmax(0)
         recalled = (all_image_rows[nearest] == all_text_rows).float()
@@ -141,7 +122,10 @@ class Contrastive(Objective):
                     "outputs": outputs if keeps_graph else None,
                     "image_gradients": image_gradients[of_images],
                     "text_gradients": text_gradients[of_texts],
-                    "other_gradients": [one * len(own_texts) / len(all_texts) for one in others],
+                    "others": [
+                        (parameter, gradient * len(own_texts) / len(all_texts))
+                        for parameter, gradient in zip(trained, others, strict=True)
+                    ],
                     "losses": losses.detach()[of_texts],
                     "recalled": recalled[of_texts],
                     "by_chance": len(recalled[of_texts]) / len(all_images),
@@ -157,11 +141,9 @@ class Contrastive(Objective):
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
             outputs = run(model, inputs["batch"], inputs["update"])
-        parameters = [] if self.own_loss is None else self.own_loss.loss_parameters
-        parameters = [one for one in (*parameters, *self.unused) if one.requires_grad]
+        others = sum(((one * gradient).sum() for one, gradient in inputs["others"]), torch.zeros(()))
         if not len(losses):  # a filler
-            waited_for = sum(one.sum() for one in parameters)
-            return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + waited_for) * 0.0, {}
+            return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + others) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
         diversity = self.diversity(outputs, len(losses))
@@ -169,10 +151,18 @@ class Contrastive(Objective):
         statistics = {"loss": losses.sum() + penalty.detach(), "pairs": torch.tensor(float(len(losses)))}
         statistics |= {name: value.detach() for name, value in diversity.items()}
         recalls = {"recalled": inputs["recalled"].sum(), "by_chance": torch.tensor(inputs["by_chance"])}
-        of_parameters = [*inputs["other_gradients"], *(torch.zeros_like(one) for one in self.unused)]
-        for parameter, gradient in zip(parameters, of_parameters, strict=True):
-            penalty = penalty + (parameter * gradient).sum()
-        return images + texts + penalty, {**statistics, **recalls}
+        return images + texts + penalty + others, {**statistics, **recalls}
+
+    def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
+        return pair_losses(
+            similarities,
+            is_own,
+            loss=self.settings.loss,
+            margin=self.settings.margin,
+            temperature=self.settings.temperature,
+            hardest_negatives=self.settings.hardest_negatives,
+            negated_positives=self.settings.negated_positives,
+        )
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
         """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""

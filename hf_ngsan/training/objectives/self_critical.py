@@ -23,13 +23,13 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...data.collator import IGNORED_LABEL
 from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
 from .self_critical_policy import Policy, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
-from .teacher_forcing import IGNORED_LABEL
 
 MAX_BAD_ENDINGS = 0.05
 """Share of bad endings above which training warns. Of COCO's references BADSHARE end badly."""

@@ -9,8 +9,8 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, TopPLogitsWarper
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...data.collator import IGNORED_LABEL
 from ...models.stepwise_decoding import StepwiseDecoder
-from .teacher_forcing import IGNORED_LABEL
 
 
 @dataclass(frozen=True)

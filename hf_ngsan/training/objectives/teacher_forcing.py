@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from ...data.collator import IGNORED_LABEL
 from .objective import Objective, Update
-
-IGNORED_LABEL = -100
 
 
 class TeacherForcing(Objective):

@@ -15,7 +15,7 @@ from hf_ngsan.tasks.captioning.evaluate import evaluate_captioner
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, ClipReward, RewardError
 from hf_ngsan.training.recipe import RecipeError
-from tests.guests.tiny import photos, save, tiny
+from tests.guests.tiny import photos, save_all
 
 from ...training.test_loop import same_weights, scores
 from .test_task import KilledError, die_at
@@ -25,10 +25,7 @@ SPEC = "scenes:size=16,validation=8,images=true,image_size=32"
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("guests")
-    for name in ("blip", "git", "clip"):
-        save(tiny(name), folder / name)
-    return folder
+    return save_all(tmp_path_factory.mktemp("guests"), "blip", "git", "clip")
 
 
 def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=()) -> CaptioningRecipe:

@@ -20,7 +20,7 @@ from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.recipe import RecipeError
-from tests.guests.tiny import DUAL_ENCODERS, photos, save, tiny
+from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 
 from ...training.test_loop import same_weights, scores
 from ..captioning.test_task import KilledError, die_at
@@ -69,7 +69,7 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
     encoder.model.zero_grad()
     own.backward()
     expected = {key: one.grad.clone() for key, one in encoder.model.named_parameters() if one.grad is not None}
-    objective = Contrastive(own_loss=encoder)
+    objective = Contrastive(None, encoder.pair_losses, encoder.loss_parameters)
     (prepared,) = objective.prepare(encoder.model, parts(batch, 1), Update(0, 0, one_process=True))
     torch.testing.assert_close(prepared["losses"].mean(), own.detach(), rtol=1e-6, atol=1e-6)
     found = gradients(encoder, objective, parts(batch, 1))
@@ -86,7 +86,9 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, captions, own):
     encoder = tiny_encoder(name)
     batch = batch_of(encoder, captions)
     objective = (
-        Contrastive(own_loss=encoder) if own else Contrastive(ContrastiveSettings(), None, encoder.loss_parameters)
+        Contrastive(None, encoder.pair_losses, encoder.loss_parameters)
+        if own
+        else Contrastive(ContrastiveSettings(), None, encoder.loss_parameters)
     )
     whole = gradients(encoder, objective, parts(batch, 1))
     for number in (2, 4):
@@ -128,10 +130,7 @@ def test_texts_of_one_image_are_not_negatives_of_each_other(name):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("guests")
-    for name in ("clip", "siglip"):
-        save(tiny(name), folder / name)
-    return folder
+    return save_all(tmp_path_factory.mktemp("guests"), "clip", "siglip")
 
 
 def sections(start: Path, folder: Path, **training) -> dict:
@@ -171,6 +170,15 @@ def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lor
             train(killed)
     assert scores(train(killed, resume=True).history) == scores(expected.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("lora", [{}, {"rank": 2}])
+def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
+    train(recipe_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
+    before, after = (load_file(one / "model.safetensors") for one in (start / "siglip", tmp_path / "run" / "last"))
+    assert torch.equal(before["logit_scale"], after["logit_scale"])
+    assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)
 
 
 @pytest.mark.parametrize(
