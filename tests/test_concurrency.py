@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import PreTrainedModel
 
 from hf_ngsan.cli import main
 from hf_ngsan.guests import dual_encoder_of
@@ -56,6 +58,13 @@ def test_threads_that_share_a_dual_encoder_get_the_embeddings_of_one(models, pic
     with ThreadPoolExecutor(THREADS) as pool:
         for one, other in zip(pool.map(embed, pictures), expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_threads_that_load_models_leave_transformers_as_it_was(models):
+    before = PreTrainedModel.tie_weights, PreTrainedModel._initialize_weights, torch.nn.init.normal_
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda name: load_model(models / name), ["blip", "git", "clip"] * 4))
+    assert (PreTrainedModel.tie_weights, PreTrainedModel._initialize_weights, torch.nn.init.normal_) == before
 
 
 def test_a_reader_finds_the_old_index_or_the_new_one_while_it_grows(models, pictures, tmp_path):

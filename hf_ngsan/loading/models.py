@@ -6,6 +6,7 @@ model, processor = load_model("runs/scenes", "captioning")  # the best model of 
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,12 @@ OF_TRANSFORMERS: dict[str | None, str] = {
 }
 """End of the list of models for a task."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+# While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
+# that load at once, the second would keep the replacements for good: later models would have untied weights.
+LOADING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
 
 
 class ModelFolderError(ValueError):
@@ -413,11 +420,15 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Hides transformers' progress bars and its report on weights, which the caller checks, inside the `with` block."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        with without_progress_bars():
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
+    """Hides transformers' progress bars and its report on weights, which the caller checks, inside the `with` block.
+
+    Threads take turns in it.
+    """
+    with LOADING:
+        verbosity = transformers_logging.get_verbosity()
+        transformers_logging.set_verbosity_error()
+        try:
+            with without_progress_bars():
+                yield
+        finally:
+            transformers_logging.set_verbosity(verbosity)
