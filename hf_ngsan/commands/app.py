@@ -7,7 +7,7 @@ from contextlib import suppress
 from ..ground.argument_types import user_path
 from ..ground.listening import check_host
 from ..ground.packaged_models import CAPTIONER
-from .arguments import DATASETS, MODEL, add_address_arguments
+from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, use_engine
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index", type=user_path, metavar="INDEX", help="index of images to search by words, written by hf-ngsan index"
     )
+    add_engine_argument(parser)
     add_address_arguments(parser, None, "port to listen at (the first free port from 7860)")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
@@ -40,7 +41,9 @@ def run(options: argparse.Namespace) -> None:
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; install it with pip install "hf-ngsan[demo]".') from None
     check_host(options.host)
-    page = make_page(load_parts(options.model, options.data, options.split, options.index))
+    parts = load_parts(options.model, options.data, options.split, options.index)
+    use_engine(options, parts.pipeline.model, parts.pipeline.processor)
+    page = make_page(parts)
     try:
         url = launch(page, options.host, options.port, options.open)
         print(f"{options.model} is at {url}", flush=True)

@@ -14,6 +14,7 @@ from ..ground.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
+    add_engine_argument,
     add_generation_arguments,
     add_json_arguments,
     add_models_argument,
@@ -21,6 +22,7 @@ from .arguments import (
     check_output_file,
     check_text,
     generation_options,
+    use_engine,
     written_lines,
 )
 
@@ -61,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
+    add_engine_argument(parser)
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
     texts.add_argument(
@@ -177,8 +180,9 @@ def run(options: argparse.Namespace) -> None:
     if embedded is not None:
         names = list(names)
         images = embedded.seeing(images, names)
+    use_engine(options, model.to(make_accelerator().device), processor)
     results = caption_images(
-        model.to(make_accelerator().device),
+        model,
         processor,
         images,
         names,

@@ -13,9 +13,11 @@ from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
+    add_engine_argument,
     add_launch_argument,
     add_models_argument,
     check_output_file,
+    use_engine,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser)
     add_data_arguments(parser)
     add_batch_size_argument(parser, 64)
+    add_engine_argument(parser)
     parser.add_argument(
         "--output",
         type=user_path,
@@ -139,10 +142,11 @@ def run(options: argparse.Namespace) -> None:
     name = check(options)
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
+    use_engine(options, model.to(accelerator.device), processor)
     task = kind(recipe_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.given(options)
-    evaluation = task.evaluate_all(model.to(accelerator.device), processor, rows, accelerator, **given)
+    evaluation = task.evaluate_all(model, processor, rows, accelerator, **given)
     if accelerator.is_main_process:
         if options.output:
             evaluation.save(options.output)

@@ -8,11 +8,13 @@ from ..ground.argument_types import at_most, fraction, share, user_path, whole_n
 from ..ground.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
+    add_engine_argument,
     add_image_source_arguments,
     add_launch_argument,
     add_reading_arguments,
     add_vision_arguments,
     print_skipped,
+    use_engine,
     vision_fields,
 )
 
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
     )
     add_batch_size_argument(parser, 16)
+    add_engine_argument(parser)
     add_reading_arguments(parser)
     add_copies_arguments(parser)
     add_launch_argument(parser)
@@ -107,6 +110,8 @@ def run(options: argparse.Namespace) -> None:
     model, image_processor = on_every_process(
         accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
     )
+    model.to(accelerator.device)
+    on_every_process(accelerator, lambda: use_engine(options, model, image_processor))
     extract = partial(
         extract_features,
         model,

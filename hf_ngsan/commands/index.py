@@ -7,11 +7,13 @@ from ..ground.argument_types import user_path
 from ..ground.files import check_place
 from .arguments import (
     add_batch_size_argument,
+    add_engine_argument,
     add_image_source_arguments,
     add_launch_argument,
     add_model_argument,
     add_reading_arguments,
     print_skipped,
+    use_engine,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
     parser.add_argument("--split", metavar="NAME", help="split of a dataset")
     add_batch_size_argument(parser, 32)
+    add_engine_argument(parser)
     parser.add_argument(
         "--to",
         metavar="BACKEND",
@@ -64,8 +67,10 @@ def run(options: argparse.Namespace) -> None:
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))
     model, processor = on_every_process(accelerator, lambda: load_model(options.model, "retrieval"))
+    model.to(accelerator.device)
+    on_every_process(accelerator, lambda: use_engine(options, model, processor))
     index = index_images(
-        model.to(accelerator.device),
+        model,
         processor,
         images,
         options.output,

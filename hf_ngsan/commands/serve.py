@@ -4,7 +4,7 @@ import argparse
 
 from ..ground.argument_types import at_most, positive_int, user_path, whole_number
 from ..ground.packaged_models import CAPTIONER
-from .arguments import MODEL, add_address_arguments, add_batch_size_argument
+from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument, use_engine
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
     add_address_arguments(parser, 8000, "port to listen at, 0 for any free port (%(default)s)")
     add_batch_size_argument(parser, 32)
+    add_engine_argument(parser)
     parser.add_argument(
         "--wait-ms",
         type=at_most(1000, whole_number),
@@ -108,8 +109,10 @@ def run(options: argparse.Namespace) -> None:
         wait_ms=options.wait_ms,
         allow_urls=options.allow_urls,
     )
+    model.to(make_accelerator().device)
+    use_engine(options, model, processor)
     with listen(options.host, options.port) as listening:
-        pipeline = CaptioningPipeline(model=model.to(make_accelerator().device), processor=processor)
+        pipeline = CaptioningPipeline(model=model, processor=processor)
         server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)
         url = url_of(options.host, listening.getsockname()[1])
         print(f"Serving {options.model} at {url}/caption", flush=True)

@@ -11,7 +11,6 @@ from datasets import Dataset
 
 from ..data.collator import visual_arguments
 from ..metrics import CaptionMetrics
-from ..training.batches import take
 from .captioner import Captioner
 
 MAX_DIFFERENCE = 1e-3
@@ -73,7 +72,7 @@ def compare(
     expected: dict[int, list[str]] = {width: [] for width in beams}
     difference = 0.0
     for start in range(0, len(rows), batch_size):
-        given = visual_arguments(take(rows, range(start, min(start + batch_size, len(rows)))))
+        given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
         batch = processor(**given)
         inputs = exported.prepare(**given)
         for width in beams:

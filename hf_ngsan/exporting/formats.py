@@ -58,7 +58,7 @@ class MissingExporterError(ValueError):
 
 
 class UnexportableError(ValueError):
-    """A captioner that cannot be exported; the message has the reason."""
+    """A model that cannot be exported; the message has the reason."""
 
 
 def check_format(name: str) -> None:
@@ -115,7 +115,7 @@ def write_graph(
             raise
         except Exception as error:  # exporters fail in many ways on what they cannot trace
             raise UnexportableError(
-                f"The {path.name} of this captioner cannot be exported to {format_name} ({one_sentence(error)})."
+                f"The {path.name} of this model cannot be exported to {format_name} ({one_sentence(error)})."
             ) from error
 
 

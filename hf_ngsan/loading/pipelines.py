@@ -15,14 +15,20 @@ from ..models.pipeline_visual_question_answering import (
 
 
 class ImageTextToTextPipeline(StockPipeline):
-    """Makes this package's pipeline for its own captioners and transformers' own for every other model."""
+    """Makes this package's pipeline for its own captioners and transformers' own for every other model.
+
+    `engine` is that of [`use_engine`], for the package's own captioners.
+    """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return (ImageToTextPipeline if is_own(*args, **kwargs) else StockPipeline)(*args, **kwargs)
+        return own_pipeline(*args, **kwargs) if is_own(*args, **kwargs) else StockPipeline(*args, **kwargs)
 
 
 class CaptioningPipeline(ImageToTextPipeline):
-    """Makes the pipeline that captions for this package's captioners, or that for captioners of transformers."""
+    """Makes the pipeline that captions for this package's captioners, or that for captioners of transformers.
+
+    `engine` is that of [`use_engine`], for the package's own captioners.
+    """
 
     # Those that are there: checkpoints of transformers may have a tokenizer and an image processor in place of both.
     _load_processor: Any = None
@@ -36,7 +42,16 @@ class CaptioningPipeline(ImageToTextPipeline):
             kwargs.pop(part, None)
         if kwargs.get("processor") is None:
             kwargs["processor"] = AutoProcessor.from_pretrained(kwargs.get("model", *args).name_or_path)
-        return ImageToTextPipeline(*args, **kwargs)
+        return own_pipeline(*args, **kwargs)
+
+
+def own_pipeline(*args: Any, engine: str = "torch", **kwargs: Any) -> ImageToTextPipeline:
+    pipeline = ImageToTextPipeline(*args, **kwargs)
+    if engine != "torch":
+        from ..exporting.engines import use_engine
+
+        use_engine(pipeline.model, pipeline.processor, engine)
+    return pipeline
 
 
 def is_own(model: Any, *args: Any, **kwargs: Any) -> bool:

@@ -53,12 +53,18 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
 
     pixel_captioner().save_pretrained(tmp_path)
     pixel_processor().save_pretrained(tmp_path)
+
+    def engine_used(model, processor, engine):
+        asked["engine"] = type(model).__name__, type(processor).__name__, engine
+
+    monkeypatch.setattr("hf_ngsan.exporting.engines.use_engine", engine_used)
     monkeypatch.setattr("hf_ngsan.serving.BoundedServer", Server)
     monkeypatch.setattr("hf_ngsan.ground.listening.listen", listened)
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
-    more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls"
+    more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls --engine auto"
     assert main(["serve", "--model", str(tmp_path), *address.split(), *bounds.split(), *more.split()]) == 0
     assert asked["address"] == ("localhost", 8001)
+    assert asked["engine"] == ("NGSANForConditionalGeneration", "NGSANProcessor", "auto")
     assert asked["limits"] == ServingLimits(
         request_bytes=5,
         images=4,

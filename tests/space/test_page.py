@@ -100,12 +100,15 @@ def test_every_option_reaches_the_page(monkeypatch, capsys):
         raise ValueError("ended")
 
     page = SimpleNamespace(close=lambda verbose: asked.append("closed"))
-    monkeypatch.setattr("hf_ngsan.space.parts.load_parts", lambda *arguments: asked.append(arguments))
+    parts = SimpleNamespace(pipeline=SimpleNamespace(model="model", processor="processor"))
+    monkeypatch.setattr("hf_ngsan.space.parts.load_parts", lambda *arguments: asked.append(arguments) or parts)
+    monkeypatch.setattr("hf_ngsan.exporting.engines.use_engine", lambda *arguments: asked.append(arguments))
     monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
     monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
-    words = "--model m --data d --split s --index i --host localhost --port 8080 --open"
+    words = "--model m --data d --split s --index i --host localhost --port 8080 --open --engine onnx"
     assert "ended" in fails(capsys, "app", *words.split())
-    assert asked == [("m", "d", "s", "i"), (page, "localhost", 8080, True), "closed"]
+    engine = ("model", "processor", "onnx")
+    assert asked == [("m", "d", "s", "i"), engine, (page, "localhost", 8080, True), "closed"]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):

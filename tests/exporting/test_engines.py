@@ -1,0 +1,242 @@
+"""Vision encoders in ONNX Runtime and OpenVINO against PyTorch, and what falls back to it."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import load_from_disk
+from transformers import pipeline
+
+from hf_ngsan import VisionConfig, VisionModel
+from hf_ngsan.cli import main
+from hf_ngsan.exporting import EngineError, MissingExporterError, engines, formats, use_engine
+from hf_ngsan.exporting.engines import BackboneInEngine
+from hf_ngsan.loading.models import save_model
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.retrieval.index_folder import IndexFolder
+from tests.models.mhsan.tiny import VISION, tiny_model
+from tests.models.mhsan.tiny import tiny_processor as tiny_mhsan_processor
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+SIZE = {"height": 32, "width": 32}
+BACKBONE = {
+    "model_type": "ngsan_vgg",
+    "hidden_sizes": [4, 8],
+    "depths": [1, 1],
+    "out_features": ["stage1", "stage2"],
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    return tmp_path / "assets" / "hf_ngsan" / "engines"
+
+
+def tiny_vision(seed: int = 0) -> VisionModel:
+    torch.manual_seed(seed)
+    return VisionModel(VisionConfig(backbone_config=BACKBONE, grid_size=[3, 3], frozen=False)).eval()
+
+
+def processor() -> CaptioningImageProcessor:
+    return CaptioningImageProcessor(size=SIZE)
+
+
+def engine_of(vision: VisionModel) -> BackboneInEngine:
+    found = vision.backbone.forward
+    assert isinstance(found, BackboneInEngine)
+    return found
+
+
+@pytest.fixture
+def runs(monkeypatch) -> list[int]:
+    """Numbers of images that graphs encode."""
+    found: list[int] = []
+    original = BackboneInEngine.maps
+
+    def maps(self, pixels):
+        found.append(len(pixels))
+        return original(self, pixels)
+
+    monkeypatch.setattr(BackboneInEngine, "maps", maps)
+    return found
+
+
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@torch.no_grad()
+def test_features_are_those_of_pytorch(engine):
+    try:
+        formats.check_format(engine)
+    except MissingExporterError as missing:
+        pytest.skip(str(missing))
+    vision, pixels = tiny_vision(), torch.rand(5, 3, 32, 32)
+    expected = vision(pixels)
+    use_engine(vision, processor(), engine)
+    for part in (pixels, pixels[:1], pixels[:3]):
+        found = vision(part)
+        torch.testing.assert_close(found.visual_features, expected.visual_features[: len(part)], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.visual_boxes, expected.visual_boxes[: len(part)])
+    assert engine_of(vision).agrees is True
+
+
+def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs):
+    vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
+    use_engine(vision, processor(), "onnx")
+    with torch.no_grad():
+        vision(pixels)
+        assert sum(runs) == 3  # one image was compared first
+        for other in (
+            {"pixel_values": torch.rand(1, 3, 40, 32)},
+            {"pixel_values": pixels, "output_hidden_states": True},
+        ):
+            vision(**other)
+    vision(pixels).visual_features.sum().backward()
+    assert sum(runs) == 3
+    assert all(weight.grad is not None for weight in vision.parameters())
+
+
+@torch.inference_mode()
+def test_a_graph_of_other_weights_is_not_used(runs, caplog):
+    vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
+    use_engine(vision, processor(), "onnx")
+    for weight in vision.parameters():
+        weight.mul_(1.5)
+    expected = tiny_vision_like(vision)(pixels)
+    with caplog.at_level(logging.WARNING, "hf_ngsan"):
+        for _ in range(2):
+            torch.testing.assert_close(vision(pixels).visual_features, expected.visual_features)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.name for record in warnings] == ["hf_ngsan.exporting.engines"]
+    assert runs == [1]
+
+
+def tiny_vision_like(vision: VisionModel) -> VisionModel:
+    other = tiny_vision(seed=1)
+    other.load_state_dict(vision.state_dict())
+    return other
+
+
+def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
+    written = []
+    original = engines.write_graph
+    monkeypatch.setattr(engines, "write_graph", lambda *given: written.append(given) or original(*given))
+    for _ in range(2):
+        use_engine(tiny_vision(), processor(), "onnx")
+    assert len(written) == 1
+    use_engine(tiny_vision(seed=1), processor(), "onnx")
+    use_engine(tiny_vision(), CaptioningImageProcessor(size={"height": 40, "width": 32}), "onnx")
+    assert len(written) == 3
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
+
+
+@torch.no_grad()
+def test_a_damaged_graph_is_exported_again(cache):
+    use_engine(tiny_vision(), processor(), "onnx")
+    (graph,) = cache.glob("*/vision.onnx")
+    graph.write_bytes(b"damaged")
+    vision, pixels = tiny_vision(), torch.rand(1, 3, 32, 32)
+    expected = vision(pixels).visual_features
+    use_engine(vision, processor(), "onnx")
+    torch.testing.assert_close(vision(pixels).visual_features, expected, rtol=1e-4, atol=1e-5)
+
+
+CANNOT = {
+    "no vision encoder": lambda: (tiny_captioner(), tiny_processor()),
+    "size varies": lambda: (tiny_vision(), CaptioningImageProcessor(size={"shortest_edge": 32})),
+    "other precision": lambda: (tiny_vision().to(torch.bfloat16), processor()),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_auto_leaves_to_pytorch_what_onnx_refuses(case):
+    model, its_processor = CANNOT[case]()
+    with pytest.raises(EngineError):
+        use_engine(model, its_processor, "onnx")
+    use_engine(model, its_processor, "auto")
+    for part in model.modules():
+        assert "forward" not in vars(part)
+
+
+def test_an_engine_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(formats, "find_spec", lambda package: None)
+    for engine, error in (
+        ("onnx", MissingExporterError),
+        ("openvino", MissingExporterError),
+        ("tensorrt", EngineError),
+    ):
+        with pytest.raises(error):
+            use_engine(tiny_vision(), processor(), engine)
+    vision = tiny_vision()
+    use_engine(vision, processor(), "auto")
+    assert "forward" not in vars(vision.backbone)
+
+
+@pytest.fixture
+def captioner(tmp_path) -> Path:
+    for part in (pixel_captioner(), pixel_processor()):
+        part.save_pretrained(tmp_path / "captioner")
+    return tmp_path / "captioner"
+
+
+@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
+def test_a_pipeline_takes_an_engine(captioner, task):
+    plain = pipeline(task, model=str(captioner))
+    fast = pipeline(task, model=str(captioner), engine="onnx")
+    assert [one[0]["generated_text"] for one in fast(PHOTOS)] == [one[0]["generated_text"] for one in plain(PHOTOS)]
+    assert fast.model.base_model.vision.backbone.forward.agrees
+
+
+@pytest.fixture
+def folder_of_photos(tmp_path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for index, photo in enumerate(PHOTOS):
+        photo.save(folder / f"{index}.png")
+    return folder
+
+
+def test_captions_of_the_command_are_those_of_pytorch(captioner, folder_of_photos, capsys, runs):
+    command = ["caption", "--model", str(captioner), str(folder_of_photos), "--json"]
+    printed = []
+    for engine in ("torch", "onnx"):
+        assert main([*command, "--engine", engine]) == 0
+        printed.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+        assert sum(runs) == (len(PHOTOS) + 1) * (engine == "onnx")
+    for plain, fast in zip(*printed, strict=True):
+        assert fast["caption"] == plain["caption"]
+        assert fast["score"] == pytest.approx(plain["score"], abs=1e-4)
+
+
+def test_extracted_features_are_those_of_pytorch(captioner, folder_of_photos, tmp_path, runs):
+    command = ["extract", "--images", str(folder_of_photos), "--backbone", str(captioner), "--num-workers", "0"]
+    features = []
+    for engine in ("torch", "onnx"):
+        output = tmp_path / f"features-{engine}"
+        assert main([*command, "--output", str(output), "--engine", engine]) == 0
+        assert bool(runs) is (engine == "onnx")
+        features.append(np.stack([row["visual_features"] for row in load_from_disk(output).with_format("numpy")]))
+    np.testing.assert_allclose(*features, atol=2e-3)  # stored in float16
+
+
+def test_an_index_can_be_continued_by_another_engine(folder_of_photos, tmp_path, runs):
+    save_model(tiny_model(vision_config=VISION), tiny_mhsan_processor(pixels=True), tmp_path / "model")
+    command = ["index", "--model", str(tmp_path / "model"), "--images", str(folder_of_photos), "--num-workers", "0"]
+    command += ["--output", str(tmp_path / "index")]
+    assert main([*command, "--engine", "onnx"]) == 0
+    assert sum(runs) == len(PHOTOS) + 1
+    PHOTOS[0].rotate(90).save(folder_of_photos / "another.png")
+    assert main(command) == 0
+    assert len(IndexFolder.open(tmp_path / "index").items()[0]) == len(PHOTOS) + 1
+    assert sum(runs) == len(PHOTOS) + 1
+
+
+def test_a_command_refuses_an_engine_that_cannot_run_its_model(tmp_path, capsys):
+    tiny_captioner().save_pretrained(tmp_path / "captioner")
+    tiny_processor().save_pretrained(tmp_path / "captioner")
+    command = ["evaluate", "--model", str(tmp_path / "captioner"), "--data", "scenes", "--limit", "2"]
+    assert main([*command, "--engine", "onnx"]) == 2
+    assert "--engine" in capsys.readouterr().err
