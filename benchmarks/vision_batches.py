@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import torch
 
 from hf_ngsan import VisionConfig, VisionModel
-from hf_ngsan.exporting.engines import ENGINES, use_engine
+from hf_ngsan.loading.engines import ENGINES, use_engine
 from hf_ngsan.models import convolutional_backbone, modeling_efficientnet_lite
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -64,9 +64,8 @@ def main() -> None:
     config = VisionConfig(backbone_config=NGSANEfficientNetLiteConfig.from_variant(options.variant))
     vision = VisionModel(config).eval()
     backbone = vision.backbone
-    step_by_step_backbone = type(backbone).forward.__get__(backbone)
-    size = {"height": options.side, "width": options.side}
-    use_engine(vision, CaptioningImageProcessor(size=size), options.engine)
+    in_torch = backbone.forward
+    use_engine(vision, CaptioningImageProcessor(size={"height": options.side, "width": options.side}), options.engine)
     layout = {"memory_format": torch.channels_last}  # as a vision encoder hands them over
     print(f"| batch | step by step, ms | {options.engine}, ms | ratio |\n| --- | --- | --- | --- |")
     for size in options.batches:
@@ -74,12 +73,12 @@ def main() -> None:
         with torch.inference_mode():
             folded = backbone(images).feature_maps[0]
             with step_by_step():
-                expected = step_by_step_backbone(images).feature_maps[0]
+                expected = in_torch(images).feature_maps[0]
             torch.testing.assert_close(expected, folded, rtol=1e-4, atol=1e-5 * max(1.0, float(expected.abs().max())))
         plain, fast = [], []
         for _ in range(options.rounds):
             with step_by_step():
-                plain.append(milliseconds(step_by_step_backbone, images))
+                plain.append(milliseconds(in_torch, images))
             fast.append(milliseconds(backbone, images))
         ratios = sorted(new / old for new, old in zip(fast, plain, strict=True))
         spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from ..ground.argument_types import user_path
 from ..ground.listening import check_host
 from ..ground.packaged_models import CAPTIONER
-from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, use_engine
+from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
@@ -40,9 +40,11 @@ def run(options: argparse.Namespace) -> None:
         from ..space.parts import load_parts
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; install it with pip install "hf-ngsan[demo]".') from None
+    from ..loading.engines import use_engine
+
     check_host(options.host)
     parts = load_parts(options.model, options.data, options.split, options.index)
-    use_engine(options, parts.pipeline.model, parts.pipeline.processor)
+    use_engine(parts.pipeline.model, parts.pipeline.processor, options.engine)
     page = make_page(parts)
     try:
         url = launch(page, options.host, options.port, options.open)

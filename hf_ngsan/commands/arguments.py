@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
+ENGINES = ("torch", "onnx", "openvino", "auto")
+"""Those of `loading.engines`, which imports torch."""
 MAX_PORT = 65_535
 LISTED_AT_MOST = 20
 """Records and images whose reasons for being skipped are printed."""
@@ -100,19 +102,11 @@ def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> No
 def add_engine_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
-        choices=("torch", "onnx", "openvino", "auto"),
+        choices=ENGINES,
         default="torch",
         help="what runs the convolutional backbone of the vision encoder on a CPU (%(default)s): onnx and openvino "
         "export it on first use; auto is onnx where it is installed and can run the model",
     )
-
-
-def use_engine(options: argparse.Namespace, model: Any, processor: Any) -> None:
-    """Lets the engine of [`add_engine_argument`] run a model that is on its device."""
-    if options.engine != "torch":  # whose users need not wait for the import
-        from ..exporting.engines import use_engine
-
-        use_engine(model, processor, options.engine)
 
 
 def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None:

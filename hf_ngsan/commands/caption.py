@@ -22,7 +22,6 @@ from .arguments import (
     check_output_file,
     check_text,
     generation_options,
-    use_engine,
     written_lines,
 )
 
@@ -147,6 +146,7 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
+    from ..loading.engines import use_engine
     from ..loading.models import is_guest, reads_images
     from ..tasks.captioning.generate import is_model, load_captioners
     from ..tasks.captioning.images import caption_images
@@ -180,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
     if embedded is not None:
         names = list(names)
         images = embedded.seeing(images, names)
-    use_engine(options, model.to(make_accelerator().device), processor)
+    use_engine(model.to(make_accelerator().device), processor, options.engine)
     results = caption_images(
         model,
         processor,

@@ -17,7 +17,6 @@ from .arguments import (
     add_launch_argument,
     add_models_argument,
     check_output_file,
-    use_engine,
 )
 
 if TYPE_CHECKING:
@@ -136,13 +135,14 @@ def check(options: argparse.Namespace) -> str:
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import leave_process_group, make_accelerator
+    from ..loading.engines import use_engine
     from ..tasks.registry import task_class
     from ..training.run import load_split
 
     name = check(options)
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
-    use_engine(options, model.to(accelerator.device), processor)
+    use_engine(model.to(accelerator.device), processor, options.engine)
     task = kind(recipe_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.given(options)

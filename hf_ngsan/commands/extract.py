@@ -14,7 +14,6 @@ from .arguments import (
     add_reading_arguments,
     add_vision_arguments,
     print_skipped,
-    use_engine,
     vision_fields,
 )
 
@@ -104,14 +103,14 @@ def run(options: argparse.Namespace) -> None:
     from ..extraction.extract import extract_features
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
     from ..extraction.vision import load_vision
+    from ..loading.engines import use_engine
 
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))
     model, image_processor = on_every_process(
         accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
     )
-    model.to(accelerator.device)
-    on_every_process(accelerator, lambda: use_engine(options, model, image_processor))
+    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), image_processor, options.engine))
     extract = partial(
         extract_features,
         model,

@@ -13,7 +13,6 @@ from .arguments import (
     add_model_argument,
     add_reading_arguments,
     print_skipped,
-    use_engine,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
+    from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
     from ..tasks.retrieval.index import index_images
@@ -67,8 +67,7 @@ def run(options: argparse.Namespace) -> None:
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))
     model, processor = on_every_process(accelerator, lambda: load_model(options.model, "retrieval"))
-    model.to(accelerator.device)
-    on_every_process(accelerator, lambda: use_engine(options, model, processor))
+    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), processor, options.engine))
     index = index_images(
         model,
         processor,

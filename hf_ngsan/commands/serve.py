@@ -4,7 +4,7 @@ import argparse
 
 from ..ground.argument_types import at_most, positive_int, user_path, whole_number
 from ..ground.packaged_models import CAPTIONER
-from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument, use_engine
+from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -88,6 +88,7 @@ def run(options: argparse.Namespace) -> None:
         ) from None
     from ..ground.launching import make_accelerator
     from ..ground.listening import check_host, listen, url_of
+    from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline
 
@@ -109,8 +110,7 @@ def run(options: argparse.Namespace) -> None:
         wait_ms=options.wait_ms,
         allow_urls=options.allow_urls,
     )
-    model.to(make_accelerator().device)
-    use_engine(options, model, processor)
+    use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)
         server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)

@@ -17,12 +17,11 @@ from typing import Any
 import datasets
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
-from filelock import FileLock
 from tqdm.auto import tqdm
 
 from ..ground.files import is_stream
 from ..ground.messages import FULL_DISK
-from ..store.folders import write_folder_atomically
+from ..store.folders import turn_to_write, write_folder_atomically
 from .contract import with_arrays
 from .errors import DataError
 
@@ -74,16 +73,14 @@ def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Datase
     """
     directory = cache_directory() / f"{kind}-{key}"
     with naming_the_cache(f"{kind} {split}"):
-        if not directory.exists():
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{directory}.lock"):
-                if not directory.exists():
-                    content = make()
-                    write_folder_atomically(
-                        directory,
-                        lambda folder: write_rows(folder, content, f"preparing {kind} {split}"),
-                        manifest=False,
-                    )
+        with turn_to_write(directory) as is_missing:
+            if is_missing:
+                content = make()
+                write_folder_atomically(
+                    directory,
+                    lambda folder: write_rows(folder, content, f"preparing {kind} {split}"),
+                    manifest=False,
+                )
         notes = json.loads((directory / "notes.json").read_text(encoding="utf-8"))
     for note in notes:
         warnings.warn(note, stacklevel=4)

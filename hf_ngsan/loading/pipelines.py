@@ -12,6 +12,7 @@ from ..models.pipeline_translation import TranslationPipeline as OwnTranslationP
 from ..models.pipeline_visual_question_answering import (
     VisualQuestionAnsweringPipeline as OwnVisualQuestionAnsweringPipeline,
 )
+from .engines import use_engine
 
 
 class ImageTextToTextPipeline(StockPipeline):
@@ -47,10 +48,7 @@ class CaptioningPipeline(ImageToTextPipeline):
 
 def own_pipeline(*args: Any, engine: str = "torch", **kwargs: Any) -> ImageToTextPipeline:
     pipeline = ImageToTextPipeline(*args, **kwargs)
-    if engine != "torch":
-        from ..exporting.engines import use_engine
-
-        use_engine(pipeline.model, pipeline.processor, engine)
+    use_engine(pipeline.model, pipeline.processor, engine)
     return pipeline
 
 

@@ -18,9 +18,11 @@ import filecmp
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock
 
 from ..ground.files import (
     TEMPORARY_PREFIX,
@@ -56,6 +58,17 @@ def write_folder_atomically(target: Path, write: Callable[[Path], object], manif
     """
     target = file_behind(target)
     put_in_place(fill_temporary_folder(target, write, manifest), target)
+
+
+@contextmanager
+def turn_to_write(folder: Path) -> Iterator[bool]:
+    """Yields whether a folder is missing and must be written in the `with` block; other processes wait meanwhile."""
+    if folder.exists():
+        yield False
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        yield not folder.exists()
 
 
 def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:

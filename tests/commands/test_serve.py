@@ -57,7 +57,7 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
     def engine_used(model, processor, engine):
         asked["engine"] = type(model).__name__, type(processor).__name__, engine
 
-    monkeypatch.setattr("hf_ngsan.exporting.engines.use_engine", engine_used)
+    monkeypatch.setattr("hf_ngsan.loading.engines.use_engine", engine_used)
     monkeypatch.setattr("hf_ngsan.serving.BoundedServer", Server)
     monkeypatch.setattr("hf_ngsan.ground.listening.listen", listened)
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"

@@ -102,7 +102,7 @@ def test_every_option_reaches_the_page(monkeypatch, capsys):
     page = SimpleNamespace(close=lambda verbose: asked.append("closed"))
     parts = SimpleNamespace(pipeline=SimpleNamespace(model="model", processor="processor"))
     monkeypatch.setattr("hf_ngsan.space.parts.load_parts", lambda *arguments: asked.append(arguments) or parts)
-    monkeypatch.setattr("hf_ngsan.exporting.engines.use_engine", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("hf_ngsan.loading.engines.use_engine", lambda *arguments: asked.append(arguments))
     monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
     monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
     words = "--model m --data d --split s --index i --host localhost --port 8080 --open --engine onnx"

@@ -12,8 +12,10 @@ from transformers import pipeline
 
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.cli import main
-from hf_ngsan.exporting import EngineError, MissingExporterError, engines, formats, use_engine
-from hf_ngsan.exporting.engines import BackboneInEngine
+from hf_ngsan.commands import arguments
+from hf_ngsan.exporting import MissingExporterError, formats
+from hf_ngsan.loading import EngineError, use_engine
+from hf_ngsan.loading.engines import ENGINES, BackboneInEngine
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.retrieval.index_folder import IndexFolder
@@ -110,7 +112,7 @@ def test_a_graph_of_other_weights_is_not_used(runs, caplog):
         for _ in range(2):
             torch.testing.assert_close(vision(pixels).visual_features, expected.visual_features)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.name for record in warnings] == ["hf_ngsan.exporting.engines"]
+    assert [record.name for record in warnings] == ["hf_ngsan.loading.engines"]
     assert runs == [1]
 
 
@@ -122,8 +124,8 @@ def tiny_vision_like(vision: VisionModel) -> VisionModel:
 
 def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
     written = []
-    original = engines.write_graph
-    monkeypatch.setattr(engines, "write_graph", lambda *given: written.append(given) or original(*given))
+    original = formats.write_graph
+    monkeypatch.setattr(formats, "write_graph", lambda *given: written.append(given) or original(*given))
     for _ in range(2):
         use_engine(tiny_vision(), processor(), "onnx")
     assert len(written) == 1
@@ -142,6 +144,23 @@ def test_a_damaged_graph_is_exported_again(cache):
     expected = vision(pixels).visual_features
     use_engine(vision, processor(), "onnx")
     torch.testing.assert_close(vision(pixels).visual_features, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_engine_can_be_chosen_again(runs):
+    vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
+    expected = vision(pixels).visual_features
+    use_engine(vision, processor(), "onnx")
+    use_engine(vision, CaptioningImageProcessor(size={"height": 40, "width": 32}), "onnx")
+    torch.testing.assert_close(vision(pixels).visual_features, expected)
+    assert runs == []
+    vision(torch.rand(1, 3, 40, 32))
+    assert runs == [1, 1]
+    assert engine_of(vision).agrees
+
+
+def test_the_option_of_commands_has_all_engines():
+    assert arguments.ENGINES == ENGINES
 
 
 CANNOT = {

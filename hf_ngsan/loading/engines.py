@@ -13,15 +13,14 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from filelock import FileLock
 from huggingface_hub import constants
 from torch import nn
-from torch.export import Dim
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BackboneOutput
 
@@ -29,9 +28,11 @@ from ..ground.messages import one_sentence
 from ..models.configuration_vision import is_patch_encoder
 from ..models.convolutional_backbone import in_parts, is_inference
 from ..models.modeling_vision import VisionModel
-from ..store.folders import write_folder_atomically
-from .captioner import Graph, load_graph
-from .formats import FORMATS, check_format, write_graph
+from ..store.folders import turn_to_write, write_folder_atomically
+from .provenance import backbone_settings, weights_checksum
+
+if TYPE_CHECKING:
+    from ..exporting.captioner import Graph
 
 ENGINES = ("torch", "onnx", "openvino", "auto")
 TOLERANCE = 1e-4
@@ -63,17 +64,18 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     if engine == "torch":
         return
     if engine != "auto":
-        check_format(engine)
         run_backbones(model, processor, engine)
         return
     try:
-        check_format("onnx")
         run_backbones(model, processor, "onnx")
     except (ValueError, OSError) as error:
         logger.info("PyTorch runs this model: %s", one_sentence(error))
 
 
 def run_backbones(model: nn.Module, processor: Any, engine: str) -> None:
+    from ..exporting.formats import check_format
+
+    check_format(engine)
     backbones: list[Any] = [part.backbone for part in model.modules() if has_convolutional_backbone(part)]
     if not backbones:
         raise EngineError(
@@ -94,9 +96,9 @@ def run_backbones(model: nn.Module, processor: Any, engine: str) -> None:
                 f"{backbone.device}."
             )
     for backbone in backbones:
-        graph = graph_of(backbone, (height, width), engine)
+        graph = exported_backbone(backbone, (height, width), engine)
         backbone.forward = BackboneInEngine(backbone, graph, (height, width), engine)
-    logger.info("The vision encoder runs in %s %s.", engine, version(FORMATS[engine].packages[-1]))
+    logger.info("The vision encoder runs in %s.", engine)
 
 
 def has_convolutional_backbone(part: nn.Module) -> bool:
@@ -109,8 +111,8 @@ class BackboneInEngine:
     The first image is encoded by both. If they differ, a warning says so and PyTorch encodes all images.
     """
 
-    def __init__(self, backbone: PreTrainedModel, graph: Graph, size: tuple[int, int], engine: str) -> None:
-        self.in_torch: Callable[..., BackboneOutput] = type(backbone).forward.__get__(backbone)
+    def __init__(self, backbone: PreTrainedModel, graph: "Graph", size: tuple[int, int], engine: str) -> None:
+        self.in_torch: Callable[..., BackboneOutput] = partial(type(backbone).forward, backbone)
         self.graph, self.size, self.engine = graph, size, engine
         self.agrees: bool | None = None
 
@@ -160,43 +162,41 @@ class FeatureMaps(nn.Module):
         return {f"map_{index}": one for index, one in enumerate(self.backbone(pixel_values).feature_maps)}
 
 
-def graph_of(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> Graph:
-    file = exported_backbone(backbone, size, engine)
+def exported_backbone(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> "Graph":
+    """Returns the graph of a backbone from the cache, exported first if it is missing or damaged."""
+    from ..exporting.captioner import load_graph
+    from ..exporting.formats import FORMATS
+
+    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / cache_key(backbone, size, engine)
+    file, threads = folder / f"vision{FORMATS[engine].suffix}", torch.get_num_threads()
+    export_backbone(backbone, size, folder, engine)
     try:
-        return load_graph(file, torch.get_num_threads())
+        return load_graph(file, threads)
     except Exception:  # runtimes say in many ways that a file is damaged
-        shutil.rmtree(file.parent, ignore_errors=True)
-    return load_graph(exported_backbone(backbone, size, engine), torch.get_num_threads())
+        shutil.rmtree(folder, ignore_errors=True)
+    export_backbone(backbone, size, folder, engine)
+    return load_graph(file, threads)
 
 
-def exported_backbone(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> Path:
-    """Returns the graph of a backbone in the cache, written if it is not there; other processes wait meanwhile."""
-    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / key_of(backbone, size, engine)
-    file = folder / f"vision{FORMATS[engine].suffix}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
-            if not folder.exists():
-                logger.info("Exporting the vision encoder to %s, once, into %s.", engine, folder)
-                write_folder_atomically(folder, lambda new: write_maps(backbone, size, new / file.stem, engine), False)
-    return file
+def export_backbone(backbone: PreTrainedModel, size: tuple[int, int], folder: Path, engine: str) -> None:
+    """Exports a backbone into a folder, unless the folder is there."""
+    from ..exporting.formats import write_graph
+
+    inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
+    with turn_to_write(folder) as is_missing:
+        if is_missing:
+            logger.info("Exporting the vision encoder to %s, once, into %s.", engine, folder)
+            write_folder_atomically(
+                folder,
+                lambda new: write_graph(FeatureMaps(backbone).eval(), inputs, shapes, new / "vision", engine),
+                manifest=False,
+            )
 
 
-def write_maps(backbone: PreTrainedModel, size: tuple[int, int], path: Path, engine: str) -> None:
-    backbone.__dict__.pop("forward", None)  # of another engine
-    pixels = torch.zeros(2, 3, *size)
-    write_graph(
-        FeatureMaps(backbone).eval(), {"pixel_values": pixels}, {"pixel_values": {0: Dim("images")}}, path, engine
-    )
+def cache_key(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> str:
+    """Returns a digest of all that a graph depends on."""
+    from ..exporting.formats import FORMATS
 
-
-def key_of(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> str:
-    """Returns the name of a graph in the cache: a digest of all that it depends on."""
     packages = ("hf-ngsan", "torch", "transformers", *FORMATS[engine].packages)
-    config = {name: value for name, value in backbone.config.to_dict().items() if name != "_name_or_path"}
-    described = [engine, size, type(backbone).__name__, config, [f"{name} {version(name)}" for name in packages]]
-    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
-    for name, weight in backbone.state_dict().items():
-        digest.update(name.encode())
-        digest.update(weight.contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:32]
+    parts = engine, size, backbone_settings(backbone.config), weights_checksum(backbone), [*map(version, packages)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
