@@ -32,21 +32,27 @@ REQUIRED = 0.95
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[DEC]"]
 
 
-def make_captioner(side: int, hidden: int, layers: int) -> tuple[BlipForConditionalGeneration, BlipProcessor]:
-    torch.manual_seed(0)
-    words = SPECIAL + [f"word{index}" for index in range(1000)]
-    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+def make_tokenizer(words: int) -> PreTrainedTokenizerFast:
+    known = SPECIAL + [f"word{index}" for index in range(words)]
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(known)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+def make_captioner(
+    side: int, hidden: int, layers: int, words: int = 1000
+) -> tuple[BlipForConditionalGeneration, BlipProcessor]:
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer(words)
     sizes = {
         "hidden_size": hidden,
         "num_hidden_layers": layers,
-        "num_attention_heads": 4,
+        "num_attention_heads": hidden // 64,
         "intermediate_size": 4 * hidden,
     }
     ids = {"bos_token_id": 4, "pad_token_id": 0, "eos_token_id": 3, "sep_token_id": 3}
-    text = {**sizes, **ids, "vocab_size": len(words), "encoder_hidden_size": hidden}
+    text = {**sizes, **ids, "vocab_size": len(tokenizer), "encoder_hidden_size": hidden}
     config = BlipConfig(text_config=text, vision_config={**sizes, "image_size": side, "patch_size": 16})
     images = BlipImageProcessor(size={"height": side, "width": side})
     return BlipForConditionalGeneration(config).eval(), BlipProcessor(images, tokenizer)

@@ -240,6 +240,28 @@ def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreT
     return changed
 
 
+class CaptionCache(EncoderDecoderCache):
+    """Keys and values of words, and of images, which the captions of an image may share."""
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Reorders those of words; those of images only where each caption has its own, as beams keep their image."""
+        self.self_attention_cache.reorder_cache(beam_idx)
+        images = self.cross_attention_cache
+        if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in images.layers):
+            images.reorder_cache(beam_idx)
+
+
+def caption_cache(cache: Cache) -> CaptionCache:
+    """Returns this cache as one whose captions may share images; it shares all states with the one given."""
+    if isinstance(cache, CaptionCache):
+        return cache
+    if not isinstance(cache, EncoderDecoderCache):
+        return CaptionCache(cache, DynamicCache())
+    shared = CaptionCache(cache.self_attention_cache, cache.cross_attention_cache)
+    shared.is_updated = cache.is_updated
+    return shared
+
+
 class WordDecoder(TransformerPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
@@ -336,7 +358,7 @@ class WordDecoder(TransformerPreTrainedModel):
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
-            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+            cache = caption_cache(cache)
         if position_ids is None:
             position_ids = positions_of_words(inputs_embeds, attention_mask, cache)
 

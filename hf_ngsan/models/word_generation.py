@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
 from .keywords import UnknownArgumentError
-from .transformer import WordDecoder, loss_of_words, shift_behind_start, token_positions
+from .transformer import WordDecoder, caption_cache, loss_of_words, shift_behind_start, token_positions
 
 logger = logging.get_logger(__name__)
 
@@ -98,6 +98,18 @@ class WordGenerationMixin(GenerationMixin):
         return super().prepare_inputs_for_generation(
             input_ids, next_sequence_length, cache, decoder_attention_mask=decoder_attention_mask, **kwargs
         )
+
+    def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
+        """Repeats words for beams or samples, and not the encoder's states: the captions of an image share them."""
+        shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(**given | {"is_encoder_decoder": False})
+        return input_ids, model_kwargs | shared
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any) -> None:
+        """Makes a cache in which captions share the keys and values of their image."""
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        if model_kwargs.get("cache") is not None:
+            model_kwargs["cache"] = caption_cache(model_kwargs["cache"])
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Gives unknown arguments of `generate()` the same error as in any other call."""

@@ -47,6 +47,7 @@ PRIVATE_NAMES = {
     "transformers.ProcessorMixin._get_arguments_from_pretrained": "a processor with or without an image processor",
     "transformers.ProcessorMixin._load_tokenizer_from_pretrained": "the same",
     "transformers.generation.GenerationMixin._expand_inputs_for_generation": "several captions of an image",
+    "transformers.generation.GenerationMixin._prepare_cache_for_generation": "captions that share the keys of an image",
     "transformers.generation.GenerationMixin._update_model_kwargs_for_generation": "decoding step by step",
     "transformers.generation.GenerationMixin._validate_model_kwargs": "inputs that only a processor knows",
     "transformers.image_processing_backends.PilBackend._prepare_image_like_inputs": "images decoded by this package",
