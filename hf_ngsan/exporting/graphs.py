@@ -45,7 +45,18 @@ class EncoderGraph(nn.Module):
         return named("visual_", cache.cross_attention_cache)
 
 
-class DecoderGraph(nn.Module):
+class EncoderStatesGraph(nn.Module):
+    """Turns features `(B, N, D)`, and boxes `(B, N, 4)` if the encoder reads them, into `hidden_states` `(B, N, H)`."""
+
+    def __init__(self, captioner: Any):
+        super().__init__()
+        self.captioner = captioner
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"hidden_states": self.captioner.model.encoder(**inputs).last_hidden_state}
+
+
+class DecoderStatesGraph(nn.Module):
     """One step of the decoder, for C captions of each of B images.
 
     Takes `input_ids` `(B, C)`, the last token of each caption; `attention_mask` `(B, N)` over visual tokens, if the
@@ -53,7 +64,7 @@ class DecoderGraph(nn.Module):
     heads, T, head_dim)` of the T tokens before.
 
     Returns:
-        `log_probabilities` `(B, C, vocab_size)` of the next token, float32, and `keys_i`, `values_i` of T + 1 tokens.
+        `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1 tokens.
     """
 
     def __init__(self, captioner: Any):
@@ -84,11 +95,21 @@ class DecoderGraph(nn.Module):
         ).last_hidden_state
         if cache.get_seq_length() != past + 1:
             raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
-        scores = self.captioner.lm_head(hidden_states[:, -1]).float().log_softmax(-1)
         written = {
             name: states.unflatten(0, input_ids.shape) for name, states in named("", cache.self_attention_cache).items()
         }
-        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **written}
+        return {"hidden_states": hidden_states[:, -1].unflatten(0, input_ids.shape), **written}
+
+
+class DecoderGraph(DecoderStatesGraph):
+    """The same with `log_probabilities` `(B, C, vocab_size)` of the next token, float32, for the hidden states."""
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        found = super().forward(input_ids, attention_mask, **states)
+        scores = self.captioner.lm_head(found.pop("hidden_states").flatten(0, 1)).float().log_softmax(-1)
+        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **found}
 
 
 def empty_cache() -> EncoderDecoderCache:

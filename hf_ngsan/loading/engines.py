@@ -1,18 +1,19 @@
-"""Vision encoders that ONNX Runtime or OpenVINO runs on the CPU, in place of PyTorch.
+"""Models that ONNX Runtime or OpenVINO runs on the CPU, in place of PyTorch.
 
     model, processor = load_model("captioner")
     use_engine(model, processor, "onnx")
 
-The convolutional backbone is exported on first use, for images of the processor's height and width, into a cache that
-processes share (`HF_ASSETS_CACHE` of huggingface_hub), by its weights and the versions of the packages. PyTorch stays
-in charge of everything else, and of images of other sizes, gradients and hidden states.
+Convolutional backbones, and the encoder and the steps of the decoder of a captioner, are exported on first use, for
+images of the processor's height and width, into a cache that processes share (`HF_ASSETS_CACHE` of huggingface_hub), by
+their weights and the versions of the packages. PyTorch stays in charge of everything else: images of other sizes,
+gradients, hidden states, attention weights, words that are given.
 """
 
 import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,21 +23,38 @@ import torch
 from huggingface_hub import constants
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BackboneOutput
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import (
+    BackboneOutput,
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+)
 
+from ..exporting.formats import FORMATS, UnexportableError, check_format, write_graph
+from ..exporting.graphs import (
+    DecoderStatesGraph,
+    EncoderStatesGraph,
+    decoder_inputs,
+    dynamic_shapes,
+    number_of_regions,
+)
 from ..ground.messages import one_sentence
+from ..models.captioning import CaptioningForConditionalGeneration
 from ..models.configuration_vision import is_patch_encoder
 from ..models.convolutional_backbone import in_parts, is_inference
 from ..models.modeling_vision import VisionModel
+from ..models.transformer import CaptionCache
 from ..store.folders import turn_to_write, write_folder_atomically
-from .provenance import backbone_settings, weights_checksum
+from .provenance import backbone_settings, unusual_settings, weights_checksum
 
 if TYPE_CHECKING:
     from ..exporting.captioner import Graph
 
 ENGINES = ("torch", "onnx", "openvino", "auto")
 TOLERANCE = 1e-4
-"""Allowed difference of feature maps, as a share of their largest value."""
+"""Allowed difference of outputs, as a share of their largest value."""
+NO_EFFECT = {"return_dict", "use_cache", "pixel_values"}
+"""Arguments of an encoder or decoder of words and visual features that change nothing."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,7 +63,7 @@ class EngineError(ValueError):
 
 
 def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
-    """Lets an engine run the backbones of a model from now on, in inference.
+    """Lets an engine run the backbones and captioners of a model from now on, in inference.
 
     Args:
         model: a model with vision encoders, or one itself, in evaluation mode. Its weights must not change afterwards.
@@ -64,20 +82,18 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     if engine == "torch":
         return
     if engine != "auto":
-        run_backbones(model, processor, engine)
+        run_parts(model, processor, engine)
         return
     try:
-        run_backbones(model, processor, "onnx")
+        run_parts(model, processor, "onnx")
     except (ValueError, OSError) as error:
         logger.info("PyTorch runs this model: %s", one_sentence(error))
 
 
-def run_backbones(model: nn.Module, processor: Any, engine: str) -> None:
-    from ..exporting.formats import check_format
-
+def run_parts(model: nn.Module, processor: Any, engine: str) -> None:
     check_format(engine)
-    backbones: list[Any] = [part.backbone for part in model.modules() if has_convolutional_backbone(part)]
-    if not backbones:
+    visions: list[Any] = [part for part in model.modules() if has_convolutional_backbone(part)]
+    if not visions:
         raise EngineError(
             f"{type(model).__name__} has no convolutional backbone, which is what --engine {engine} runs; leave the "
             "option out."
@@ -89,66 +105,228 @@ def run_backbones(model: nn.Module, processor: Any, engine: str) -> None:
             f"--engine {engine} needs images of one height and width, and this image processor keeps their aspect "
             "ratios; leave the option out."
         )
-    for backbone in backbones:
-        if (backbone.device.type, backbone.dtype) != ("cpu", torch.float32):
+    for vision in visions:
+        if (vision.device.type, vision.dtype) != ("cpu", torch.float32):
             raise EngineError(
-                f"--engine {engine} is for models in float32 on the CPU; this one is {backbone.dtype} on "
-                f"{backbone.device}."
+                f"--engine {engine} is for models in float32 on the CPU; this one is {vision.dtype} on {vision.device}."
             )
-    for backbone in backbones:
-        graph = exported_backbone(backbone, (height, width), engine)
-        backbone.forward = BackboneInEngine(backbone, graph, (height, width), engine)
+    for vision in visions:
+        run_backbone(vision.backbone, (height, width), engine)
     logger.info("The vision encoder runs in %s.", engine)
+    for captioner in model.modules():
+        if isinstance(captioner, CaptioningForConditionalGeneration) and captioner.model.vision in visions:
+            try:
+                run_captioner(captioner, (height, width), engine)
+                logger.info("Encoder and decoder run in %s.", engine)
+            except UnexportableError as error:
+                logger.info("PyTorch runs encoder and decoder: %s", one_sentence(error))
 
 
 def has_convolutional_backbone(part: nn.Module) -> bool:
     return isinstance(part, VisionModel) and part.config.kind == "grid" and not is_patch_encoder(part.backbone.config)
 
 
-class BackboneInEngine:
-    """The forward pass of a backbone, by an exported graph where it can and by PyTorch elsewhere.
+def run_backbone(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> None:
+    """Exports a backbone if needed, and lets the engine run it."""
+    inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
 
-    The first image is encoded by both. If they differ, a warning says so and PyTorch encodes all images.
+    def write(folder: Path) -> None:
+        write_graph(FeatureMaps(backbone).eval(), inputs, shapes, folder / "vision", engine)
+
+    key = (backbone_settings(backbone.config), weights_checksum(backbone))
+    (graph,) = exported(["vision"], write, size, key, engine)
+    backbone.forward = BackboneInEngine(backbone, graph, engine, size)
+
+
+def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
+    """Exports the encoder and a step of the decoder of a captioner if needed, and lets the engine run them.
+
+    Raises:
+        UnexportableError: one of them cannot be traced.
     """
 
-    def __init__(self, backbone: PreTrainedModel, graph: "Graph", size: tuple[int, int], engine: str) -> None:
-        self.in_torch: Callable[..., BackboneOutput] = partial(type(backbone).forward, backbone)
-        self.graph, self.size, self.engine = graph, size, engine
+    regions_vary = number_of_regions(captioner.config) is None
+    if regions_vary and getattr(captioner.config, "grid_position_embedding", False):
+        raise UnexportableError("It takes grids of any size and places cells by their order, which is not exported.")
+
+    def write(folder: Path) -> None:
+        from ..exporting.folder import eager_attention
+
+        with eager_attention(captioner), torch.no_grad():
+            pixels = {"pixel_values": torch.zeros(2, 3, *size)}
+            seen = captioner.model.get_visual_tokens(**pixels)
+            visual = {"visual_features": seen.visual_features}
+            if captioner.config.reads_boxes:
+                visual["visual_boxes"] = seen.visual_boxes.contiguous()
+            steps = decoder_inputs(captioner, pixels)
+            for name, graph, inputs in (
+                ("encoder", EncoderStatesGraph, visual),
+                ("decoder", DecoderStatesGraph, steps),
+            ):
+                shapes = dynamic_shapes(inputs, regions_vary)
+                write_graph(graph(captioner).eval(), inputs, shapes, folder / name, engine)
+
+    key = (captioner.config.model_type, unusual_settings(captioner.config), weights_checksum(captioner))
+    encoder, decoder = exported(["encoder", "decoder"], write, size, key, engine)
+    model = captioner.model
+    model.encoder.forward = EncoderInEngine(model.encoder, encoder, engine, captioner.config)
+    model.decoder.forward = DecoderInEngine(model.decoder, decoder, engine)
+
+
+class PartInEngine:
+    """The forward pass of a part of a model, by an exported graph where it can and by PyTorch elsewhere.
+
+    The first input is computed by both. If they differ, a warning says so and PyTorch computes all of them.
+    """
+
+    name: str
+
+    def __init__(self, part: nn.Module, graph: "Graph", engine: str) -> None:
+        self.in_torch: Callable[..., Any] = partial(type(part).forward, part)
+        self.graph, self.engine = graph, engine
         self.agrees: bool | None = None
 
-    def __call__(self, pixel_values: torch.Tensor, **options: Any) -> BackboneOutput:
-        given = pixel_values.device.type, pixel_values.dtype, tuple(pixel_values.shape[-2:])
-        if options or given != ("cpu", torch.float32, self.size) or not is_inference() or self.agrees is False:
-            return self.in_torch(pixel_values, **options)
-        if self.agrees is None and not self.check(pixel_values[:1]):
-            return self.in_torch(pixel_values)
-        parts = [self.maps(part) for part in in_parts(pixel_values)]
-        joined: Any = tuple(torch.cat(maps) for maps in zip(*parts, strict=True))
-        return BackboneOutput(feature_maps=joined)
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        arrays = {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
+        return {name: torch.from_numpy(array) for name, array in self.graph(arrays).items()}
 
-    def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
-        return [
-            torch.from_numpy(array)
-            for array in self.graph({"pixel_values": pixel_values.contiguous().numpy()}).values()
-        ]
+    def may_run(self, *inputs: torch.Tensor) -> bool:
+        if self.agrees is False or not is_inference():
+            return False
+        return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in inputs)
 
-    def check(self, image: torch.Tensor) -> bool:
-        """Compares both on one image."""
-        expected: Any = self.in_torch(image).feature_maps
+    def compare(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+        """Returns whether the outputs of the engine are those of PyTorch, which decides who runs from now on."""
         differences = [
-            float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1))
-            for found, wanted in zip(self.maps(image), expected, strict=True)
+            float((one - wanted).abs().max() / wanted.abs().max().clamp(min=1))
+            for one, wanted in zip(found, expected, strict=True)
         ]
         self.agrees = max(differences) <= TOLERANCE
         if not self.agrees:
             logger.warning(
-                "The vision encoder in %s differs from PyTorch by %.1e of its largest value, and %.0e is allowed; "
-                "PyTorch runs it.",
+                "The %s in %s differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs it.",
+                self.name,
                 self.engine,
                 max(differences),
                 TOLERANCE,
             )
         return self.agrees
+
+
+class BackboneInEngine(PartInEngine):
+    """A backbone, for images of one size."""
+
+    name = "vision encoder"
+
+    def __init__(self, part: nn.Module, graph: "Graph", engine: str, size: tuple[int, int]) -> None:
+        super().__init__(part, graph, engine)
+        self.size = size
+
+    def __call__(self, pixel_values: torch.Tensor, **options: Any) -> BackboneOutput:
+        if options or tuple(pixel_values.shape[-2:]) != self.size or not self.may_run(pixel_values):
+            return self.in_torch(pixel_values, **options)
+        if self.agrees is None:
+            first = pixel_values[:1]
+            if not self.compare(self.maps(first), self.in_torch(first).feature_maps):
+                return self.in_torch(pixel_values)
+        parts = [self.maps(part) for part in in_parts(pixel_values)]
+        joined: Any = tuple(torch.cat(maps) for maps in zip(*parts, strict=True))
+        return BackboneOutput(feature_maps=joined)
+
+    def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
+        return list(self.run({"pixel_values": pixel_values}).values())
+
+
+class EncoderInEngine(PartInEngine):
+    """The encoder of a captioner, for a fixed number of visual tokens or for any."""
+
+    name = "encoder"
+
+    def __init__(self, part: nn.Module, graph: "Graph", engine: str, config: Any) -> None:
+        super().__init__(part, graph, engine)
+        self.names = ("visual_features", "visual_boxes") if config.reads_boxes else ("visual_features",)
+        self.number = number_of_regions(config)
+
+    def __call__(
+        self,
+        visual_features: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> BaseModelOutput:
+        given = {"visual_features": visual_features, "visual_boxes": visual_boxes, "attention_mask": attention_mask}
+        inputs: dict[str, Any] = {name: given[name] for name in self.names}
+        is_usual = is_all_real(attention_mask) and not asks_for_more(options)
+        is_usual = is_usual and all(tensor is not None for tensor in inputs.values())
+        if not (is_usual and self.number in (None, visual_features.shape[1]) and self.may_run(*inputs.values())):
+            return self.in_torch(**given, **options)
+        found = self.run(inputs)["hidden_states"]
+        if self.agrees is None:
+            outputs = self.in_torch(**given)
+            self.compare([found], [outputs.last_hidden_state])
+            return outputs
+        return BaseModelOutput(last_hidden_state=found)
+
+
+class DecoderInEngine(PartInEngine):
+    """The decoder of a captioner, for one more word of each caption; the first words are PyTorch's."""
+
+    name = "decoder"
+
+    def __call__(self, **given: Any) -> Any:
+        inputs = self.inputs_of(**given) if self.may_run() else None
+        if inputs is None:
+            return self.in_torch(**given)
+        found = self.run(inputs)
+        states = found.pop("hidden_states").flatten(0, 1)[:, None]
+        if self.agrees is None:
+            outputs = self.in_torch(**given)
+            self.compare([states], [outputs.last_hidden_state])
+            return outputs
+        cache = given["cache"]
+        for name, written in found.items():
+            kind, layer = name.split("_")
+            setattr(cache.self_attention_cache.layers[int(layer)], kind, written.flatten(0, 1))
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
+
+    def inputs_of(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **options: Any,
+    ) -> dict[str, torch.Tensor] | None:
+        """Returns the inputs of the graph, or None for arguments that are not those of a step without padding."""
+        is_step = use_cache and input_ids is not None and input_ids.shape[1] == 1 and isinstance(cache, CaptionCache)
+        if not is_step or not isinstance(cache.self_attention_cache, DynamicCache) or asks_for_more(options):
+            return None
+        past, images = cache.get_seq_length(), cache.cross_attention_cache.layers
+        if past == 0 or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
+            return None
+        if (position_ids is not None and bool((position_ids != past).any())) or len(input_ids) % len(images[0].keys):
+            return None
+        captions = len(images[0].keys), len(input_ids) // len(images[0].keys)
+        inputs = {"input_ids": input_ids.view(captions)}
+        for index, layer in enumerate(images):
+            inputs |= {f"visual_keys_{index}": layer.keys, f"visual_values_{index}": layer.values}
+        for index, layer in enumerate(cache.self_attention_cache.layers):
+            states = {f"past_keys_{index}": layer.keys, f"past_values_{index}": layer.values}
+            inputs |= {name: one.unflatten(0, captions) for name, one in states.items()}
+        return inputs
+
+
+def is_all_real(mask: torch.Tensor | None) -> bool:
+    return mask is None or bool((mask == 1).all())
+
+
+def asks_for_more(options: Mapping[str, Any]) -> bool:
+    """Returns whether a call wants something besides the usual outputs, such as attention weights."""
+    return any(value is not None and value is not False for name, value in options.items() if name not in NO_EFFECT)
 
 
 class FeatureMaps(nn.Module):
@@ -162,41 +340,37 @@ class FeatureMaps(nn.Module):
         return {f"map_{index}": one for index, one in enumerate(self.backbone(pixel_values).feature_maps)}
 
 
-def exported_backbone(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> "Graph":
-    """Returns the graph of a backbone from the cache, exported first if it is missing or damaged."""
+def exported(
+    names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object, engine: str
+) -> list["Graph"]:
+    """Returns graphs from the cache, exported first if they are missing or damaged.
+
+    Args:
+        names: file names of the graphs, without suffix.
+        write: writes them into a folder.
+        size: height and width of images.
+        key: what else they depend on, besides the versions of packages.
+        engine: the engine.
+    """
     from ..exporting.captioner import load_graph
-    from ..exporting.formats import FORMATS
-
-    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / cache_key(backbone, size, engine)
-    file, threads = folder / f"vision{FORMATS[engine].suffix}", torch.get_num_threads()
-    export_backbone(backbone, size, folder, engine)
-    try:
-        return load_graph(file, threads)
-    except Exception:  # runtimes say in many ways that a file is damaged
-        shutil.rmtree(folder, ignore_errors=True)
-    export_backbone(backbone, size, folder, engine)
-    return load_graph(file, threads)
-
-
-def export_backbone(backbone: PreTrainedModel, size: tuple[int, int], folder: Path, engine: str) -> None:
-    """Exports a backbone into a folder, unless the folder is there."""
-    from ..exporting.formats import write_graph
-
-    inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
-    with turn_to_write(folder) as is_missing:
-        if is_missing:
-            logger.info("Exporting the vision encoder to %s, once, into %s.", engine, folder)
-            write_folder_atomically(
-                folder,
-                lambda new: write_graph(FeatureMaps(backbone).eval(), inputs, shapes, new / "vision", engine),
-                manifest=False,
-            )
-
-
-def cache_key(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> str:
-    """Returns a digest of all that a graph depends on."""
-    from ..exporting.formats import FORMATS
 
     packages = ("hf-ngsan", "torch", "transformers", *FORMATS[engine].packages)
-    parts = engine, size, backbone_settings(backbone.config), weights_checksum(backbone), [*map(version, packages)]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    parts = engine, size, key, [*map(version, packages)]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
+    files = [folder / f"{name}{FORMATS[engine].suffix}" for name in names]
+
+    def loaded() -> list["Graph"]:
+        with turn_to_write(folder) as is_missing:
+            if is_missing:
+                logger.info("Exporting %s to %s, once, into %s.", " and ".join(names), engine, folder)
+                write_folder_atomically(folder, write, manifest=False)
+        return [load_graph(file, torch.get_num_threads()) for file in files]
+
+    try:
+        return loaded()
+    except (UnexportableError, OSError):
+        raise
+    except Exception:  # runtimes say in many ways that a file is damaged
+        shutil.rmtree(folder, ignore_errors=True)
+    return loaded()

@@ -160,6 +160,10 @@ class HubConfig(PreTrainedConfig):
             check_choice(field, getattr(self, field), choices)
         super().validate_architecture()
 
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
+        """Returns the configuration of the text encoder if there is one of its own, or this one."""
+        return super().get_text_config()  # asked for one side, transformers would copy the whole of this one each time
+
     def to_dict(self) -> dict:
         output = without_references(super().to_dict())
         if self._auto_class is not None:

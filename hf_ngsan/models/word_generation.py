@@ -105,7 +105,9 @@ class WordGenerationMixin(GenerationMixin):
         input_ids, model_kwargs = super()._expand_inputs_for_generation(**given | {"is_encoder_decoder": False})
         return input_ids, model_kwargs | shared
 
-    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any) -> None:
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any
+    ) -> None:
         """Makes a cache in which captions share the keys and values of their image."""
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         if model_kwargs.get("cache") is not None:

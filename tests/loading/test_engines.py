@@ -14,7 +14,7 @@ from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.cli import main
 from hf_ngsan.commands import arguments
 from hf_ngsan.exporting import MissingExporterError, formats
-from hf_ngsan.loading import EngineError, use_engine
+from hf_ngsan.loading import EngineError, engines, use_engine
 from hf_ngsan.loading.engines import ENGINES, BackboneInEngine
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
@@ -124,8 +124,8 @@ def tiny_vision_like(vision: VisionModel) -> VisionModel:
 
 def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
     written = []
-    original = formats.write_graph
-    monkeypatch.setattr(formats, "write_graph", lambda *given: written.append(given) or original(*given))
+    original = engines.write_graph
+    monkeypatch.setattr(engines, "write_graph", lambda *given: written.append(given) or original(*given))
     for _ in range(2):
         use_engine(tiny_vision(), processor(), "onnx")
     assert len(written) == 1

@@ -1,0 +1,155 @@
+"""Time from the file of a photograph to its caption, in a warm process, beside what transformers offers for it.
+
+The packaged captioner, with its engines, and captioners of the shapes of BLIP-base and GIT-base with random weights,
+which write 12 tokens, caption the same photographs one by one. Each has a process of its own, so that the peak of its
+memory is known; they take turns. "Step by step" is the packaged captioner in PyTorch with a backbone that computes
+convolution, normalization and activation one after the other.
+
+    python benchmarks/latency.py
+    python benchmarks/latency.py --images PHOTOS --threads 1 --rounds 5
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from guests import make_captioner, make_tokenizer
+from pipeline_batches import write_photos
+from transformers import CLIPImageProcessor, GitConfig, GitForCausalLM, GitProcessor, pipeline
+from transformers.utils import logging
+from vision_batches import step_by_step
+
+import hf_ngsan  # noqa: F401  # brings the pipeline
+from hf_ngsan.extraction import list_images
+from hf_ngsan.ground.packaged_models import CAPTIONER
+from hf_ngsan.loading.models import load_model
+
+TOKENS = {"max_new_tokens": 12, "min_new_tokens": 12}
+BLIP_WORDS, GIT_WORDS = 30_519, 30_517
+"""With the special ones, the vocabularies of Salesforce/blip-image-captioning-base and microsoft/git-base-coco."""
+REQUIRED = 0.4
+WARM_UP = 2
+
+
+def packaged(engine: str, num_beams: int) -> Callable:
+    model, processor = load_model(CAPTIONER, "captioning")
+    captioner = pipeline("image-to-text", model=model, processor=processor, engine=engine)
+    return lambda path: captioner(path, num_beams=num_beams)
+
+
+def blip() -> Callable:
+    model, processor = make_captioner(384, 768, 12, BLIP_WORDS)
+    captioner = pipeline("image-to-text", model=model, processor=processor)
+    return lambda path: captioner(path, **TOKENS)
+
+
+def git() -> Callable:
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer(GIT_WORDS)
+    model = GitForCausalLM(GitConfig(vocab_size=len(tokenizer), bos_token_id=2, eos_token_id=3)).eval()
+    captioner = pipeline("image-to-text", model=model, processor=GitProcessor(CLIPImageProcessor(), tokenizer))
+    return lambda path: captioner(path, **TOKENS)
+
+
+CAPTIONERS: dict[str, Callable[[], Callable]] = {
+    "packaged, greedily, step by step": lambda: packaged("torch", 1),
+    "packaged, greedily, PyTorch": lambda: packaged("torch", 1),
+    "packaged, greedily, ONNX Runtime": lambda: packaged("onnx", 1),
+    "packaged, 3 beams, PyTorch": lambda: packaged("torch", 3),
+    "packaged, 3 beams, ONNX Runtime": lambda: packaged("onnx", 3),
+    "BLIP-base's shape, greedily": blip,
+    "GIT-base's shape, greedily": git,
+}
+STEP_BY_STEP, WITH_ENGINE = "packaged, greedily, step by step", "packaged, greedily, ONNX Runtime"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", metavar="DIR", help="a folder of photographs; drawn ones of 640 x 480 if not given")
+    parser.add_argument("--number", type=int, default=20, help="photographs of a round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, torch.get_num_threads()], help="(1 and all)")
+    parser.add_argument("--only", nargs="+", choices=CAPTIONERS, default=list(CAPTIONERS), metavar="CAPTIONER")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def measure(name: str, paths: list[str], threads: int) -> dict:
+    """Returns milliseconds of each photograph, bytes of the weights and the peak of memory in MiB."""
+    torch.set_num_threads(threads)
+    logging.set_verbosity_error()
+    caption = CAPTIONERS[name]()
+    took = []
+    with ExitStack() as stack:
+        if name == STEP_BY_STEP:
+            stack.enter_context(step_by_step())
+        for path in [*paths[:WARM_UP], *paths]:
+            started_at = time.perf_counter()
+            caption(path)
+            took.append(1000 * (time.perf_counter() - started_at))
+    return {"milliseconds": took[WARM_UP:], "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
+def in_own_process(name: str, folder: str, threads: int, number: int) -> dict:
+    command = [sys.executable, __file__, "--worker", name, "--images", folder, "--threads", str(threads)]
+    settings = {**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
+    found = subprocess.run(
+        [*command, "--number", str(number)], check=True, stdout=subprocess.PIPE, text=True, env=settings
+    )
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def main() -> int:
+    options = parse_arguments()
+    if options.worker is not None:
+        listed = list_images(options.images)
+        paths = [str(listed.folder / image.file_name) for image in listed.images[: options.number]]
+        print(json.dumps(measure(options.worker, paths, *options.threads)))
+        return 0
+    reached = True
+    with tempfile.TemporaryDirectory() as drawn:
+        if options.images is None:
+            write_photos(Path(drawn), options.number)
+        for threads in sorted(set(options.threads)):
+            reached &= table(options, options.images or drawn, threads)
+    return 0 if reached else 1
+
+
+def table(options: argparse.Namespace, folder: str, threads: int) -> bool:
+    """Prints the figures of a number of threads; returns whether the engine is as fast as required."""
+    rounds: dict[str, list[dict]] = {name: [] for name in options.only}
+    for _ in range(options.rounds):
+        for name, found in rounds.items():
+            found.append(in_own_process(name, folder, threads, options.number))
+    print(f"\n{threads} thread{'s' * (threads > 1)}, {options.rounds} rounds of {options.number} photographs\n")
+    print("| captioner | images/s | p50, ms | p99, ms | peak memory, MiB | p50 against step by step |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    medians = {name: [statistics.median(one["milliseconds"]) for one in found] for name, found in rounds.items()}
+    ratios = {}
+    for name, found in rounds.items():
+        took = [each for one in found for each in one["milliseconds"]]
+        p99 = statistics.quantiles(took, n=100)[98]
+        bases = medians.get(STEP_BY_STEP, medians[name])
+        ratios[name] = [own / base for own, base in zip(medians[name], bases, strict=True)]
+        ratio = f"{statistics.median(ratios[name]):.2f} ({min(ratios[name]):.2f} to {max(ratios[name]):.2f})"
+        speed, memory = 1000 * len(took) / sum(took), max(one["mib"] for one in found)
+        print(f"| {name} | {speed:.1f} | {statistics.median(took):.1f} | {p99:.1f} | {memory} | {ratio} |", flush=True)
+    if WITH_ENGINE not in ratios:
+        return True
+    middle = statistics.median(ratios[WITH_ENGINE])
+    print(f"\n{WITH_ENGINE}: {middle:.2f} of step by step, required: at most {REQUIRED}")
+    return middle <= REQUIRED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
