@@ -110,9 +110,6 @@ def run_parts(model: nn.Module, processor: Any, engine: str) -> None:
             raise EngineError(
                 f"--engine {engine} is for models in float32 on the CPU; this one is {vision.dtype} on {vision.device}."
             )
-    for vision in visions:
-        run_backbone(vision.backbone, (height, width), engine)
-    logger.info("The vision encoder runs in %s.", engine)
     for captioner in model.modules():
         if isinstance(captioner, CaptioningForConditionalGeneration) and captioner.model.vision in visions:
             try:
@@ -120,6 +117,9 @@ def run_parts(model: nn.Module, processor: Any, engine: str) -> None:
                 logger.info("Encoder and decoder run in %s.", engine)
             except UnexportableError as error:
                 logger.info("PyTorch runs encoder and decoder: %s", one_sentence(error))
+    for vision in visions:
+        run_backbone(vision.backbone, (height, width), engine)
+    logger.info("The vision encoder runs in %s.", engine)
 
 
 def has_convolutional_backbone(part: nn.Module) -> bool:

@@ -1,6 +1,6 @@
 """Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,19 +126,32 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
                 image = self.resize(image, resized_size(image, size, round_edges), resample)
             if do_center_crop:
                 image = self.center_crop(image, crop_size)
-            if do_rescale:
-                image = self.rescale(image, rescale_factor)
             if do_flip_channel_order:
                 image = flip_channel_order(image, input_data_format=ChannelDimension.FIRST)
-            if do_normalize:
-                image = self.normalize(image, image_mean, image_std)
-            pixels.append(image.astype(np.float32, copy=False))
+
+            def with_statistics(values: np.ndarray) -> np.ndarray:
+                if do_rescale:
+                    values = self.rescale(values, rescale_factor)
+                if do_normalize:
+                    values = self.normalize(values, image_mean, image_std)
+                return values.astype(np.float32, copy=False)
+
+            pixels.append(looked_up(with_statistics, image) if image.dtype == np.uint8 else with_statistics(image))
         data: dict[str, Any] = {"pixel_values": pixels}
         if do_pad and (pad_size is not None or len({image.shape for image in pixels}) > 1):
             data["pixel_values"], masks = self.pad(pixels, pad_size=pad_size, return_mask=True)
             if not all(mask.all() for mask in masks):
                 data["pixel_mask"] = masks
         return BatchFeature(data, tensor_type=return_tensors)
+
+
+def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -> np.ndarray:
+    """Returns a function of each pixel of `(channels, height, width)`, computed once for each of the 256 values."""
+    values = np.broadcast_to(np.arange(256, dtype=np.uint8), (len(image), 1, 256))
+    table, pixels = function(values)[:, 0], np.empty(image.shape, np.float32)
+    for of_channel, channel, out in zip(table, image, pixels, strict=True):
+        np.take(of_channel, channel, out=out, mode="clip")  # the mode that needs no buffer
+    return pixels
 
 
 def check_statistics(name: str, value: Any) -> None:
