@@ -13,14 +13,17 @@ from transformers import pipeline
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.cli import main
 from hf_ngsan.commands import arguments
-from hf_ngsan.exporting import MissingExporterError, formats
+from hf_ngsan.exporting import MissingExporterError, UnexportableError, formats
 from hf_ngsan.loading import EngineError, engines, use_engine
-from hf_ngsan.loading.engines import ENGINES, BackboneInEngine
+from hf_ngsan.loading.engines import ENGINES, BackboneInEngine, PartInEngine
 from hf_ngsan.loading.models import save_model
+from hf_ngsan.models.decoding import diverse_beam_search
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.retrieval.index_folder import IndexFolder
 from tests.models.mhsan.tiny import VISION, tiny_model
 from tests.models.mhsan.tiny import tiny_processor as tiny_mhsan_processor
+from tests.models.rstnet import tiny as rstnet
+from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -194,8 +197,81 @@ def test_an_engine_that_is_not_there(monkeypatch):
     assert "forward" not in vars(vision.backbone)
 
 
+CAPTIONERS = {
+    "ngsan": tiny_captioner,
+    "rstnet": rstnet.tiny_captioner,
+    "spatial_captioner": spatial_captioner.tiny_captioner,
+}
+SEARCHES = {
+    "greedy": {"num_beams": 1},
+    "beams": {"num_beams": 3, "num_return_sequences": 2},
+    "groups": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
+    "samples": {"do_sample": True, "num_beams": 1, "num_return_sequences": 3},
+    "beginnings": {"decoder_input_ids": torch.tensor([[1, 5], [1, 6]]), "num_beams": 2},
+    "padded beginnings": {
+        "decoder_input_ids": torch.tensor([[0, 1, 5], [1, 6, 7]]),
+        "decoder_attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]]),
+        "num_beams": 2,
+    },
+    "static": {"cache_implementation": "static", "num_beams": 1},
+    "attention": {"output_attentions": True, "return_dict_in_generate": True, "num_beams": 1},
+}
+
+
+def pixels_captioner(name: str):
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
+    return CAPTIONERS[name](vision_config={"backbone_config": backbone, "grid_size": [2, 3]})
+
+
+def captions_of(model, pixels: torch.Tensor) -> dict[str, list]:
+    found = {}
+    for search, options in SEARCHES.items():
+        torch.manual_seed(0)
+        answer = model.generate(pixels, min_new_tokens=4, **options)
+        found[search] = getattr(answer, "sequences", answer).tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "ngsan" else pytest.param(name, marks=pytest.mark.slow) for name in CAPTIONERS]
+)
+def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
+    model, pixels = pixels_captioner(name), torch.rand(2, 3, 32, 32)
+    expected = captions_of(model, pixels)
+    ran: list[str] = []
+    original = PartInEngine.run
+    monkeypatch.setattr(PartInEngine, "run", lambda self, inputs: ran.append(self.name) or original(self, inputs))
+    use_engine(model, processor(), "onnx")
+    assert captions_of(model, pixels) == expected
+    parts = [model.model.encoder.forward, model.model.decoder.forward]
+    assert [part.agrees for part in parts] == [True, True]
+    assert ran.count("decoder") > 3 * 4  # in all searches but those that PyTorch runs
+
+
+def test_a_captioner_that_cannot_be_exported_keeps_its_encoder_and_decoder(monkeypatch):
+    original = engines.write_graph
+
+    def write(graph, inputs, shapes, path, *options):
+        if path.name == "decoder":
+            raise UnexportableError("no")
+        original(graph, inputs, shapes, path, *options)
+
+    monkeypatch.setattr(engines, "write_graph", write)
+    captioner = pixels_captioner("ngsan")
+    use_engine(captioner, processor(), "onnx")
+    exchanged = [part for part in captioner.modules() if "forward" in vars(part)]
+    assert exchanged == [captioner.model.vision.backbone]
+
+
+@pytest.fixture(scope="module")
+def cache_of_captioner(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("assets")
+
+
 @pytest.fixture
-def captioner(tmp_path) -> Path:
+def captioner(tmp_path, cache_of_captioner, monkeypatch) -> Path:
+    """A captioner, exported by the first test that needs it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(cache_of_captioner))
     for part in (pixel_captioner(), pixel_processor()):
         part.save_pretrained(tmp_path / "captioner")
     return tmp_path / "captioner"
