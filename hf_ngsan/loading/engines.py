@@ -302,21 +302,25 @@ class DecoderInEngine(PartInEngine):
         **options: Any,
     ) -> dict[str, torch.Tensor] | None:
         """Returns the inputs of the graph, or None for arguments that are not those of a step without padding."""
-        is_step = use_cache and input_ids is not None and input_ids.shape[1] == 1 and isinstance(cache, CaptionCache)
-        if not is_step or not isinstance(cache.self_attention_cache, DynamicCache) or asks_for_more(options):
+        if not use_cache or input_ids is None or input_ids.shape[1] != 1 or asks_for_more(options):
             return None
-        past, images = cache.get_seq_length(), cache.cross_attention_cache.layers
+        if not isinstance(cache, CaptionCache) or not isinstance(cache.self_attention_cache, DynamicCache):
+            return None
+        past = cache.get_seq_length()
         if past == 0 or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
             return None
-        if (position_ids is not None and bool((position_ids != past).any())) or len(input_ids) % len(images[0].keys):
+        images: Any = cache.cross_attention_cache.layers
+        words: Any = cache.self_attention_cache.layers
+        number = len(images[0].keys)
+        if len(input_ids) % number or (position_ids is not None and bool((position_ids != past).any())):
             return None
-        captions = len(images[0].keys), len(input_ids) // len(images[0].keys)
+        captions = number, len(input_ids) // number
         inputs = {"input_ids": input_ids.view(captions)}
         for index, layer in enumerate(images):
             inputs |= {f"visual_keys_{index}": layer.keys, f"visual_values_{index}": layer.values}
-        for index, layer in enumerate(cache.self_attention_cache.layers):
-            states = {f"past_keys_{index}": layer.keys, f"past_values_{index}": layer.values}
-            inputs |= {name: one.unflatten(0, captions) for name, one in states.items()}
+        for index, layer in enumerate(words):
+            inputs[f"past_keys_{index}"] = layer.keys.unflatten(0, captions)
+            inputs[f"past_values_{index}"] = layer.values.unflatten(0, captions)
         return inputs
 
 

@@ -246,9 +246,9 @@ class CaptionCache(EncoderDecoderCache):
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Reorders those of words; those of images only where each caption has its own, as beams keep their image."""
         self.self_attention_cache.reorder_cache(beam_idx)
-        images = self.cross_attention_cache
-        if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in images.layers):
-            images.reorder_cache(beam_idx)
+        layers: Any = self.cross_attention_cache.layers
+        if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in layers):
+            self.cross_attention_cache.reorder_cache(beam_idx)
 
 
 def caption_cache(cache: Cache) -> CaptionCache:

@@ -102,14 +102,16 @@ class WordGenerationMixin(GenerationMixin):
     def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
         """Repeats words for beams or samples, and not the encoder's states: the captions of an image share them."""
         shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(**given | {"is_encoder_decoder": False})
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(  # type: ignore[misc]
+            **given | {"is_encoder_decoder": False}
+        )
         return input_ids, model_kwargs | shared
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any
     ) -> None:
         """Makes a cache in which captions share the keys and values of their image."""
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
         if model_kwargs.get("cache") is not None:
             model_kwargs["cache"] = caption_cache(model_kwargs["cache"])
 
