@@ -1,6 +1,11 @@
-"""Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been."""
+"""Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
+
+Trainings of other tasks than captioning, and extraction of copies, share the same loop and writers: they are killed at
+every fourth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
+"""
 
 import json
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -11,6 +16,7 @@ import yaml
 from hf_ngsan.cli import main
 from tests.dying import DIED, in_process, workers
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.tasks import tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import tiny_sections
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes on two idle processors
@@ -20,19 +26,24 @@ PRELOADED = [
     "hf_ngsan.training.run",
     "hf_ngsan.tasks.captioning.task",
     "hf_ngsan.extraction.extract",
+    "hf_ngsan.tasks.question_answering.task",
+    "hf_ngsan.tasks.retrieval.task",
+    "hf_ngsan.tasks.translation.task",
 ]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
+EVERY = 1 if os.environ.get("HF_NGSAN_ALL_KILLS") else 4
+"""Operations of the works that are not killed at every one."""
 
 
 def train(folder: Path) -> int:
     return main(["train", "--config", str(folder / "tiny.yaml"), "--resume"])
 
 
-def extract(folder: Path) -> int:
+def extract(folder: Path, *further: str) -> int:
     """Features of one folder of photos, and those of another one added to them."""
     options = ["--backbone", str(folder / "vision"), "--output", "features", "--batch-size", "2", "--num-workers", "0"]
-    options += ["--images-per-shard", "4"]
+    options += ["--images-per-shard", "4", *further]
     for split in ("train", "test"):
         code = main(["extract", "--images", str(folder / split), "--split", split, *options])
         if code:
@@ -100,15 +111,17 @@ def undisturbed(work, place: Path) -> tuple[list[str], dict]:
     return json.loads((place / "operations.json").read_text()), outcome(place / "straight")
 
 
-def kill_everywhere(work, place: Path) -> None:
-    """Kills work at every operation, and at two random ones in a row."""
+def kill_everywhere(work, place: Path, every: int = 1) -> None:
+    """Kills work at every operation, or at some of them, and at two random ones in a row."""
     with workers(*PRELOADED) as pool:
         operations, expected = pool.submit(undisturbed, work, place).result()
         seen = "\n".join(operations)
         assert all(Path(name).name in seen for name in expected), sorted(expected)
         numbers = random.Random(0)
-        moments = [(number,) for number in range(1, len(operations) + 1)]
-        moments += [tuple(numbers.randint(1, len(operations)) for _ in range(2)) for _ in range(NUM_DOUBLE_KILLS)]
+        moments = [(number,) for number in range(1, len(operations) + 1, every)]
+        moments += [
+            tuple(numbers.randint(1, len(operations)) for _ in range(2)) for _ in range(NUM_DOUBLE_KILLS // every)
+        ]
         task = partial(killed_and_resumed, work, place, expected=expected)
         results = list(pool.map(task, moments))
     assert sum(was_killed for was_killed, _ in results) > 0.95 * len(moments)
@@ -161,3 +174,28 @@ def test_training_killed_at_every_operation(tmp_path):
 def test_extraction_killed_at_every_operation(tmp_path):
     write_extraction(tmp_path)
     kill_everywhere(partial(extract, tmp_path), tmp_path)
+
+
+def test_extraction_of_copies_killed_at_operations(tmp_path):
+    write_extraction(tmp_path)
+    copies = partial(extract, tmp_path, "--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5")
+    kill_everywhere(copies, tmp_path, EVERY)
+
+
+SHORT = {"epochs": 2, "save_every_steps": 2}
+OTHER_TASKS = {
+    "questions": lambda folder: tiny_questions.tiny_sections(
+        Path("run"), tiny_questions.save_questions(folder / "questions"), training=SHORT
+    ),
+    "retrieval": lambda folder: tiny_retrieval.tiny_sections(Path("run"), training=SHORT),
+    "translation": lambda folder: {
+        **(sections := tiny_translation.tiny_sections(folder, batch_tokens=150, **SHORT)),
+        "training": {**sections["training"], "output_dir": "run"},
+    },
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+def test_training_of_another_task_killed_at_operations(task, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](tmp_path)))
+    kill_everywhere(partial(train, tmp_path), tmp_path, EVERY)

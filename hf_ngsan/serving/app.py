@@ -4,6 +4,7 @@ app = create_app(pipeline, ServingLimits(batch_size=16))
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
@@ -17,13 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from ..ground.messages import one_sentence
+from ..ground.messages import is_out_of_memory, one_sentence, type_and_reason
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .batching import AbandonedError, Batcher
 from .limits import BusyError, RequestError, ServingLimits
 from .requests import RequestReader
 
 CLIENT_GONE = 499
+logger = logging.getLogger(__name__)
 MAX_MESSAGE = 500
 """Maximal characters of an error, which may quote a request."""
 
@@ -45,7 +47,8 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
     `max_new_tokens`, `text` and `scores`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
-    for a request that cannot be read, 413 for a too large one, 503 if too many images wait, 504 after the time limit.
+    for a request that cannot be read, 413 for a too large one, 500 if the model fails, 503 if too many images wait, 504
+    after the time limit.
     With `scores` true the answer also has `"scores"`: for each caption its `score` and `words` (see
     [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` answers while the server works, `GET /metrics` has
     counts in the text format of Prometheus.
@@ -109,6 +112,10 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
             return refusal(400, f"{one_sentence(error)}.")
         except ClientDisconnect:
             answers = None
+        except Exception as error:
+            logger.exception("A batch of images was lost.")
+            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "its log says more"
+            return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
         if answers is None:
             return Response(status_code=CLIENT_GONE)
         found: dict[str, list] = {"captions": [one["generated_text"] for one in answers]}

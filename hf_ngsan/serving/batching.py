@@ -196,8 +196,8 @@ class Batcher:
         try:
             images, options = [job.image for job in jobs], jobs[0].options
             answers = await loop.run_in_executor(self.thread, self.work, images, options)
-        except Exception as error:
-            answers = [error] * len(jobs)
+        except (Exception, SystemExit) as error:  # which would end the loop that serves all others
+            answers = [RuntimeError(f"{error!r}") if isinstance(error, SystemExit) else error] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
             if job.answer.done():
                 continue

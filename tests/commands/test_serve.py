@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -115,3 +117,26 @@ def test_a_server_lives_through_broken_clients_and_ends_gracefully(tmp_path):
             assert server.wait(60) in (0, -signal.SIGTERM)
         finally:
             server.kill()
+
+
+@pytest.mark.slow
+def test_what_was_accepted_is_answered_after_sigterm(tmp_path):
+    pixel_captioner().save_pretrained(tmp_path)
+    pixel_processor().save_pretrained(tmp_path)
+    command = [sys.executable, "-m", "hf_ngsan.cli", "serve", "--model", str(tmp_path), "--port", "0"]
+    command += ["--wait-ms", "1000", "--batch-size", "64"]  # a batch waits, so that requests are there when it ends
+    number = 8
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, ThreadPoolExecutor(number) as clients:
+        try:
+            url = re.search(r"http\S+(?=/caption)", server.stdout.readline())[0]
+            with httpx.Client(base_url=url, timeout=60) as client:
+                asked = [clients.submit(client.post, "/caption", files={"files": photo()}) for _ in range(number)]
+                while client.get("/health").json()["waiting"] < number:
+                    time.sleep(0.01)
+                server.send_signal(signal.SIGTERM)
+                answers = [one.result() for one in asked]
+            assert server.wait(60) in (0, -signal.SIGTERM)
+        finally:
+            server.kill()
+    assert [answer.status_code for answer in answers] == [200] * number
+    assert {len(answer.json()["captions"]) for answer in answers} == {1}

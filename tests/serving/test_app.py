@@ -335,6 +335,28 @@ def test_what_takes_too_long_and_what_waits_too_much(pipeline):
             assert client.get("/health").json()["waiting"] == 0
 
 
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("odd\nlines"), MemoryError("DefaultCPUAllocator"), SystemExit(3), KeyError("x")]
+)
+def test_a_model_that_fails_costs_its_own_batch(failure):
+    failures = [failure]
+
+    class Failing:
+        def __call__(self, images, **options):
+            if failures:
+                raise failures.pop()
+            return [[{"generated_text": "well"}] for _ in images]
+
+    with TestClient(create_app(Failing(), ServingLimits()), raise_server_exceptions=False) as client:
+        answer = client.post("/caption", files={"files": FILES[0]})
+        assert answer.status_code == 500
+        said = answer.json()["error"]
+        assert said.endswith(".") and "\n" not in said
+        assert ("--batch-size" in said) == isinstance(failure, MemoryError)
+        again = client.post("/caption", files={"files": FILES[0]})
+        assert (again.status_code, again.json()) == (200, {"captions": ["well"]})
+
+
 def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(pipeline):
     begun, abandoned, steps, raised = threading.Event(), threading.Event(), [], []
 
