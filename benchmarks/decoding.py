@@ -113,6 +113,8 @@ def main() -> int:
     logging.set_verbosity_error()
     torch.manual_seed(0)
     model = NGSANForConditionalGeneration(NGSANConfig(**SIZES)).eval()
+    with torch.no_grad():  # so that no caption ends early
+        model.lm_head.bias[model.config.eos_token_id] -= 100
     corners = torch.rand(options.batch, REGIONS, 2) / 2
     inputs = {
         "visual_features": torch.rand(options.batch, REGIONS, SIZES["visual_feature_size"]),
@@ -120,7 +122,7 @@ def main() -> int:
     }
 
     def search() -> torch.Tensor:
-        return model.generate(**inputs, num_beams=options.beams, max_new_tokens=WORDS, min_new_tokens=WORDS)
+        return model.generate(**inputs, num_beams=options.beams, max_new_tokens=WORDS)
 
     with unshared_states():
         expected = search()
