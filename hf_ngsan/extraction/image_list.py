@@ -63,8 +63,12 @@ class ImageList:
     def path_of(self, index: int) -> Path:
         return self.folder / self.images[index].file_name
 
-    def read(self, index: int) -> tuple["Image", FileStamp | None]:
+    def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, and the stamp of its file, if it has one.
+
+        Args:
+            index: position in the list.
+            least_side: see [`~hf_ngsan.models.images.load_image`].
 
         Raises:
             ValueError, OSError: the image cannot be read.
@@ -72,7 +76,7 @@ class ImageList:
         path = self.path_of(index)
         modified = path.stat().st_mtime_ns if path.is_file() else 0
         content = content_of_file(str(path), with_place("the image", path))
-        return load_image({"bytes": content, "path": path}), stamp_of_content(content, modified)
+        return load_image({"bytes": content, "path": path}, least_side=least_side), stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         """Returns whether an image still has this stamp, or no longer exists."""
@@ -98,7 +102,7 @@ class DatasetImages(ImageList):
 
     rows: "Dataset" = field(kw_only=True)
 
-    def read(self, index: int) -> tuple["Image", FileStamp | None]:
+    def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         content, path = self.stored(index)
         modified = self.mtime_ns
         if content is None and path.is_file():
@@ -107,7 +111,8 @@ class DatasetImages(ImageList):
             return load_image(self.rows[index]["image"]), None
         stored, mode = {"bytes": content, "path": path}, self.rows.features["image"].mode
         try:
-            image = load_image(stored if mode is None else decode_image(stored, self.rows.features["image"]))
+            source = stored if mode is None else decode_image(stored, self.rows.features["image"])
+            image = load_image(source, least_side=least_side)
         except Exception:
             image = load_image(self.rows[index]["image"])  # whose errors name the row
         return image, stamp_of_content(content, modified)

@@ -12,7 +12,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError
 from ..ground.files import FileStamp
 from ..ground.messages import type_and_reason
-from ..models.images import ImageError
+from ..models.images import ImageError, full_size, least_side_of
 from .errors import ExtractionError
 from .image_list import ImageList
 
@@ -107,14 +107,15 @@ class PreparedBatches(Dataset):
                     del pictures[position]
                     unreadable.append((position, self.reason(position, error)))
             inputs = self.inputs_of(list(pictures.values()))
-        sizes = [picture.size for picture in pictures.values()]
+        sizes = [full_size(picture) for picture in pictures.values()]
         stamps = {position: stamp for position, stamp in stamps.items() if position in pictures}
         side = self.thumbnail_side
         thumbnails = [thumbnail_of(picture, side) for picture in pictures.values()] if side else []
         return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
 
     def read(self, position: int) -> tuple["Image", FileStamp | None]:
-        picture, stamp = self.images.read(position)
+        least_side = None if self.change is not None else least_side_of(self.image_processor)
+        picture, stamp = self.images.read(position, least_side and max(least_side, self.thumbnail_side))
         if self.change is not None:
             listed = self.images.images[position]
             row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}

@@ -56,6 +56,8 @@ TRANSPOSITIONS = {
 }
 """Transposition that turns an image upright, by its EXIF orientation."""
 
+FULL_SIZE = "hf_ngsan full size"
+"""Entry of an image's `info`: its size before it was decoded at a smaller scale."""
 EXIF_ENTRIES = ("exif", "Raw profile type exif")
 XMP_ENTRIES = ("xmp", "XML:com.adobe.xmp")
 """Entries of an image's `info` in which Pillow finds the orientation."""
@@ -65,7 +67,7 @@ class ImageError(ValueError):
     """Something that cannot be read as an image; the message is one sentence that names it."""
 
 
-def load_image(source: Any, name: str = "the image") -> Image.Image:
+def load_image(source: Any, name: str = "the image", least_side: int | None = None) -> Image.Image:
     """Reads an image.
 
     - Files are BMP, GIF, JPEG, PNG, PPM (with PGM and PBM), TIFF or WebP, whatever their names end in.
@@ -82,6 +84,8 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
             mapping, which data of others may hold, names files by their paths and not by `file://` URLs; a `Path` is
             never a URL.
         name: name of the image in errors; its path is added.
+        least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
+            long as both sides keep twice so many pixels. [`full_size`] then tells its own size.
 
     Returns:
         A `PIL.Image.Image` of mode RGB, independent of the source.
@@ -104,13 +108,13 @@ def load_image(source: Any, name: str = "the image") -> Image.Image:
     if isinstance(source, Image.Image):
         return decoded(source, name)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return image_from_bytes(bytes(source), name)
+        return image_from_bytes(bytes(source), name, least_side)
     if isinstance(source, (str, os.PathLike)):
         place = os.fsdecode(source)
         read = content_of_place if isinstance(source, str) else content_of_file
-        return image_from_bytes(read(place, with_place(name, place)), with_place(name, place))
+        return image_from_bytes(read(place, with_place(name, place)), with_place(name, place), least_side)
     if hasattr(source, "read"):
-        return image_from_bytes(content_of_open_file(source, name), name)
+        return image_from_bytes(content_of_open_file(source, name), name, least_side)
     raise ImageError(
         f"{titled(name)} is of type {type(source).__name__}; give a path, a URL, bytes, an open file, an image of "
         "Pillow, an array or a tensor."
@@ -248,9 +252,32 @@ class FileBytes(io.BytesIO):
         return part
 
 
-def image_from_bytes(data: bytes, name: str) -> Image.Image:
+def image_from_bytes(data: bytes, name: str, least_side: int | None = None) -> Image.Image:
     with open_image(data, name) as image:
-        return decoded(image, name)
+        size = image.size
+        if least_side is not None:
+            image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats know no smaller scales
+        found = decoded(image, name)
+        if image.size != size:
+            found.info[FULL_SIZE] = size if found.size == image.size else size[::-1]  # turned upright
+        return found
+
+
+def full_size(image: Image.Image) -> tuple[int, int]:
+    """Returns width and height of an image from [`load_image`] before it was decoded at a smaller scale."""
+    return image.info.get(FULL_SIZE, image.size)
+
+
+def least_side_of(image_processor: Any) -> int | None:
+    """Returns the longest side that an image processor gives images, or None if it may need any size.
+
+    Images may be decoded at a smaller scale for it; see `least_side` of [`load_image`].
+    """
+    size: Any = getattr(image_processor, "size", None)
+    if not getattr(image_processor, "do_resize", False) or not hasattr(size, "get"):
+        return None
+    height, width = size.get("height"), size.get("width")
+    return max(height, width) if height and width else None
 
 
 def open_image(data: bytes, name: str) -> Image.Image:
@@ -405,4 +432,4 @@ def as_bytes(array: np.ndarray, name: str) -> np.ndarray:
     return (array.clip(0, 1) * 255).round().astype(np.uint8)
 
 
-__all__ = ["ImageError", "load_image", "load_images"]
+__all__ = ["ImageError", "full_size", "least_side_of", "load_image", "load_images"]

@@ -12,7 +12,17 @@ from torch.utils.data import Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from .image_processing_captioning import check_whole_images
-from .images import ImageError, is_one_image, load_image, reason, refuse_file_url, thumbnail, titled
+from .images import (
+    ImageError,
+    full_size,
+    is_one_image,
+    least_side_of,
+    load_image,
+    reason,
+    refuse_file_url,
+    thumbnail,
+    titled,
+)
 from .processing_captioning import check_text
 from .visual_inputs import (
     as_array,
@@ -202,7 +212,8 @@ class ItemReader:
                 f"This {self.kind_of_model} takes images, but its processor has no image processor; make the processor "
                 "with image_processor=CaptioningImageProcessor()."
             )
-        image = load_image(source["image"], item.name)
+        least_side = None if self.with_maps else least_side_of(image_processor)
+        image = load_image(source["image"], item.name, least_side)
         self.read_boxes(item, source, image)
         if self.with_maps:
             self.prepare_maps(item, image)
@@ -221,7 +232,7 @@ class ItemReader:
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
         if regions is not None:
-            item.boxes = boxes_of_regions(regions, *image.size, item.name)
+            item.boxes = boxes_of_regions(regions, *full_size(image), item.name)
         elif boxes is not None:
             item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
             check_regions(item.boxes, f"visual_boxes of {item.name}")

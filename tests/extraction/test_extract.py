@@ -154,10 +154,10 @@ def test_images_with_damaged_exif_data_are_read(tmp_path):
 def raising_for(name, error):
     """`load_image` that fails as a library may for one file."""
 
-    def load(source, *arguments):
+    def load(source, *arguments, **options):
         if str(source["path"]).endswith(name):
             raise error
-        return load_image(source, *arguments)
+        return load_image(source, *arguments, **options)
 
     return load
 
@@ -426,3 +426,12 @@ def test_a_record_that_is_damaged_says_nothing_of_its_shard(finished, tmp_path, 
     record = next((tmp_path / "features" / "records").glob("shard-*.json"))
     record.write_text(text)
     refuse_changed_shards(tmp_path / "features")
+
+
+def test_sizes_of_large_jpeg_files_are_those_of_the_files(tmp_path):
+    (tmp_path / "photos").mkdir()
+    pixels = numpy.random.default_rng(0).integers(0, 256, (3, 4, 3), numpy.uint8)
+    Image.fromarray(pixels).resize((800, 600)).save(tmp_path / "photos" / "large.jpg")
+    extract(tmp_path / "photos", tmp_path / "features")
+    row = load_from_disk(str(tmp_path / "features"))[0]
+    assert (row["width"], row["height"]) == (800, 600)

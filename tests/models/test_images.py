@@ -21,7 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from hf_ngsan.models.images import MAX_ASPECT_RATIO, MIN_SIDE, ImageError, load_image, load_images, open_image
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.images import (
+    MAX_ASPECT_RATIO,
+    MIN_SIDE,
+    ImageError,
+    full_size,
+    least_side_of,
+    load_image,
+    load_images,
+    open_image,
+)
 
 HEIGHT, WIDTH = 12, 20
 
@@ -213,6 +223,31 @@ def test_exif_rotation_is_applied(orientation):
     data = encoded(stored, "PNG", exif=exif)
     np.testing.assert_array_equal(pixels_of(data), PIXELS)
     np.testing.assert_array_equal(pixels_of(Image.open(io.BytesIO(data))), PIXELS)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize(("scale", "decoded"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (40, 8)])
+def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orientation):
+    least = 24  # twice as many pixels stay on the shorter side
+    smooth = photo().resize((3 * least * scale, least * scale), Image.Resampling.BICUBIC)
+    stored = smooth.transpose(Image.Transpose.ROTATE_90) if orientation == 6 else smooth
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(stored, "JPEG", exif=exif, quality=95)
+    image = load_image(data, least_side=least)
+    assert image.size == (smooth.width // decoded, smooth.height // decoded)
+    assert full_size(image) == smooth.size
+    usual, reduced = (one.resize((least, least), Image.Resampling.BILINEAR) for one in (load_image(data), image))
+    assert np.abs(np.asarray(usual, int) - np.asarray(reduced, int)).mean() < 2
+    assert load_image(encoded(stored, "PNG", exif=exif), least_side=least).size == smooth.size
+
+
+def test_which_image_processors_bound_the_sides_of_images():
+    fixed = CaptioningImageProcessor(size={"height": 30, "width": 40})
+    assert least_side_of(fixed) == 40
+    assert least_side_of(CaptioningImageProcessor(size={"height": 30, "width": 40}, do_resize=False)) is None
+    assert least_side_of(CaptioningImageProcessor(size={"shortest_edge": 30})) is None
+    assert least_side_of(None) is None
 
 
 def test_of_an_animation_the_first_frame():

@@ -19,7 +19,7 @@ import hf_ngsan
 from hf_ngsan.models import pipeline_image_to_text
 from hf_ngsan.models.attention_maps import attention_maps
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import ImageError
+from hf_ngsan.models.images import ImageError, load_image
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.test_modeling_vision import detector_config
@@ -131,6 +131,16 @@ def test_workers_read_the_images(pipe):
     assert not any(f"process {os.getpid()}" in error for error in errors)
     errors = [answers[0]["error"] for answers in pipe(ByProcess(), on_error="skip")]
     assert errors == [f"Image {index} cannot be read: process {os.getpid()}." for index in range(4)]
+
+
+def test_regions_and_maps_of_a_large_photo_are_of_its_own_size(pipe, tmp_path):
+    large = PHOTOS[0].resize((400, 300))
+    large.save(tmp_path / "photo.jpg", quality=95)
+    path, boxes = str(tmp_path / "photo.jpg"), [[0, 0, 200.0, 150], [100, 150, 400, 300.0]]
+    items = [pipe.preprocess({"image": image, "regions": boxes}).items[0] for image in (path, load_image(path))]
+    np.testing.assert_array_equal(items[0].boxes, items[1].boxes)
+    [answer] = pipe(path, return_attention=True)
+    assert answer["attention"].shape[1:] == (300, 400)
 
 
 def test_regions_of_the_image(pipe):
