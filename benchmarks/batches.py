@@ -52,7 +52,7 @@ def captioning(options: argparse.Namespace, folder: str, num_beams: int) -> Call
 
 
 def extraction(options: argparse.Namespace, folder: str) -> Callable[[int], object]:
-    model, image_processor = load_vision("efficientnet-lite2", SIDE)
+    model, image_processor = load_vision("efficientnet-lite2", image_size=SIDE)
     use_engine(model, image_processor, options.engine)
 
     def extract(size: int) -> None:
