@@ -144,7 +144,6 @@ def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
     Raises:
         UnexportableError: one of them cannot be traced.
     """
-
     regions_vary = number_of_regions(captioner.config) is None
     if regions_vary and getattr(captioner.config, "grid_position_embedding", False):
         raise UnexportableError("It takes grids of any size and places cells by their order, which is not exported.")
@@ -244,7 +243,7 @@ class EncoderInEngine(PartInEngine):
 
     def __init__(self, part: nn.Module, graph: "Graph", engine: str, config: Any) -> None:
         super().__init__(part, graph, engine)
-        self.names = ("visual_features", "visual_boxes") if config.reads_boxes else ("visual_features",)
+        self.reads_boxes, self.feature_size = config.reads_boxes, config.visual_feature_size
         self.number = number_of_regions(config)
 
     def __call__(
@@ -255,10 +254,11 @@ class EncoderInEngine(PartInEngine):
         **options: Any,
     ) -> BaseModelOutput:
         given = {"visual_features": visual_features, "visual_boxes": visual_boxes, "attention_mask": attention_mask}
-        inputs: dict[str, Any] = {name: given[name] for name in self.names}
-        is_usual = is_all_real(attention_mask) and not asks_for_more(options)
-        is_usual = is_usual and all(tensor is not None for tensor in inputs.values())
-        if not (is_usual and self.number in (None, visual_features.shape[1]) and self.may_run(*inputs.values())):
+        inputs = {"visual_features": visual_features}
+        if self.reads_boxes and visual_boxes is not None:
+            inputs["visual_boxes"] = visual_boxes
+        is_usual = is_all_real(attention_mask) and not asks_for_more(options) and self.may_run(*inputs.values())
+        if not (is_usual and self.fits(inputs)):
             return self.in_torch(**given, **options)
         found = self.run(inputs)["hidden_states"]
         if self.agrees is None:
@@ -266,6 +266,13 @@ class EncoderInEngine(PartInEngine):
             self.compare([found], [outputs.last_hidden_state])
             return outputs
         return BaseModelOutput(last_hidden_state=found)
+
+    def fits(self, inputs: Mapping[str, torch.Tensor]) -> bool:
+        """Returns whether inputs have the shapes of the graph; PyTorch says what is wrong with others."""
+        batch, number, size = (*inputs["visual_features"].shape, 0, 0, 0)[:3]
+        boxes = inputs["visual_boxes"].shape if "visual_boxes" in inputs else None
+        is_complete = boxes == (batch, number, 4) if self.reads_boxes else True
+        return is_complete and size == self.feature_size and self.number in (None, number)
 
 
 class DecoderInEngine(PartInEngine):

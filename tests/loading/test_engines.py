@@ -246,6 +246,8 @@ def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
     parts = [model.model.encoder.forward, model.model.decoder.forward]
     assert [part.agrees for part in parts] == [True, True]
     assert ran.count("decoder") > 3 * 4  # in all searches but those that PyTorch runs
+    with pytest.raises(ValueError, match="dimension"):
+        model.generate(visual_features=torch.rand(1, 6, model.config.visual_feature_size + 1))
 
 
 def test_a_captioner_that_cannot_be_exported_keeps_its_encoder_and_decoder(monkeypatch):
