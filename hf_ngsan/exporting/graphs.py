@@ -25,20 +25,32 @@ class EncoderGraph(nn.Module):
         self.captioner = captioner
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        model, config = self.captioner.model, self.captioner.config
+        model = self.captioner.model
         visual: dict[str, Any] = inputs
         if "pixel_values" in inputs:
             seen = model.get_visual_tokens(**inputs)
             visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         states = model.encoder(**visual).last_hidden_state
-        start = torch.full((states.shape[0], 1), config.decoder_start_token_id, device=states.device)
+        return VisualKeysGraph(self.captioner)(states, visual.get("attention_mask"))
+
+
+class VisualKeysGraph(nn.Module):
+    """Turns `hidden_states` `(B, N, H)` of the encoder into keys and values, named as those of [`EncoderGraph`]."""
+
+    def __init__(self, captioner: Any):
+        super().__init__()
+        self.captioner = captioner
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        start_token = self.captioner.config.decoder_start_token_id
         cache = empty_cache()
-        mask = visual.get("attention_mask")
         # The exported graph keeps only what the keys and values of the images need.
-        model.decoder(
-            input_ids=start,
-            encoder_hidden_states=states,
-            encoder_attention_mask=mask,
+        self.captioner.model.decoder(
+            input_ids=torch.full((hidden_states.shape[0], 1), start_token, device=hidden_states.device),
+            encoder_hidden_states=hidden_states,
+            encoder_attention_mask=attention_mask,
             cache=cache,
             use_cache=True,
         )
@@ -161,6 +173,7 @@ def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> di
         "pixel": {0: images},
         "visual": {0: images, 1: regions},
         "attention": {0: images, 1: regions},
+        "hidden": {0: images, 1: regions},
         "input": {0: images, 1: captions},
         "past": {0: images, 1: captions, 3: words},
         "keys": {0: images, 2: regions},

@@ -34,6 +34,7 @@ from ..exporting.formats import FORMATS, UnexportableError, check_format, write_
 from ..exporting.graphs import (
     DecoderStatesGraph,
     EncoderStatesGraph,
+    VisualKeysGraph,
     decoder_inputs,
     dynamic_shapes,
     number_of_regions,
@@ -157,19 +158,20 @@ def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
             visual = {"visual_features": seen.visual_features}
             if captioner.config.reads_boxes:
                 visual["visual_boxes"] = seen.visual_boxes.contiguous()
-            steps = decoder_inputs(captioner, pixels)
+            states = {"hidden_states": captioner.model.encoder(**visual).last_hidden_state}
             for name, graph, inputs in (
                 ("encoder", EncoderStatesGraph, visual),
-                ("decoder", DecoderStatesGraph, steps),
+                ("keys", VisualKeysGraph, states),
+                ("decoder", DecoderStatesGraph, decoder_inputs(captioner, pixels)),
             ):
                 shapes = dynamic_shapes(inputs, regions_vary)
                 write_graph(graph(captioner).eval(), inputs, shapes, folder / name, engine)
 
     key = (captioner.config.model_type, unusual_settings(captioner.config), weights_checksum(captioner))
-    encoder, decoder = exported(["encoder", "decoder"], write, size, key, engine)
+    encoder, keys, decoder = exported(["encoder", "keys", "decoder"], write, size, key, engine)
     model = captioner.model
     model.encoder.forward = EncoderInEngine(model.encoder, encoder, engine, captioner.config)
-    model.decoder.forward = DecoderInEngine(model.decoder, decoder, engine)
+    model.decoder.forward = DecoderInEngine(model.decoder, decoder, engine, keys)
 
 
 class PartInEngine:
@@ -185,9 +187,9 @@ class PartInEngine:
         self.graph, self.engine = graph, engine
         self.agrees: bool | None = None
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(self, graph: "Graph", inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         arrays = {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
-        return {name: torch.from_numpy(array) for name, array in self.graph(arrays).items()}
+        return {name: torch.from_numpy(array) for name, array in graph(arrays).items()}
 
     def may_run(self, *inputs: torch.Tensor) -> bool:
         if self.agrees is False or not is_inference():
@@ -200,7 +202,7 @@ class PartInEngine:
             float((one - wanted).abs().max() / wanted.abs().max().clamp(min=1))
             for one, wanted in zip(found, expected, strict=True)
         ]
-        self.agrees = max(differences) <= TOLERANCE
+        self.agrees = self.agrees is not False and max(differences) <= TOLERANCE
         if not self.agrees:
             logger.warning(
                 "The %s in %s differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs it.",
@@ -233,7 +235,7 @@ class BackboneInEngine(PartInEngine):
         return BackboneOutput(feature_maps=joined)
 
     def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
-        return list(self.run({"pixel_values": pixel_values}).values())
+        return list(self.run(self.graph, {"pixel_values": pixel_values}).values())
 
 
 class EncoderInEngine(PartInEngine):
@@ -260,7 +262,7 @@ class EncoderInEngine(PartInEngine):
         is_usual = is_all_real(attention_mask) and not asks_for_more(options) and self.may_run(*inputs.values())
         if not (is_usual and self.fits(inputs)):
             return self.in_torch(**given, **options)
-        found = self.run(inputs)["hidden_states"]
+        found = self.run(self.graph, inputs)["hidden_states"]
         if self.agrees is None:
             outputs = self.in_torch(**given)
             self.compare([found], [outputs.last_hidden_state])
@@ -276,24 +278,44 @@ class EncoderInEngine(PartInEngine):
 
 
 class DecoderInEngine(PartInEngine):
-    """The decoder of a captioner, for one more word of each caption; the first words are PyTorch's."""
+    """The decoder of a captioner, for one more word of each caption.
+
+    The first caption shows the sizes of its states: until then PyTorch decodes the first word.
+    """
 
     name = "decoder"
+
+    def __init__(self, part: nn.Module, graph: "Graph", engine: str, keys: "Graph") -> None:
+        super().__init__(part, graph, engine)
+        self.keys = keys
+        self.sizes: list[tuple[int, int]] | None = None
+        self.compared: set[bool] = set()
 
     def __call__(self, **given: Any) -> Any:
         inputs = self.inputs_of(**given) if self.may_run() else None
         if inputs is None:
             return self.in_torch(**given)
-        found = self.run(inputs)
+        cache: Any = given["cache"]
+        is_first = cache.get_seq_length() == 0
+        found = self.run(self.graph, inputs)
         states = found.pop("hidden_states").flatten(0, 1)[:, None]
-        if self.agrees is None:
+        if is_first not in self.compared:
             outputs = self.in_torch(**given)
+            self.compared.add(is_first)
             self.compare([states], [outputs.last_hidden_state])
+            self.sizes = [tuple(layer.keys.shape[1::2]) for layer in cache.self_attention_cache.layers]
             return outputs
-        cache = given["cache"]
-        for name, written in found.items():
-            kind, layer = name.split("_")
-            setattr(cache.self_attention_cache.layers[int(layer)], kind, written.flatten(0, 1))
+        for index in range(len(found) // 2):
+            written = found[f"keys_{index}"].flatten(0, 1), found[f"values_{index}"].flatten(0, 1)
+            if is_first:
+                cache.self_attention_cache.update(*written, index)
+            else:
+                layer = cache.self_attention_cache.layers[index]
+                layer.keys, layer.values = written
+        for index in range(sum(name.startswith("visual_keys_") for name in inputs) if is_first else 0):
+            seen = inputs[f"visual_keys_{index}"], inputs[f"visual_values_{index}"]
+            cache.cross_attention_cache.update(*seen, index)
+            cache.is_updated[index] = True
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
 
     def inputs_of(
@@ -313,16 +335,27 @@ class DecoderInEngine(PartInEngine):
             return None
         if not isinstance(cache, CaptionCache) or not isinstance(cache.self_attention_cache, DynamicCache):
             return None
-        past = cache.get_seq_length()
-        if past == 0 or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
+        if encoder_hidden_states is None or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
             return None
-        images: Any = cache.cross_attention_cache.layers
-        words: Any = cache.self_attention_cache.layers
-        number = len(images[0].keys)
+        past, number = cache.get_seq_length(), len(encoder_hidden_states)
         if len(input_ids) % number or (position_ids is not None and bool((position_ids != past).any())):
             return None
         captions = number, len(input_ids) // number
         inputs = {"input_ids": input_ids.view(captions)}
+        if past == 0:
+            if (
+                self.sizes is None
+                or any(cache.is_updated.values())
+                or len(self.sizes) != len(cache.self_attention_cache)
+            ):
+                return None
+            inputs |= self.run(self.keys, {"hidden_states": encoder_hidden_states})
+            for index, (heads, size) in enumerate(self.sizes):
+                empty = encoder_hidden_states.new_zeros(*captions, heads, 0, size)
+                inputs |= {f"past_keys_{index}": empty, f"past_values_{index}": empty}
+            return inputs
+        images: Any = cache.cross_attention_cache.layers
+        words: Any = cache.self_attention_cache.layers
         for index, layer in enumerate(images):
             inputs |= {f"visual_keys_{index}": layer.keys, f"visual_values_{index}": layer.values}
         for index, layer in enumerate(words):

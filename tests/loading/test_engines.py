@@ -240,13 +240,15 @@ def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
     expected = captions_of(model, pixels)
     ran: list[str] = []
     original = PartInEngine.run
-    monkeypatch.setattr(PartInEngine, "run", lambda self, inputs: ran.append(self.name) or original(self, inputs))
+    monkeypatch.setattr(
+        PartInEngine, "run", lambda self, graph, inputs: ran.append(self.name) or original(self, graph, inputs)
+    )
     use_engine(model, processor(), "onnx")
     assert captions_of(model, pixels) == expected
     parts = [model.model.encoder.forward, model.model.decoder.forward]
     assert [part.agrees for part in parts] == [True, True]
     assert ran.count("decoder") > 3 * 4  # in all searches but those that PyTorch runs
-    with pytest.raises(ValueError, match="dimension"):
+    with pytest.raises(ValueError, match="visual_feature_size"):
         model.generate(visual_features=torch.rand(1, 6, model.config.visual_feature_size + 1))
 
 
