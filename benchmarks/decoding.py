@@ -54,7 +54,7 @@ OVERRIDDEN = ("_expand_inputs_for_generation", "_prepare_cache_for_generation")
 
 @contextmanager
 def timed(model: nn.Module) -> Iterator[dict[str, float]]:
-    """Yields the seconds of each part of `PARTS` inside the `with` block."""
+    """Yields the seconds of the forward pass of each part of `PARTS` inside the `with` block."""
     seconds = dict.fromkeys(PARTS, 0.0)
     handles = []
 

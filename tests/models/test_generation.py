@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from transformers import CompileConfig
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_ngsan.models.transformer import caption_cache
+from hf_ngsan.models.word_generation import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
@@ -64,6 +68,52 @@ def test_a_cache_changes_no_word(name, variant, cache, method):
     dynamic, other = model.generate(**inputs, **options), model.generate(**inputs, **options, **cache)
     assert spoken(dynamic.sequences) == spoken(other.sequences)
     torch.testing.assert_close(dynamic.logits, other.logits, **CLOSE)
+
+
+SEVERAL = {
+    "beams": {"num_beams": 3, "num_return_sequences": 2},
+    "beams in a static cache": {"num_beams": 3, "cache_implementation": "static"},
+    "samples": {"do_sample": True, "num_return_sequences": 3},
+}
+
+
+@every_architecture
+@pytest.mark.parametrize("search", SEVERAL)
+def test_texts_of_an_input_share_its_states(name, variant, search, monkeypatch):
+    """Transformers' own repeats encoder states for every text, computes keys of all and reorders them."""
+    model, inputs = make(name), ARCHITECTURES[name].inputs()
+    options = {**SEVERAL[search], "output_logits": True, "return_dict_in_generate": True}
+    projected: list[int] = []
+    for module in model.modules():
+        if hasattr(module, "encoder_attn"):
+            module.encoder_attn.k_proj.register_forward_pre_hook(lambda _, given: projected.append(len(given[0])))
+    torch.manual_seed(0)
+    shared = model.generate(**inputs, **options)
+    assert min(projected) == 4  # RSTNet projects signals of words too
+    for override in ("_expand_inputs_for_generation", "_prepare_cache_for_generation"):
+        monkeypatch.setattr(WordGenerationMixin, override, getattr(GenerationMixin, override))
+    projected.clear()
+    torch.manual_seed(0)
+    repeated = model.generate(**inputs, **options)
+    assert min(projected) == 12
+    assert torch.equal(shared.sequences, repeated.sequences)
+    torch.testing.assert_close(shared.logits, repeated.logits, **CLOSE)
+
+
+def test_a_cache_of_the_caller_may_hold_states_of_every_beam_or_of_every_image():
+    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
+    expected = model.generate(**inputs, num_beams=3)
+    for cache in (EncoderDecoderCache(DynamicCache(), DynamicCache()), DynamicCache()):
+        assert torch.equal(model.generate(**inputs, num_beams=3, cache=cache), expected)
+    rows = torch.tensor([1, 0, 3, 2])
+    for number in (4, 2):
+        cache = caption_cache(EncoderDecoderCache(DynamicCache(), DynamicCache()))
+        words, images = torch.rand(4, 2, 3, 5), torch.rand(number, 2, 6, 5)
+        cache.self_attention_cache.update(words, words, 0)
+        cache.cross_attention_cache.update(images, images, 0)
+        cache.reorder_cache(rows)
+        assert torch.equal(cache.self_attention_cache.layers[0].keys, words[rows])
+        assert torch.equal(cache.cross_attention_cache.layers[0].keys, images[rows] if number == 4 else images)
 
 
 @torch.no_grad()
