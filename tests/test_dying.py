@@ -1,7 +1,7 @@
 """Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
 
 Trainings of other tasks than captioning, and extraction of copies, share the same loop and writers: they are killed at
-every fourth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
+every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
 """
 
 import json
@@ -32,7 +32,7 @@ PRELOADED = [
 ]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
-EVERY = 1 if os.environ.get("HF_NGSAN_ALL_KILLS") else 4
+EVERY = 1 if os.environ.get("HF_NGSAN_ALL_KILLS") else 10
 """Operations of the works that are not killed at every one."""
 
 

@@ -254,13 +254,18 @@ class FileBytes(io.BytesIO):
 
 def image_from_bytes(data: bytes, name: str, least_side: int | None = None) -> Image.Image:
     with open_image(data, name) as image:
-        size = image.size
-        if least_side is not None:
-            image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats know no smaller scales
-        found = decoded(image, name)
-        if image.size != size:
-            found.info[FULL_SIZE] = size if found.size == image.size else size[::-1]  # turned upright
-        return found
+        return decoded_at_scale(image, name, least_side)
+
+
+def decoded_at_scale(image: Image.Image, name: str, least_side: int | None) -> Image.Image:
+    """Decodes an image of [`open_image`], which changes, at a smaller scale if that is allowed; see [`load_image`]."""
+    size = image.size
+    if least_side is not None:
+        image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats know no smaller scales
+    found = decoded(image, name)
+    if image.size != size:
+        found.info[FULL_SIZE] = size if found.size == image.size else size[::-1]  # turned upright
+    return found
 
 
 def full_size(image: Image.Image) -> tuple[int, int]:
@@ -432,4 +437,4 @@ def as_bytes(array: np.ndarray, name: str) -> np.ndarray:
     return (array.clip(0, 1) * 255).round().astype(np.uint8)
 
 
-__all__ = ["ImageError", "full_size", "least_side_of", "load_image", "load_images"]
+__all__ = ["ImageError", "decoded_at_scale", "full_size", "least_side_of", "load_image", "load_images"]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ..ground.bounds import MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
-from ..models.images import load_image
+from ..models.images import ImageError, decoded_at_scale, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
@@ -172,6 +172,10 @@ class RequestReader:
         """Returns an image as an input of the pipeline."""
         if self.pipeline is None:
             return load_image(image, f"image {place}")
+        try:
+            image = decoded_at_scale(image, f"image {place}", least_side_of(self.pipeline.processor.image_processor))
+        except ImageError as error:
+            raise RequestError(400, f"{one_sentence(error)}.") from error
         item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)
         if item.error is not None:
             raise RequestError(400, f"{one_sentence(item.error)}.") from item.error

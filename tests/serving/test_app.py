@@ -76,6 +76,15 @@ def test_files_and_base64_are_captioned(client, captions):
         assert answer.status_code == 200 and answer.json() == {"captions": captions}
 
 
+def test_a_large_photo_is_decoded_at_the_scale_of_the_pipeline(client, pipeline, tmp_path):
+    file = tmp_path / "large.jpg"
+    PHOTOS[1].resize((480, 720)).save(file, "JPEG")
+    expected = pipeline(str(file), return_scores=True)[0]
+    answer = client.post("/caption", files={"files": file.read_bytes()}, data={"scores": "true"}).json()
+    assert answer["captions"] == [expected["generated_text"]]
+    assert answer["scores"][0]["score"] == expected["score"]
+
+
 def test_options_are_those_of_the_pipeline(client, pipeline):
     expected = pipeline(PHOTOS[0], num_beams=3, max_new_tokens=3, text="the red")[0]["generated_text"]
     options = {"num_beams": 3, "max_new_tokens": 3, "text": "the red"}
