@@ -69,8 +69,15 @@ class NormalizedConvolution(Normalized):
             return nn.functional.hardtanh_(found, 0.0, 6.0)
         return self.activation(found)
 
-    def convolve(self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return super().convolve(self.convolution.padded(hidden_states), weight, bias)
+    def convolve(
+        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple | None = None
+    ) -> torch.Tensor:
+        if self.convolution.stride == (1, 1):
+            return super().convolve(hidden_states, weight, bias)
+        # Zeros in front of the kernel, in place of a padded copy of the map, where padding is longer behind.
+        (top, bottom), (left, right) = (self.convolution.sides(length) for length in hidden_states.shape[2:])
+        weight = nn.functional.pad(weight, (right - left, 0, bottom - top, 0))
+        return super().convolve(hidden_states, weight, bias, (bottom, right))
 
 
 class InvertedBottleneck(nn.Module):

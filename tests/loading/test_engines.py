@@ -232,9 +232,8 @@ def captions_of(model, pixels: torch.Tensor) -> dict[str, list]:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "ngsan" else pytest.param(name, marks=pytest.mark.slow) for name in CAPTIONERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
     model, pixels = pixels_captioner(name), torch.rand(2, 3, 32, 32)
     expected = captions_of(model, pixels)

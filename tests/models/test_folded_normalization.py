@@ -57,6 +57,17 @@ def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     assert layers and all("known_folded" in vars(layer) for layer in layers)
 
 
+@pytest.mark.parametrize("size", [(64, 64), (33, 47), (40, 35), (35, 40), (66, 66)], ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("with_onednn", [True, False])
+def test_padding_differs_with_sizes_and_maps_do_not_with_libraries(size, layout, with_onednn):
+    model = backbone("efficientnet")
+    pixels = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)).to(memory_format=layout)
+    with torch.backends.mkldnn.flags(enabled=with_onednn):
+        folded = maps(model, pixels, folded=True)
+    torch.testing.assert_close(folded, maps(model, pixels, folded=False), rtol=1e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_folded_weights_follow_every_change(name):
     model = backbone(name)
