@@ -324,6 +324,7 @@ def overrides(draw: random.Random, made: SimpleNamespace) -> list:
         "data.validation_split",
         "data.limit",
     ]
+    more += ["training.teachers", "training.teacher_weight", "training.teacher_temperature"]
     more += ["model.init_from", "model.vision_config", "model.query_norm", "model.geometric_bias", "model.model_type"]
     key = draw.choice([*keys, *more, hostile_text(draw, made.places)[:50]])
     changes = [f"{key}={hostile_text(draw, made.places)}"]

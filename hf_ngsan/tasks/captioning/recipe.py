@@ -29,6 +29,15 @@ class CaptioningTrainingSettings(TrainingSettings):
     consensus_power: float = setting(
         0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
     )
+    teachers: tuple[str, ...] = setting(
+        (), "captioners of the same vocabulary and features whose words are targets too; several as an ensemble"
+    )
+    teacher_weight: float = setting(
+        0.5, "share of the teachers in the loss; the rest is that of the captions", minimum=0.0, maximum=1.0
+    )
+    teacher_temperature: float = setting(
+        1.0, "softens the probabilities of teachers and captioner; the loss is multiplied by its square", minimum=0.1
+    )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from ...training.objectives.self_critical_rewards import (
     load_document_frequency,
     load_reward_function,
 )
-from ...training.objectives.teacher_forcing import TeacherForcing
+from ...training.objectives.teacher_forcing import Distillation, TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.task import InputRoles, Stage, Task
 from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
@@ -140,7 +140,12 @@ class CaptioningTask(Task):
         if training.stage != "scst":
             unknown = processor.tokenizer.unk_token_id
             if self.guest is None:
-                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown)
+                distillation = self.distillation(processor)
+                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown, distillation)
+            elif training.teachers:
+                raise RecipeError(
+                    "training.teachers are for captioners of this package; a model of transformers has none."
+                )
             else:
                 forcing = GuestTeacherForcing(self.guest, training.label_smoothing)
             stages.append(Stage("xe", forcing, training))
@@ -150,6 +155,25 @@ class CaptioningTask(Task):
             prepare = partial(freeze_encoder, guest=self.guest) if settings.freeze_encoder else None
             stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
+
+    def distillation(self, processor: Any) -> Distillation | None:
+        """Returns the teachers that the training config names, if any.
+
+        Raises:
+            RecipeError: they have another vocabulary.
+            FileNotFoundError, ModelFolderError: see [`~hf_ngsan.tasks.captioning.generate.load_captioners`].
+        """
+        training = self.recipe.training
+        if not training.teachers:
+            return None
+        teacher, of_teacher = load_captioners(training.teachers)
+        other: Any = of_teacher
+        if other.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
+            raise RecipeError(
+                f"training.teachers has {training.teachers[0]}, whose vocabulary is not that of this captioner; train "
+                "teachers on the same captions."
+            )
+        return Distillation(teacher.requires_grad_(False), training.teacher_weight, training.teacher_temperature)
 
     def self_critical(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.recipe.self_critical, processor.tokenizer, list(rows["captions"])

@@ -1,5 +1,6 @@
 """Teacher forcing: cross-entropy of each caption word given the image and the words before it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -7,6 +8,38 @@ from torch.nn import functional
 
 from ...data.collator import IGNORED_LABEL
 from .objective import Objective, Update
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Probabilities of a trained captioner as targets, beside the words of captions (Hinton et al. 2015).
+
+    The loss of a word is (1 - weight) * cross-entropy + weight * temperature^2 * KL(teacher || captioner), where both
+    probabilities are softened by the temperature. The teacher reads all words, also those that are dropped for the
+    captioner.
+
+    Attributes:
+        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained; its outputs
+            are logits or log-probabilities.
+        weight: share of the teacher in the loss.
+        temperature: softens the probabilities of both.
+    """
+
+    teacher: Any
+    weight: float = 0.5
+    temperature: float = 1.0
+
+    @torch.no_grad()
+    def targets(self, inputs: dict) -> torch.Tensor:
+        """Returns the teacher's log-probabilities `(B * C, T, vocab_size)` for inputs with `decoder_input_ids`."""
+        given = {name: value for name, value in inputs.items() if name not in ("labels", "caption_weights")}
+        teacher = self.teacher.to(inputs["labels"].device).eval()
+        return (teacher(**given).logits.float() / self.temperature).log_softmax(-1)
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Returns temperature^2 * KL(teacher || captioner) of each word, `(B * C, T)`."""
+        own = (logits.float() / self.temperature).log_softmax(-1)
+        return self.temperature**2 * (targets.exp() * (targets - own)).sum(-1)
 
 
 class TeacherForcing(Objective):
@@ -17,6 +50,7 @@ class TeacherForcing(Objective):
         word_dropout: share of the words before a target that are replaced, at random, by the unknown word (Bowman et
             al. 2016, section 3.1), so that the image has to tell the next one. The first token stays.
         unknown_token_id: the unknown word; needed for word dropout.
+        distillation: a trained captioner to learn from too, *optional*.
 
     A batch holds `labels (B * C, T)`, -100 where there is no target, and the model's other inputs; with
     `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
@@ -26,7 +60,11 @@ class TeacherForcing(Objective):
     """
 
     def __init__(
-        self, label_smoothing: float = 0.0, word_dropout: float = 0.0, unknown_token_id: int | None = None
+        self,
+        label_smoothing: float = 0.0,
+        word_dropout: float = 0.0,
+        unknown_token_id: int | None = None,
+        distillation: Distillation | None = None,
     ) -> None:
         if word_dropout and unknown_token_id is None:
             raise ValueError(
@@ -35,9 +73,13 @@ class TeacherForcing(Objective):
             )
         self.label_smoothing = label_smoothing
         self.word_dropout, self.unknown_token_id = word_dropout, unknown_token_id
+        self.distillation = distillation
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
-        return {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
+        inputs = {**inputs, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(inputs["labels"])}
+        if self.distillation is not None:
+            inputs["teacher_log_probs"] = self.distillation.targets(inputs)
+        return inputs
 
     def weight(self, inputs: dict) -> torch.Tensor:
         return token_weights(inputs["labels"], inputs.get("caption_weights")).sum()
@@ -45,6 +87,7 @@ class TeacherForcing(Objective):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs = dict(inputs)
         labels, weights = inputs.pop("labels"), inputs.pop("caption_weights", None)
+        taught = inputs.pop("teacher_log_probs", None)
         if self.word_dropout and model.training:
             words = inputs["decoder_input_ids"]
             inputs["decoder_input_ids"] = words.where(self.kept_words(words), self.unknown_token_id)
@@ -56,6 +99,9 @@ class TeacherForcing(Objective):
             reduction="none",
             label_smoothing=self.label_smoothing,
         )
+        if self.distillation is not None and taught is not None:
+            share = self.distillation.weight
+            losses = (1 - share) * losses + share * self.distillation.losses(logits, taught).flatten()
         weights = token_weights(labels, weights)
         loss = (losses * weights.flatten()).sum()
         targets = labels != IGNORED_LABEL

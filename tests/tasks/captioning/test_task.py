@@ -208,6 +208,33 @@ def test_features_that_are_no_grid_of_the_model_are_refused_before_anything_is_w
     assert len(train(CaptioningRecipe.from_dict(sections)).history) == 2
 
 
+def test_teachers_change_what_is_learnt_and_a_killed_run_ends_the_same(tmp_path, monkeypatch, straight):
+    teachers = [str(tmp_path / "first" / "best"), str(tmp_path / "second" / "best")]
+    for seed, folder in enumerate(("first", "second")):
+        train(staged_recipe(tmp_path / folder, "xe", training={"seed": seed}))
+    settings = {"epochs": 2, "teachers": teachers, "teacher_weight": 0.9, "teacher_temperature": 2.0}
+    results = {}
+    for name, changes in {"taught": {}, "alone": {"teachers": []}, "other": {"teachers": teachers[:1]}}.items():
+        results[name] = train(staged_recipe(tmp_path / name, "xe", training={**settings, **changes}))
+    losses = {name: result.history[0]["loss"] for name, result in results.items()}
+    assert len(set(losses.values())) == 3
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        die_at(patch, "update", 3)
+        train(staged_recipe(tmp_path / "killed", "xe", training=settings))
+    train(staged_recipe(tmp_path / "killed", "xe", training=settings), resume=True)
+    assert same_weights(tmp_path / "killed" / "last", tmp_path / "taught" / "last")
+
+
+def test_teachers_of_another_vocabulary_are_refused(tmp_path):
+    other = tiny_sections(tmp_path / "other", data={"spec": "scenes:size=4,validation=2,seed=3"})
+    train(CaptioningRecipe.from_dict(other))
+    with pytest.raises(RecipeError, match="vocabulary"):
+        train(staged_recipe(tmp_path / "run", training={"teachers": [str(tmp_path / "other" / "best")]}))
+    with pytest.raises(FileNotFoundError):
+        train(staged_recipe(tmp_path / "run", training={"teachers": [str(tmp_path / "gone")]}))
+    assert not (tmp_path / "run" / "best").exists()
+
+
 CAPTIONS = [
     ["a man rides a horse", "a man rides a brown horse", "what a lovely day this is"],
     ["two dogs play in the snow", "two dogs in the snow"],

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hf_ngsan.training.objectives import TeacherForcing, Update
+from hf_ngsan.training.objectives.teacher_forcing import Distillation
 
 VOCABULARY = 5
 
@@ -101,3 +102,59 @@ def test_word_dropout_makes_words_unknown_in_training_only_and_never_the_first()
 def test_word_dropout_without_an_unknown_word_is_refused():
     with pytest.raises(ValueError, match="word_dropout"):
         TeacherForcing(word_dropout=0.1)
+
+
+class Teacher(FixedLogits):
+    """A model of given logits that notes what it was asked."""
+
+    def to(self, device):
+        return self
+
+    def eval(self):
+        return self
+
+
+def slow_divergence(logits, taught, temperature):
+    """KL(teacher || captioner) of one word, both softened."""
+    softened = []
+    for scores in (taught, logits):
+        powers = [math.exp(score / temperature) for score in scores]
+        softened.append([power / sum(powers) for power in powers])
+    return sum(p * math.log(p / q) for p, q in zip(*softened, strict=True))
+
+
+@pytest.mark.parametrize(("weight", "temperature"), [(0.3, 1.0), (0.5, 2.0), (1.0, 0.7), (0.0, 1.0)])
+def test_a_teacher_shares_the_loss(weight, temperature):
+    torch.manual_seed(0)
+    logits, taught = torch.randn(2, 3, 4, VOCABULARY).unbind()
+    labels = torch.randint(0, VOCABULARY, (3, 4))
+    labels[0, 2:] = -100
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    teacher = Teacher(taught)
+    objective = TeacherForcing(0.1, distillation=Distillation(teacher, weight, temperature))
+    given = {"labels": labels, "caption_weights": weights, "visual_features": torch.ones(1)}
+    inputs = objective.prepare_batch(FixedLogits(logits), given, Update(0, 0))
+    assert set(teacher.inputs) == {"visual_features", "decoder_input_ids"}
+    loss, _ = objective.loss(FixedLogits(logits), inputs)
+    expected = 0.0
+    for row, caption_weight in enumerate(weights.tolist()):
+        for place in range(4):
+            target = labels[row : row + 1, place : place + 1]
+            if target.item() != -100:
+                here = logits[row : row + 1, place : place + 1]
+                divergence = slow_divergence(here[0, 0].tolist(), taught[row, place].tolist(), temperature)
+                learnt = (1 - weight) * slow_loss(here, target, 0.1) + weight * temperature**2 * divergence
+                expected += caption_weight * learnt
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_captioner_has_nothing_to_learn_from_itself():
+    torch.manual_seed(0)
+    logits = torch.randn(2, 3, VOCABULARY, requires_grad=True)
+    labels = torch.randint(0, VOCABULARY, (2, 3))
+    objective = TeacherForcing(distillation=Distillation(Teacher(logits.detach() + 3), 1.0))
+    inputs = objective.prepare_batch(FixedLogits(logits), {"labels": labels}, Update(0, 0))
+    loss, _ = objective.loss(FixedLogits(logits), inputs)
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-5)
+    torch.testing.assert_close(logits.grad, torch.zeros_like(logits), rtol=0, atol=1e-5)
