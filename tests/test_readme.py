@@ -135,6 +135,9 @@ PROMISES = {
             sum(len(load_data("features:bottom-up", split)) for split in ("train", "test")) == len(SIZES)
         )
     ),
+    "train --config ngsan/scenes 'training.teachers=[runs/scenes, runs/san]' training.output_dir=runs/taught": run_in(
+        "runs/taught"
+    ),
     "train --config ngsan/scenes --stage auto training.output_dir=runs/both": Promise(
         files=run_in("runs/both").files,
         check=lambda printed: stages_of(Path("runs/both/history.jsonl")) == {"xe", "scst"},
