@@ -27,6 +27,7 @@ from hf_ngsan.models.word_generation import WordGenerationMixin
 REQUIRED = 1.5
 SIZES = {"vocab_size": 9487, "visual_feature_size": 2048, "hidden_size": 512, "num_hidden_layers": 6}
 REGIONS, WORDS = 50, 16
+OVERRIDDEN = ("_expand_inputs_for_generation", "_prepare_cache_for_generation")
 PARTS = {
     "encoder": lambda model: [model.model.encoder],
     "self-attention": lambda model: [layer.self_attn for layer in model.model.decoder.layers],
@@ -47,9 +48,6 @@ def unshared_states() -> Iterator[None]:
     finally:
         for name, function in own.items():
             setattr(WordGenerationMixin, name, function)
-
-
-OVERRIDDEN = ("_expand_inputs_for_generation", "_prepare_cache_for_generation")
 
 
 @contextmanager

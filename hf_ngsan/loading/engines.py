@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import constants
@@ -30,6 +30,8 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
 )
 
+from ..exporting.captioner import Graph, load_graph
+from ..exporting.folder import eager_attention
 from ..exporting.formats import FORMATS, UnexportableError, check_format, write_graph
 from ..exporting.graphs import (
     DecoderStatesGraph,
@@ -47,9 +49,6 @@ from ..models.modeling_vision import VisionModel
 from ..models.transformer import CaptionCache
 from ..store.folders import turn_to_write, write_folder_atomically
 from .provenance import backbone_settings, unusual_settings, weights_checksum
-
-if TYPE_CHECKING:
-    from ..exporting.captioner import Graph
 
 ENGINES = ("torch", "onnx", "openvino", "auto")
 TOLERANCE = 1e-4
@@ -150,8 +149,6 @@ def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
         raise UnexportableError("It takes grids of any size and places cells by their order, which is not exported.")
 
     def write(folder: Path) -> None:
-        from ..exporting.folder import eager_attention
-
         with eager_attention(captioner), torch.no_grad():
             pixels = {"pixel_values": torch.zeros(2, 3, *size)}
             seen = captioner.model.get_visual_tokens(**pixels)
@@ -182,12 +179,12 @@ class PartInEngine:
 
     name: str
 
-    def __init__(self, part: nn.Module, graph: "Graph", engine: str) -> None:
+    def __init__(self, part: nn.Module, graph: Graph, engine: str) -> None:
         self.in_torch: Callable[..., Any] = partial(type(part).forward, part)
         self.graph, self.engine = graph, engine
         self.agrees: bool | None = None
 
-    def run(self, graph: "Graph", inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(self, graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         arrays = {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
         return {name: torch.from_numpy(array) for name, array in graph(arrays).items()}
 
@@ -219,7 +216,7 @@ class BackboneInEngine(PartInEngine):
 
     name = "vision encoder"
 
-    def __init__(self, part: nn.Module, graph: "Graph", engine: str, size: tuple[int, int]) -> None:
+    def __init__(self, part: nn.Module, graph: Graph, engine: str, size: tuple[int, int]) -> None:
         super().__init__(part, graph, engine)
         self.size = size
 
@@ -243,7 +240,7 @@ class EncoderInEngine(PartInEngine):
 
     name = "encoder"
 
-    def __init__(self, part: nn.Module, graph: "Graph", engine: str, config: Any) -> None:
+    def __init__(self, part: nn.Module, graph: Graph, engine: str, config: Any) -> None:
         super().__init__(part, graph, engine)
         self.reads_boxes, self.feature_size = config.reads_boxes, config.visual_feature_size
         self.number = number_of_regions(config)
@@ -285,7 +282,7 @@ class DecoderInEngine(PartInEngine):
 
     name = "decoder"
 
-    def __init__(self, part: nn.Module, graph: "Graph", engine: str, keys: "Graph") -> None:
+    def __init__(self, part: nn.Module, graph: Graph, engine: str, keys: Graph) -> None:
         super().__init__(part, graph, engine)
         self.keys = keys
         self.sizes: list[tuple[int, int]] | None = None
@@ -386,7 +383,7 @@ class FeatureMaps(nn.Module):
 
 def exported(
     names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object, engine: str
-) -> list["Graph"]:
+) -> list[Graph]:
     """Returns graphs from the cache, exported first if they are missing or damaged.
 
     Args:
@@ -396,15 +393,13 @@ def exported(
         key: what else they depend on, besides the versions of packages.
         engine: the engine.
     """
-    from ..exporting.captioner import load_graph
-
     packages = ("hf-ngsan", "torch", "transformers", *FORMATS[engine].packages)
     parts = engine, size, key, [*map(version, packages)]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
     folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
     files = [folder / f"{name}{FORMATS[engine].suffix}" for name in names]
 
-    def loaded() -> list["Graph"]:
+    def loaded() -> list[Graph]:
         with turn_to_write(folder) as is_missing:
             if is_missing:
                 logger.info("Exporting %s to %s, once, into %s.", " and ".join(names), engine, folder)

@@ -120,6 +120,13 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
         return_tensors: str | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
+        def with_statistics(values: np.ndarray) -> np.ndarray:
+            if do_rescale:
+                values = self.rescale(values, rescale_factor)
+            if do_normalize:
+                values = self.normalize(values, image_mean, image_std)
+            return values.astype(np.float32, copy=False)
+
         pixels = []
         for image in images:
             if do_resize:
@@ -128,14 +135,6 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
                 image = self.center_crop(image, crop_size)
             if do_flip_channel_order:
                 image = flip_channel_order(image, input_data_format=ChannelDimension.FIRST)
-
-            def with_statistics(values: np.ndarray) -> np.ndarray:
-                if do_rescale:
-                    values = self.rescale(values, rescale_factor)
-                if do_normalize:
-                    values = self.normalize(values, image_mean, image_std)
-                return values.astype(np.float32, copy=False)
-
             pixels.append(looked_up(with_statistics, image) if image.dtype == np.uint8 else with_statistics(image))
         data: dict[str, Any] = {"pixel_values": pixels}
         if do_pad and (pad_size is not None or len({image.shape for image in pixels}) > 1):
