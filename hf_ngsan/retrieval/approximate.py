@@ -79,7 +79,8 @@ class GraphSearch:
         with ProgressDisplay("making the graph", total) as display:
             for number, embeddings in enumerate(self.index.embeddings()):
                 if len(embeddings):
-                    graph.add(self.index.places(number).astype(np.uint64), np.asarray(embeddings))
+                    # usearch (2.20 to 2.26) loses embeddings that several threads add: no search ever reaches them
+                    graph.add(self.index.places(number).astype(np.uint64), np.asarray(embeddings), threads=1)
                 display.update(self.index.shard_items(number).stop)
         graph.save(str(folder / GRAPH))
         (folder / CONTENT).write_text(json.dumps(self.content()), encoding="utf-8")

@@ -55,6 +55,23 @@ def test_every_backend_finds_what_the_exact_one_finds(spec, tmp_path):
     assert {hit.place for hit in found[0]} == {*range(NUM_ITEMS)} - {39}, "the second shard has one row less"
 
 
+def test_a_graph_reaches_every_embedding_and_is_always_the_same(tmp_path):
+    """Added by several threads, some of 5,000 embeddings are reached by no search."""
+    pytest.importorskip("usearch")
+    number = 5000
+    vectors = np.random.default_rng(1).standard_normal((number, DIMENSION)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    graphs = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        index = IndexFolder.begin(folder, dataclasses.replace(DESCRIPTION, num_items=number, items_per_shard=number))
+        index.write_shard(0, [f"{item}.jpg" for item in range(number)], vectors, [])
+        open_backend(IndexFolder.open(folder), "usearch").add()
+        graphs.append((folder / "usearch" / GRAPH).read_bytes())
+    assert graphs[0] == graphs[1]
+    hits = search(IndexFolder.open(folder), vectors[:1], number, "usearch")[0]
+    assert {hit.place for hit in hits} == set(range(number))
+
+
 def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, monkeypatch, caplog):
     index = written(tmp_path / "index")
     backend = open_backend(index, spec)
