@@ -40,6 +40,7 @@ GROUPS = {
         "evaluate": "commands.evaluate",
         "score": "commands.score",
         "average": "commands.average",
+        "calibrate": "commands.calibrate",
         "attach-vision": "commands.attach_vision",
         "audit": "commands.audit",
         "visualness": "commands.visualness",

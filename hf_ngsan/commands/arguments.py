@@ -27,8 +27,16 @@ MODEL = "folder of a model, folder of a training run (for its best model), or na
 """Help of an argument that names a model."""
 
 
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help=MODEL)
+def add_model_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    comes_with = "" if default is None else f" ({default}, which comes with the package)"
+    parser.add_argument(
+        "--model",
+        required=default is None,
+        default=default,
+        type=user_path,
+        metavar="DIR",
+        help=MODEL + comes_with,
+    )
 
 
 def add_models_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -78,9 +86,9 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, default_split: str = "test") -> None:
     parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, such as scenes or images:DIR")
-    parser.add_argument("--split", default="test", help="train, validation or test (%(default)s)")
+    parser.add_argument("--split", default=default_split, help="train, validation or test (%(default)s)")
     parser.add_argument("--limit", type=positive_int, metavar="N", help="use the first N images only")
 
 

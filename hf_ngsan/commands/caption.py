@@ -47,6 +47,7 @@ EPILOG = f"""examples:
   hf-ngsan caption photo.jpg --require dog grass
   hf-ngsan caption photo.jpg --groups 3
   hf-ngsan caption photos --json --output captions.jsonl
+  hf-ngsan caption photos --scores
 
 {DATASETS}"""
 
@@ -82,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="DUAL_ENCODER",
         help="print the beam that is most similar to the image according to this dual encoder",
+    )
+    parser.add_argument(
+        "--scores",
+        action="store_true",
+        help="add the mean log-probability of each caption's words and, for a captioner with a calibration such as "
+        f"{CAPTIONER}, the probability that it is right and whether its image is unlike the training images",
     )
     add_json_arguments(parser, "caption")
     parser.add_argument(
@@ -189,14 +196,14 @@ def run(options: argparse.Namespace) -> None:
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **{**text, **generation, **({"return_scores": True} if options.json else {})},
+        **{**text, **generation, **returned_scores(options, model)},
     )
     number = skipped = 0
     with written_lines(options.output) as write:
         for found in results:
             if found.error is not None and not options.skip_errors:
                 raise ValueError(f"{found.error.rstrip('.')}; --skip-errors continues after such an image.")
-            write(json_line(found) if options.json else f"{printable(found.name)}\t{found.caption or ''}")
+            write(json_line(found) if options.json else line(found, options.scores))
             number += found.rank == 0
             if found.error is not None:
                 skipped += 1
@@ -207,11 +214,39 @@ def run(options: argparse.Namespace) -> None:
         print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
 
 
+def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:
+    """Returns the arguments of the pipeline for what is printed beside captions; a note names what is missing."""
+    from ..tasks.captioning.confidence import is_calibrated
+
+    if not options.scores:
+        return {"return_scores": options.json}
+    has_confidence = is_calibrated(model)
+    if not has_confidence:
+        print(
+            f"hf-ngsan: {options.model[0]} has no calibration, so its captions get no probability; make one with "
+            "hf-ngsan calibrate.",
+            file=sys.stderr,
+        )
+    return {"return_scores": True, "return_confidence": has_confidence}
+
+
+def line(found: "CaptionedImage", with_scores: bool) -> str:
+    """Returns the columns of a caption: name, caption and, if wanted, its score, confidence and a warning."""
+    columns = [printable(found.name), found.caption or ""]
+    if with_scores and found.score is not None:
+        columns += [f"{found.score:.3f}"]
+        columns += [] if found.confidence is None else [f"{found.confidence:.2f}"]
+        columns += ["unlike the training images"] if found.unlike_training else []
+    return "\t".join(columns)
+
+
 def json_line(found: "CaptionedImage") -> str:
     """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
     if found.error is not None:
         return json.dumps({"image": found.name, "error": found.error}, ensure_ascii=False)
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
+    if found.confidence is not None:
+        record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
     return json.dumps(record | ({"attention": found.figure} if found.figure else {}), ensure_ascii=False)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..ground.argument_types import user_path
 from ..ground.files import check_place
+from ..ground.packaged_models import DUAL_ENCODER, packaged_models
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index
+  hf-ngsan index --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
@@ -31,7 +32,7 @@ again; images that are gone stay, unless --prune is given. Images that cannot be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_model_argument(parser, DUAL_ENCODER)
     add_image_source_arguments(parser)
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
     parser.add_argument("--split", metavar="NAME", help="split of a dataset")
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
         processor,
         images,
         options.output,
-        name=lasting_name(find_model_folder(options.model)),
+        name=options.model if options.model in packaged_models() else lasting_name(find_model_folder(options.model)),
         split=options.split,
         batch_size=options.batch_size,
         num_workers=options.num_workers,

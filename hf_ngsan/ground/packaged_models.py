@@ -12,6 +12,8 @@ from .packaged_files import packaged_folder
 
 CAPTIONER = "ngsan-flickr8k"
 """The default captioner of photographs."""
+DUAL_ENCODER = "mhsan-flickr8k"
+"""The default dual encoder of photographs and captions."""
 TAKES_NAMES = "takes_packaged_names"
 """Attribute of functions that are wrapped already, so that none is wrapped twice."""
 

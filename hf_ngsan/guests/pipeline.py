@@ -65,7 +65,8 @@ class GuestReader(ItemReader):
 class GuestImageToTextPipeline(ImageToTextPipeline):
     r"""Captions images with a captioner of transformers: BLIP, GIT, ViT-GPT2, Florence-2, models that chat, ...
 
-    Inputs and outputs are those of [`ImageToTextPipeline`], without features, regions, attention and visualness.
+    Inputs and outputs are those of [`ImageToTextPipeline`], without features, regions, attention, visualness and
+    confidence.
     Captions are those of the model's own `generate` with the same arguments.
 
     Call arguments:
@@ -95,7 +96,7 @@ class GuestImageToTextPipeline(ImageToTextPipeline):
     def _forward(  # type: ignore[override]
         self, batch: Batch, on_error: str = "raise", return_scores: bool = False, **generate_kwargs: Any
     ) -> list[Captioned]:
-        for name in ("return_attention", "return_visualness"):
+        for name in ("return_attention", "return_visualness", "return_confidence"):
             if generate_kwargs.pop(name, False):
                 raise ValueError(
                     f"{name}=True needs a captioner of hf-ngsan; this is a {self.model.config.model_type} model."

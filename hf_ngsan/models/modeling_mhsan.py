@@ -1,5 +1,6 @@
 """MHSAN: a dual encoder of images and captions with multi-head self-attention pooling (Park et al. 2020)."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from .initialization import initialize_linear
 from .keywords import refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
-from .text_encoders import load_text_encoder, make_text_encoder
+from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder
 from .vision_part import VisionCheckpointMixin, make_vision_encoder
 from .visual_inputs import check_visual_features
 
@@ -186,10 +187,36 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         self.image_projection = nn.Linear(heads[0] * config.hidden_size, config.projection_dim)
         self.text_projection = nn.Linear(heads[1] * text_config.hidden_size, config.projection_dim)
         self.post_init()
+        if not config.save_frozen_weights:
+            left_out = self.frozen_text_weights()
+            self._keys_to_ignore_on_save = {f"text.{name}" for name in left_out}
+            self._keys_to_ignore_on_load_missing = {rf"^text\.{re.escape(name)}$" for name in left_out}
         if (
             config.text_pretrained and self.device.type != "meta"
         ):  # on `meta`, from_pretrained builds the model and loads it later
             load_text_encoder(self.text, config.text_pretrained)
+        self.train(self.training)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if not model.config.save_frozen_weights:
+            load_text_encoder(model.text, model.config.text_pretrained, only=model.frozen_text_weights())
+        return loaded
+
+    def frozen_text_weights(self) -> list[str]:
+        """Returns the names in the text encoder of the weights that training keeps."""
+        number: Any = self.config.frozen_text_layers
+        frozen = {one for part in frozen_modules(self.text, number) for one in part.parameters()} if number else set()
+        return [name for name, parameter in self.text.named_parameters() if parameter in frozen]
+
+    def train(self, mode: bool = True) -> "MHSANModel":
+        super().train(mode)
+        number: Any = self.config.frozen_text_layers
+        for part in frozen_modules(self.text, number) if number else ():
+            part.eval().requires_grad_(False)  # also after loading, which makes every weight trainable
+        return self
 
     def make_pooling(self, size: int, num_heads: int, activation: Any) -> MultiHeadPooling | None:
         if not num_heads:

@@ -5,8 +5,9 @@ captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a l
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,9 @@ class ImageToTextPipeline(Pipeline):
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
         return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption and its words.
+        return_confidence (`bool`, defaults to `False`): return how probable it is that each caption is right, and
+            whether its image is unlike the training images, for a captioner that is calibrated (`hf-ngsan calibrate`);
+            it needs the package hf-ngsan.
         attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
         on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
             names it by its index, or `"skip"` it and continue. Nothing can continue after an error of an iterator
@@ -109,8 +113,9 @@ class ImageToTextPipeline(Pipeline):
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
         `attention_side` also `"image"`, the upright image at the size of the maps. With `return_visualness` each has
         `"visualness"`: pairs of word and value in [0, 1] (see [`visualness.VisualnessMixin`]). With `return_scores`
-        each has `"score"` and `"word_scores"`: pairs of word and log-probability (see [`text_scores.TextScores`]). For
-        an input that was skipped the list is `[{"generated_text": None, "error": str}]`.
+        each has `"score"` and `"word_scores"`: pairs of word and log-probability (see [`text_scores.TextScores`]). With
+        `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
+        skipped the list is `[{"generated_text": None, "error": str}]`.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -119,6 +124,8 @@ class ImageToTextPipeline(Pipeline):
 
     model: Any
     processor: Any
+    load_confidence: Callable[[], Any] | None = None
+    """Set by the package, which judges captions; checkpoints' own code does not."""
     _load_processor: Any = True
     _load_image_processor: Any = False
     _load_feature_extractor: Any = False
@@ -132,6 +139,7 @@ class ImageToTextPipeline(Pipeline):
         return_attention: bool | None = None,
         return_visualness: bool | None = None,
         return_scores: bool | None = None,
+        return_confidence: bool | None = None,
         attention_side: int | None = None,
         on_error: str | None = None,
         generate_kwargs: dict | None = None,
@@ -145,6 +153,8 @@ class ImageToTextPipeline(Pipeline):
             forward["return_visualness"] = return_visualness
         if return_scores is not None:
             forward["return_scores"] = return_scores
+        if return_confidence is not None:
+            forward["return_confidence"] = return_confidence
         if attention_side is not None:
             check_positive(attention_side=attention_side)
             preprocess["attention_side"] = attention_side
@@ -212,6 +222,7 @@ class ImageToTextPipeline(Pipeline):
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
+        return_confidence: bool = False,
         on_error: str = "raise",
         **generate_kwargs: Any,
     ) -> list[Captioned]:
@@ -220,13 +231,17 @@ class ImageToTextPipeline(Pipeline):
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
         if return_attention and not hasattr(self.model, "word_attention"):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
+        if return_confidence and not hasattr(self.model, "model"):
+            raise ValueError("return_confidence=True needs one captioner; an ensemble has no calibration.")
+        returned = {"attention": return_attention, "visualness": return_visualness, "scores": return_scores}
+        returned["confidence"] = return_confidence
         generate_kwargs = with_search(generate_kwargs, self.processor)
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = unread(batch.items, "generated_text", on_error)
         for positions, inputs in groups:
             if positions:
                 items = [batch.items[position] for position in positions]
-                found = self.caption(items, inputs, return_attention, return_visualness, return_scores, generate_kwargs)
+                found = self.caption(items, inputs, returned, generate_kwargs)
                 captioned.update(zip(positions, found, strict=True))
         return [captioned[position] for position in range(len(batch.items))]
 
@@ -264,33 +279,43 @@ class ImageToTextPipeline(Pipeline):
         self,
         items: list[Item],
         inputs: BatchFeature,
-        return_attention: bool,
-        return_visualness: bool,
-        return_scores: bool,
+        returned: dict[str, bool],
         generate_kwargs: dict,
     ) -> list[Captioned]:
-        """Captions items that have the same kinds of inputs."""
+        """Captions items that have the same kinds of inputs; `returned` is what beside the captions is wanted."""
         sequences = self.model.generate(**inputs, **generate_kwargs)
         sequences = getattr(sequences, "sequences", sequences)
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
         answers = [{"generated_text": text.strip()} for text in texts]
         each = len(answers) // len(items)
         captioned = [Captioned(answers[row * each : (row + 1) * each]) for row in range(len(items))]
-        if return_scores:
+        if returned["scores"] or returned["confidence"]:
             scores = text_scores(self.model, self.processor.tokenizer, inputs, sequences)
             for answer, of_text in zip(answers, scores, strict=True):
                 answer.update(score=of_text.score, word_scores=of_text.words)
-        if return_visualness:
+        if returned["confidence"]:
+            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs}
+            given = [answer["generated_text"] for answer in answers], [answer["score"] for answer in answers]
+            for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
+                answer.update(judgement._asdict())
+        if returned["visualness"]:
             pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words
-        if return_attention:
+        if returned["attention"]:
             attention = self.model.word_attention(self.processor.tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
             for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
                 of_item.place(item, inputs, row, "attention_mask")
         return captioned
+
+    @cached_property
+    def confidence(self) -> Any:
+        """What judges captions."""
+        if self.load_confidence is not None:
+            return self.load_confidence()
+        raise ValueError("return_confidence=True needs the package hf-ngsan: import hf_ngsan, then make the pipeline.")
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
         """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""

@@ -3,11 +3,12 @@
 import copy
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -87,8 +88,39 @@ def make_text_encoder(config: PreTrainedConfig, field: str = "text_config") -> "
     return encoder
 
 
-def load_text_encoder(encoder: "PreTrainedModel", name: str, field: str = "text_pretrained") -> None:
-    """Fills an encoder with the weights of a folder, package or Hub repository; `field` is named in messages.
+def frozen_modules(encoder: "PreTrainedModel", num_frozen: int) -> list[nn.Module]:
+    """Returns the outermost modules of an encoder without a layer behind the first `num_frozen` in them.
+
+    Raises:
+        ConfigurationError: the encoder's layers cannot be found.
+    """
+    total = encoder.config.num_hidden_layers
+    stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == total]
+    if len(stacks) != 1:
+        raise ConfigurationError(
+            f"frozen_text_layers is {num_frozen}, but the layers of a {encoder.config.model_type} encoder cannot be "
+            "told from its other parts; leave it out."
+        )
+    trained = {module for layer in stacks[0][num_frozen:] for module in layer.modules()}
+
+    def outermost(module: nn.Module) -> list[nn.Module]:
+        if trained.isdisjoint(module.modules()):
+            return [module]
+        return [one for child in module.children() if child not in trained for one in outermost(child)]
+
+    return outermost(encoder)
+
+
+def load_text_encoder(
+    encoder: "PreTrainedModel", name: str, field: str = "text_pretrained", only: Collection[str] | None = None
+) -> None:
+    """Fills an encoder with the weights of a folder, package or Hub repository.
+
+    Args:
+        encoder: its configuration is the trained one's.
+        name: folder, package or Hub repository.
+        field: of the configuration that names it, for messages.
+        only: names of the weights to fill; all if `None`.
 
     Raises:
         ConfigurationError: there is no such model, or it lacks weights.
@@ -107,7 +139,8 @@ def load_text_encoder(encoder: "PreTrainedModel", name: str, field: str = "text_
             "the folder or the name of a model with this configuration."
         )
     weights = loaded.state_dict()
-    encoder.load_state_dict({key: weight for key, weight in weights.items() if not key.startswith("pooler.")})
+    own = encoder.state_dict()
+    encoder.load_state_dict(own | {key: weights[key] for key in (own if only is None else only)})
 
 
 def unusable_text_encoder(name: str, error: Exception, field: str) -> ConfigurationError:
@@ -117,4 +150,11 @@ def unusable_text_encoder(name: str, error: Exception, field: str) -> Configurat
     )
 
 
-__all__ = ["config_of_text_encoder", "find_text_encoder", "load_text_encoder", "make_text_encoder", "read_text_config"]
+__all__ = [
+    "config_of_text_encoder",
+    "find_text_encoder",
+    "frozen_modules",
+    "load_text_encoder",
+    "make_text_encoder",
+    "read_text_config",
+]

@@ -35,6 +35,8 @@ class CaptionedImage(NamedTuple):
         score: mean log-probability of its tokens; `None` unless asked for.
         words: pairs of word and log-probability; `None` unless asked for.
         figure: file of its attention; `None` if there is none.
+        confidence: probability that the caption is right; `None` unless asked for.
+        unlike_training: whether the image is unlike the captioner's training images; `None` unless asked for.
     """
 
     name: str
@@ -44,6 +46,8 @@ class CaptionedImage(NamedTuple):
     score: float | None = None
     words: list[tuple[str, float]] | None = None
     figure: str | None = None
+    confidence: float | None = None
+    unlike_training: bool | None = None
 
 
 def caption_images(
@@ -94,9 +98,11 @@ def caption_images(
             of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
         drawn = None
         if attention_folder is not None and is_captioned:
-            figure = Path(attention_folder) / f"{file_name}.png"
-            if save_attention(of_image[0], name, figure, plot_word_maps, ("image", "words", "attention")):
-                drawn = str(figure)
+            file = Path(attention_folder) / f"{file_name}.png"
+            if save_attention(of_image[0], name, file, plot_word_maps, ("image", "words", "attention")):
+                drawn = str(file)
         for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
             scores = answer.get("score"), answer.get("word_scores")
-            yield CaptionedImage(name, caption, answer.get("error"), rank, *scores, drawn if rank == 0 else None)
+            judgement = answer.get("confidence"), answer.get("unlike_training")
+            figure = drawn if rank == 0 else None
+            yield CaptionedImage(name, caption, answer.get("error"), rank, *scores, figure, *judgement)

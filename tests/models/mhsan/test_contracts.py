@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
 
 from hf_ngsan import save_for_hub
@@ -17,6 +18,7 @@ from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
+    TEXT,
     VISION,
     random_features,
     random_words,
@@ -188,6 +190,57 @@ def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
     assert all(torch.equal(weight, loaded.state_dict()[name]) for name, weight in model.state_dict().items())
     with pytest.raises(ValueError, match=r"text_pretrained.*lacks"):
         MHSANModel(tiny_config(text_config={**BERT, "num_hidden_layers": 3}, text_pretrained=str(tmp_path / "encoder")))
+
+
+def assert_same_weights(one, other):
+    assert one.state_dict().keys() == other.state_dict().keys()
+    assert all(torch.equal(weight, other.state_dict()[name]) for name, weight in one.state_dict().items())
+
+
+def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_path):
+    torch.manual_seed(0)
+    make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path / "encoder")
+    source = {"text_config": None, "text_pretrained": str(tmp_path / "encoder")}
+    model = MHSANModel(tiny_config(**source, frozen_text_layers=1, save_frozen_weights=False)).train()
+    frozen = set(model.frozen_text_weights())
+    assert {name for name, one in model.text.named_parameters() if not one.requires_grad} == frozen
+    assert frozen == {name for name, _ in model.text.named_parameters() if not name.startswith("encoder.layer.1.")}
+    assert not model.text.embeddings.training and not model.text.encoder.layer[0].training
+    assert model.text.encoder.layer[1].training
+    with torch.no_grad():
+        model.text.encoder.layer[1].output.dense.bias.add_(1.0)
+
+    model.eval().save_pretrained(tmp_path / "model")
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    assert {name for name in saved if name.startswith("text.")} == {
+        f"text.{name}" for name, _ in model.text.named_parameters() if name not in frozen
+    }
+    again, report = MHSANModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert_same_weights(again, model)
+    assert not again.text.embeddings.word_embeddings.weight.requires_grad
+    tiny_processor().save_pretrained(tmp_path / "model")
+    loaded, _ = load_model(tmp_path / "model", "retrieval")
+    assert_same_weights(loaded, model)
+
+    (tmp_path / "encoder").rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match="encoder"):
+        MHSANModel.from_pretrained(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"frozen_text_layers": 3},
+        {"frozen_text_layers": -1},
+        {"text_config": TEXT, "frozen_text_layers": 1},
+        {"save_frozen_weights": False},
+        {"frozen_text_layers": 1, "save_frozen_weights": False},
+    ],
+)
+def test_layers_that_cannot_be_frozen_or_left_out(fields):
+    with pytest.raises(ValueError, match="frozen"):
+        tiny_config(**{"text_config": BERT, **fields})
 
 
 def test_packaged_text_encoders(monkeypatch):

@@ -1,0 +1,209 @@
+"""Confidence in captions: the regression and its scores against slow references, and calibrated captioners in use."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, DatasetDict, Features, Sequence, Value
+from datasets import Image as ImageFeature
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import pipeline
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading.models import ModelFolderError, save_model
+from hf_ngsan.metrics import CiderD
+from hf_ngsan.tasks.captioning.confidence import (
+    CONFIDENCE,
+    NUM_BINS,
+    Calibration,
+    Confidence,
+    area_under_curve,
+    clusters_of,
+    expected_calibration_error,
+    fit_logistic,
+    fitted,
+)
+from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
+from tests.commands.running import fails, prints
+from tests.models.mhsan import tiny as mhsan
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+
+NUM_PHOTOS = 60
+VALUES = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.booleans()), min_size=2, max_size=30)
+
+
+def test_the_regression_is_at_its_minimum():
+    generator = np.random.default_rng(0)
+    inputs = generator.normal(size=(400, 2)) * [0.2, 3.0] + [-0.5, 1.0]
+    is_good = generator.random(400) < 1 / (1 + np.exp(-(1 + 4 * inputs[:, 0] - 0.5 * inputs[:, 1])))
+    found = torch.tensor(fit_logistic(inputs, is_good), requires_grad=True)
+    given_inputs, labels, scale = torch.tensor(inputs), torch.tensor(is_good).double(), torch.tensor(inputs.std(0))
+    logits = found[0] + given_inputs @ found[1:]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+    loss = loss + 1e-3 / 2 * ((found[1:] * scale) ** 2).sum()
+    [gradient] = torch.autograd.grad(loss, found)
+    assert gradient.abs().max() < 1e-10
+    assert found[1] > 2 and found[2] < -0.3
+
+
+@given(VALUES)
+def test_the_area_under_the_curve_counts_pairs(rows):
+    values, is_good = np.array([value for value, _ in rows]), np.array([good for _, good in rows])
+    pairs = [
+        1.0 if good_value > bad_value else 0.5 if good_value == bad_value else 0.0
+        for good_value, good in rows
+        if good
+        for bad_value, bad in rows
+        if not bad
+    ]
+    if pairs:
+        assert area_under_curve(values, is_good) == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_the_calibration_error_is_the_gap_of_each_bin():
+    generator = np.random.default_rng(1)
+    probabilities, is_good = generator.random(57), generator.random(57) < 0.5
+    order, total, start = sorted(range(57), key=lambda place: probabilities[place]), 0.0, 0
+    for number in range(NUM_BINS):
+        size = 57 // NUM_BINS + (number < 57 % NUM_BINS)
+        part = order[start : start + size]
+        start += size
+        total += abs(sum(probabilities[one] for one in part) - sum(is_good[one] for one in part))
+    assert expected_calibration_error(probabilities, is_good) == pytest.approx(total / 57)
+
+
+def test_clusters_are_the_groups_of_the_images():
+    generator = np.random.default_rng(0)
+    directions = np.eye(4, 8)
+    vectors = np.repeat(directions, 50, axis=0) + 0.05 * generator.normal(size=(200, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = clusters_of(vectors, number=8, seed=1)
+    assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(8), abs=1e-5)
+    assert (directions @ found.T).max(1).min() > 0.98
+
+
+def test_captions_that_cannot_be_told_apart_calibrate_nothing():
+    with pytest.raises(ValueError, match="50"):
+        fitted(np.zeros(100), np.zeros(100), np.ones(100))
+    with pytest.raises(ValueError, match="49"):
+        fitted(np.zeros(49), np.zeros(49), np.arange(49.0))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A captioner, a dual encoder with its vision encoder, and photographs; half of their captions are the captioner's."""
+    folder = tmp_path_factory.mktemp("confidence")
+    captioner = pixel_captioner()
+    save_model(captioner, pixel_processor(), folder / "captioner")
+    dual_encoder = mhsan.tiny_model(vision_config=mhsan.VISION)
+    dual_encoder.vision.load_state_dict(captioner.model.vision.state_dict())
+    save_model(dual_encoder, mhsan.tiny_processor(pixels=True), folder / "mhsan")
+    images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
+    written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2)
+    captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
+    rows = {"image_id": list(range(NUM_PHOTOS)), "image": images, "captions": captions}
+    features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
+    data = Dataset.from_dict(rows, features=features)
+    DatasetDict(train=data.select(range(20)), validation=data).save_to_disk(folder / "data")
+    options = ["--dual-encoder", folder / "mhsan", "--data", f"images:{folder / 'data'}", "--num-beams", 2]
+    assert main(["calibrate", "--model", str(folder / "captioner"), *map(str, options)]) == 0
+    return folder
+
+
+def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path):
+    calibration = Calibration.load(made / "captioner" / CONFIDENCE)
+    captioner = pipeline("image-to-text", model=str(made / "captioner"))
+    images = [photo((32, 24), seed) for seed in (3, 100)]
+    answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
+    judge = Confidence.load(made / "captioner")
+    for image, of_image in zip(images, answers, strict=True):
+        [embedding] = embed_images(judge.dual_encoder, judge.processor, [{"image": image}])
+        nearest = max(float(centre @ embedding) for centre in judge.clusters)
+        for answer in of_image:
+            [text] = embed_texts(judge.dual_encoder, judge.processor, [answer["generated_text"]])
+            logit = (
+                calibration.intercept
+                + calibration.log_probability * answer["score"]
+                + calibration.similarity * float(embedding @ text)
+            )
+            assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
+            assert answer["unlike_training"] == (nearest < calibration.min_similarity)
+    assert "confidence" not in captioner(images[0])[0]
+
+
+def test_a_calibration_is_of_its_captions(made):
+    found = Calibration.load(made / "captioner" / CONFIDENCE)
+    captioner = pipeline("image-to-text", model=str(made / "captioner"))
+    rows = DatasetDict.load_from_disk(made / "data")["validation"]
+    answers = [answer for [answer] in captioner(list(rows["image"]), return_confidence=True, num_beams=2)]
+    captions = [answer["generated_text"] for answer in answers]
+    cider_d = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)["per_image"]
+    assert found.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
+    assert (found.num_images, found.num_beams, found.split) == (NUM_PHOTOS, 2, "validation")
+    assert sum(answer["unlike_training"] for answer in answers) == math.ceil(0.05 * NUM_PHOTOS)
+    assert 0 <= found.auroc <= 1 and 0 <= found.calibration_error <= 1
+
+
+def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
+    photo((32, 24), 3).save(tmp_path / "photo.png")
+    command = ["caption", "--model", made / "captioner", tmp_path / "photo.png"]
+    [line] = prints(capsys, *command, "--scores").splitlines()
+    record = json.loads(prints(capsys, *command, "--scores", "--json"))
+    name, caption, score, confidence, *unlike = line.split("\t")
+    assert (name, caption) == (record["image"], record["caption"])
+    assert float(score) == pytest.approx(record["score"], abs=1e-3)
+    assert float(confidence) == pytest.approx(record["confidence"], abs=1e-2)
+    assert bool(unlike) == record["unlike_training"]
+    assert "confidence" not in json.loads(prints(capsys, *command, "--json"))
+
+
+def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    photo((32, 24), 3).save(tmp_path / "photo.png")
+    assert main(["caption", "--model", str(tmp_path / "captioner"), str(tmp_path / "photo.png"), "--scores"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.split("\t")) == 3 and "hf-ngsan calibrate" in printed.err
+    captioner = pipeline("image-to-text", model=str(tmp_path / "captioner"))
+    with pytest.raises(ModelFolderError, match=CONFIDENCE):
+        captioner(photo((32, 24), 3), return_confidence=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda found: found.pop("similarity"), "similarity"),
+        (lambda found: found.update(intercept=float("nan")), "finite"),
+        (lambda found: found.update(clusters="!"), "clusters"),
+        (lambda found: found.update(clusters="AAAA"), "clusters"),
+        (lambda found: found.update(clusters=""), "clusters"),
+        (lambda found: found.update(fingerprint="another"), "another version"),
+        (lambda found: found.update(dual_encoder="no/such-folder"), "no/such-folder"),
+        (lambda found: found.update(num_images="60"), "num_images"),
+    ],
+)
+def test_a_damaged_calibration(made, tmp_path, change, fact):
+    folder = tmp_path / "captioner"
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    found = dataclasses.asdict(Calibration.load(made / "captioner" / CONFIDENCE))
+    change(found)
+    (folder / CONFIDENCE).write_text(json.dumps(found))
+    with pytest.raises((ModelFolderError, FileNotFoundError), match=fact):
+        Confidence.load(folder)
+
+
+def test_what_cannot_be_calibrated(made, capsys, tmp_path):
+    other = mhsan.tiny_model(seed=2, vision_config=mhsan.VISION)
+    save_model(other, mhsan.tiny_processor(pixels=True), tmp_path / "mhsan")
+    data = ["--data", f"images:{made / 'data'}"]
+    calibrated = ["calibrate", "--model", made / "captioner", *data]
+    assert "other weights" in fails(capsys, *calibrated, "--dual-encoder", tmp_path / "mhsan")
+    few = [*calibrated, "--dual-encoder", made / "mhsan", "--limit", 20]
+    assert "20" in fails(capsys, *few)
+    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), tmp_path / "blind")
+    blind = ["calibrate", "--model", tmp_path / "blind", "--data", "scenes", "--dual-encoder", made / "mhsan"]
+    assert "vision" in fails(capsys, *blind)
