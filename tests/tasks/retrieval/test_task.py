@@ -178,6 +178,20 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
     assert [torch.equal(*pair) for pair in zip(before, after, strict=True)] == [False, True]
 
 
+@pytest.mark.parametrize("stage", ["joint", "staged"])
+def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage):
+    make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    model = {"text_config": None, "text_pretrained": str(tmp_path), "frozen_text_layers": 1}
+    recipe = tiny_recipe(tmp_path / "run", model=model, training={"stage": stage, "epochs": 1, "ema_decay": 0.9})
+    before, _ = new_dual_encoder(recipe, [], 10)
+    train(recipe)
+    after, _ = load_model(tmp_path / "run", "retrieval")
+    weights_after = after.text.state_dict()
+    different = [name for name, one in before.text.state_dict().items() if not torch.equal(one, weights_after[name])]
+    assert different and all(name.startswith("encoder.layer.1.") for name in different)
+
+
 def test_pairs_have_the_same_number_of_captions():
     batch = pairs_of(
         tiny_processor(),
