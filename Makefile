@@ -22,7 +22,7 @@ $(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
 
 install: $(VENV)/installed-dev  ## install the package with all that its development needs
 
-demo: $(VENV)/installed-photos,plots  ## caption a photograph, train captioners on synthetic scenes, compare them; results in runs/demo
+demo: $(VENV)/installed-demo  ## caption and find photographs, train captioners on synthetic scenes, compare them; results in runs/demo
 	$(BIN)/hf-ngsan demo
 
 # Tests of a file stay together, as they share what is costly to make.

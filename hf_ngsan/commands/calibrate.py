@@ -38,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
+    from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.confidence import CONFIDENCE, calibrate, write_calibration
+    from ..tasks.captioning.calibration import calibrate, write_calibration
 
     folder = find_model_folder(options.model)
     captioner, processor = load_captioner(options.model)

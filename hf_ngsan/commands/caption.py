@@ -216,7 +216,7 @@ def run(options: argparse.Namespace) -> None:
 
 def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:
     """Returns the arguments of the pipeline for what is printed beside captions; a note names what is missing."""
-    from ..tasks.captioning.confidence import is_calibrated
+    from ..loading.confidence import is_calibrated
 
     if not options.scores:
         return {"return_scores": options.json}

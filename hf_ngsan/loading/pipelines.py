@@ -50,7 +50,7 @@ def own_pipeline(*args: Any, engine: str = "torch", **kwargs: Any) -> ImageToTex
     pipeline = ImageToTextPipeline(*args, **kwargs)
 
     def load_confidence() -> Any:
-        from ..tasks.captioning.confidence import Confidence
+        from .confidence import Confidence  # few need it
 
         return Confidence.load(pipeline.model.name_or_path, pipeline.device)
 

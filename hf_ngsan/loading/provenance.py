@@ -113,6 +113,14 @@ def weights_checksum(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
+    """Returns a checksum of the weights of a dual encoder and of its preprocessing."""
+    image_processor = processor.image_processor
+    settings = {} if image_processor is None else unusual_settings(image_processor)
+    parts = weights_checksum(model), settings_checksum(settings)
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
 def backbone_settings(config: PreTrainedConfig) -> dict:
     """Returns the settings of a backbone or detection model that are not default, and its model type."""
     return {"model_type": config.model_type, **unusual_settings(config)}

@@ -77,7 +77,11 @@ def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str
 
 def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
     """Returns an upright photograph with captions; `answers` are those of the pipeline with `return_attention`."""
-    notes = ["Tap a word, point at it, or press Tab, to see where the captioner looked for it."]
+    notes = []
+    if "confidence" in answers[0]:
+        unlike = " The photograph is unlike those it learnt from." if answers[0]["unlike_training"] else ""
+        notes.append(f"The captioner is {answers[0]['confidence']:.0%} sure of the first caption.{unlike}")
+    notes.append("Tap a word, point at it, or press Tab, to see where the captioner looked for it.")
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
     return viewer(photograph(image), captions_of(answers, partial(map_over, image)), *notes)

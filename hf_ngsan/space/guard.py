@@ -48,8 +48,10 @@ class Page(gradio.Blocks):
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
-        """Returns the upload of a value, or a plain value unchanged; raises a gradio.Error for other files."""
-        if not isinstance(value, dict | list):
+        """Returns the upload of a value, those of a list, or a plain value; raises a gradio.Error for other files."""
+        if isinstance(value, list):
+            return [self.upload({} if isinstance(one, list) else one) for one in value]
+        if not isinstance(value, dict):
             return value
         path = value.get("path") if isinstance(value, dict) else None
         if not isinstance(path, str) or path not in self.upload_file_set:

@@ -16,11 +16,13 @@ from ..ground.listening import listen
 from ..models.images import load_image
 from . import captions, drawing, regions
 from .guard import Gate, Page, in_words, whole_number
-from .parts import Parts, Search
+from .parts import Parts, PhotographSearch, Search
 
 MAX_BEAMS, BEAMS = 8, 3
-MAX_QUERY = 1000
-"""Maximal characters of a query."""
+MAX_QUERY, MAX_PHOTOGRAPHS = 1000, 100
+"""Maximal characters of a query, and photographs that are searched together."""
+SHOWN_SIDE = 320
+"""Longest side in pixels of a photograph among those that are found."""
 MAX_WAITING = 100
 """Maximal waiting events; one of each kind runs at a time."""
 MAX_UPLOAD = "30mb"
@@ -42,6 +44,9 @@ def make_page(parts: Parts) -> Page:
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
                 add_search(parts.search)
+        elif parts.photograph_search is not None:
+            with gradio.Tab("Search", id="search"):
+                add_photograph_search(parts.photograph_search)
     page.queue(max_size=MAX_WAITING, api_open=False)
     return page
 
@@ -138,17 +143,58 @@ def add_search(search: Search) -> None:
 
     @in_words
     def find(text: Any) -> tuple[list, list]:
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError("The search has no words; write some first")
-        if len(text) > MAX_QUERY:
-            raise ValueError(f"The search has {len(text)} characters; {MAX_QUERY} are allowed")
-        hits = search.find(text)
+        hits = search.find(checked_query(text))
         labelled = [(thumbnail, f"{hit.score:.3f}  {Path(hit.name).name}") for hit, thumbnail in hits]
         images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in labelled if thumbnail is not None]
         return images, [[round(hit.score, 4), hit.name] for hit, _ in hits]
 
     for event in (text.submit, button.click):
         event(find, text, [found, names], api_visibility="private", preprocess=False)
+
+
+def checked_query(sent: Any) -> str:
+    """Returns the words of a request; raises a ValueError if there are none or too many."""
+    if not isinstance(sent, str) or not sent.strip():
+        raise ValueError("The search has no words; write some first")
+    if len(sent) > MAX_QUERY:
+        raise ValueError(f"The search has {len(sent)} characters; {MAX_QUERY} are allowed")
+    return sent
+
+
+def add_photograph_search(search: PhotographSearch) -> None:
+    """Adds a search of photographs that are uploaded; their embeddings stay in the session."""
+    files = gradio.File(
+        file_count="multiple", file_types=["image"], label=f"Photographs, at most {MAX_PHOTOGRAPHS}", elem_id="photos"
+    )
+    with gradio.Row():
+        text = gradio.Textbox(label="What to look for", placeholder="a dog jumps over a log", elem_id="query", scale=4)
+        button = gradio.Button("Search", variant="primary", elem_id="search", scale=1)
+    found = gradio.Gallery(
+        label="Photographs, the best first", columns=3, object_fit="contain", buttons=[], elem_id="hits"
+    )
+    state = gradio.State({})
+
+    @in_words
+    def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict]:
+        query = checked_query(text)
+        if not isinstance(uploads, list) or not uploads:
+            raise ValueError("There are no photographs; drop some into the box first, or tap it to choose them")
+        if len(uploads) > MAX_PHOTOGRAPHS:
+            raise ValueError(f"There are {len(uploads)} photographs; {MAX_PHOTOGRAPHS} are allowed")
+        images = {}
+        for number, upload in enumerate(uploads, start=1):
+            image = load_image(Path(upload["path"]).read_bytes(), f"photograph {number}")
+            if upload["path"] not in known:
+                [known[upload["path"]]] = search.embed([image])
+            image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+            images[upload["path"]] = image
+        scores = search.scores(query, [known[path] for path in images])
+        order = sorted(range(len(images)), key=lambda place: -scores[place])
+        shown = list(images.values())
+        return [(shown[place], f"{scores[place]:.3f}") for place in order], {path: known[path] for path in images}
+
+    for event in (text.submit, button.click):
+        event(find, [files, text, state], [found, state], api_visibility="private", preprocess=False)
 
 
 def make_theme() -> gradio.themes.Base:

@@ -1,19 +1,28 @@
 """The parts of a page: a captioner, rows of a dataset with regions, and an index of images."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from datasets import Dataset
 
 from ..ground.launching import make_accelerator
+from ..ground.packaged_models import DUAL_ENCODER
+from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
+from ..models.packaged_backbones import MissingBackboneError
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
-from ..tasks.retrieval.search import search_images
+from ..tasks.retrieval.encoders import embed_images, embed_texts
+from ..tasks.retrieval.search import check_query, search_images
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -35,6 +44,23 @@ class Search:
 
 
 @dataclass(frozen=True)
+class PhotographSearch:
+    """Search of uploaded photographs by words, with a dual encoder."""
+
+    model: Any
+    processor: Any
+
+    def embed(self, images: Sequence[Any]) -> list[np.ndarray]:
+        """Returns the embedding of each image of Pillow, float32 `(dimension,)`."""
+        return [embed_images(self.model, self.processor, [{"image": image}])[0] for image in images]
+
+    def scores(self, text: str, embeddings: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the similarity of each image to a text; raises a ValueError for a text without a known word."""
+        check_query(self.processor, text)
+        return np.stack(list(embeddings)) @ embed_texts(self.model, self.processor, [text])[0]
+
+
+@dataclass(frozen=True)
 class Parts:
     """The parts of a page.
 
@@ -42,23 +68,32 @@ class Parts:
         name: name of the captioner.
         pipeline: pipeline of the captioner.
         rows: rows of a dataset of regions, features with boxes, for the captioner; or None.
-        search: search of images by words; or None.
+        search: search of an index by words; or None.
+        photograph_search: search of uploaded photographs by words; or None.
     """
 
     name: str
     pipeline: ImageToTextPipeline
     rows: Dataset | None = None
     search: Search | None = None
+    photograph_search: PhotographSearch | None = None
 
     @property
     def reads_images(self) -> bool:
         return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and, if available, visualness."""
+        """Returns the captions of all beams, the best first, with attention and what else the captioner has.
+
+        Args:
+            image: an image of Pillow, or a row with features.
+            num_beams: beams.
+            options: further arguments of the pipeline.
+        """
         return self.pipeline(
             image,
             return_attention=True,
+            return_confidence=self.reads_images and is_calibrated(self.pipeline.model),
             return_visualness=bool(getattr(self.pipeline.model.config, "adaptive_attention", False)),
             num_beams=num_beams,
             num_return_sequences=num_beams,
@@ -89,7 +124,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         )
     rows = None if data is None else regions_of(captioner, processor, data, split)
     if index is None:
-        return Parts(model, pipeline, rows)
+        search = photograph_search(device) if reads_images(captioner.config) else None
+        return Parts(model, pipeline, rows, photograph_search=search)
     folder = IndexFolder.open(Path(index))
     dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
     dual_encoder.to(device)
@@ -98,6 +134,16 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         return search_images(dual_encoder, its_processor, index, text=text)
 
     return Parts(model, pipeline, rows, Search(folder, hits))
+
+
+def photograph_search(device: torch.device) -> PhotographSearch | None:
+    """Returns the search of uploaded photographs with the packaged dual encoder; `None` if its packages are missing."""
+    try:
+        loaded: Any = load_model(DUAL_ENCODER, "retrieval")
+    except MissingBackboneError as error:
+        logger.warning("The page cannot search photographs: %s", error)
+        return None
+    return PhotographSearch(loaded[0].to(device), loaded[1])
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:

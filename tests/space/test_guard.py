@@ -15,7 +15,8 @@ from PIL import Image
 from hf_ngsan.ground.listening import listen
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.space import Parts, launch, make_page
-from hf_ngsan.space.parts import regions_of
+from hf_ngsan.space.parts import PhotographSearch, regions_of
+from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -45,6 +46,17 @@ def photographs(tmp_path_factory):
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
         pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
         yield from served(Parts("tiny", pipeline))
+
+
+@pytest.fixture(scope="module")
+def photograph_search() -> PhotographSearch:
+    return PhotographSearch(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True))
+
+
+@pytest.fixture(scope="module")
+def searching(photograph_search):
+    pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    yield from served(Parts("tiny", pipeline, photograph_search=photograph_search))
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +223,35 @@ def test_true_faults_are_in_the_log_for_who_asks_for_it(photographs, caplog):
     with caplog.at_level(logging.DEBUG, "hf_ngsan.space.guard"):
         photographs.post("/gradio_api/call/nothing", json={"data": []})
     assert any(record.exc_info for record in caplog.records)
+
+
+SEARCH = 3
+"""Number of the page's function that searches photographs, after the three of the photograph's tab."""
+
+
+def test_uploaded_photographs_are_found_by_words(searching, photograph_search):
+    uploads = [{"path": uploaded(searching, saved(photo, "PNG")), "meta": META} for photo in PHOTOS[:3]]
+    message = outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH)
+    assert message["success"], message
+    shown = [float(one["caption"]) for one in message["output"]["data"][0]]
+    scores = photograph_search.scores("a red ball", photograph_search.embed(PHOTOS[:3]))
+    assert shown == pytest.approx(sorted(scores, reverse=True), abs=1e-3)
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_photographs_that_were_not_uploaded_are_not_searched(searching, private, case):
+    upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
+    for uploads in ([FORGED[case](str(private))], [upload, FORGED[case](str(private))], FORGED[case](str(private))):
+        assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH))
+
+
+@pytest.mark.parametrize("query", ["", "  ", None, 7, "a" * 1001, ["a"]])
+def test_queries_that_are_none(searching, query):
+    upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
+    assert is_refused(outcome(searching, [[upload], query, None], fn_index=SEARCH))
+
+
+def test_photographs_are_some_and_not_too_many(searching):
+    upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
+    for uploads in ([], None, [upload] * 101):
+        assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH))

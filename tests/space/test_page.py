@@ -55,7 +55,7 @@ def tabs_of(page) -> list[str]:
 
 
 def test_there_is_a_tab_for_each_part(folders, index):
-    assert tabs_of(make_page(load_parts(str(folders / "pixels")))) == ["photograph"]
+    assert tabs_of(make_page(load_parts(str(folders / "pixels")))) == ["photograph", "search"]
     assert tabs_of(make_page(load_parts(str(folders / "regions"), SCENES))) == ["regions"]
     assert tabs_of(make_page(load_parts(str(folders / "pixels"), index=str(index)))) == ["photograph", "search"]
 

@@ -3,7 +3,6 @@
 index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
 """
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from transformers import PreTrainedModel
 
 from ...extraction import ImageList
 from ...extraction.errors import ExtractionError
@@ -31,7 +29,7 @@ from ...extraction.together import (
 from ...ground.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ...ground.progress_display import ProgressDisplay
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
-from ...loading.provenance import settings_checksum, unusual_settings, weights_checksum
+from ...loading.provenance import model_fingerprint
 from ...retrieval import IndexDescription, IndexFolder, IndexFolderError, check_backend, check_new_index, open_backend
 from ...retrieval.index_folder import DESCRIPTION, read_description
 from ...store.folders import remove, restore, write_folder_atomically
@@ -41,14 +39,6 @@ MAX_IMAGES_PER_SHARD = 1000
 """Images that a killed process may have to embed again."""
 THUMBNAIL_SIDE = 160
 """Longest side of a thumbnail in pixels."""
-
-
-def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
-    """Returns a checksum of the weights of a dual encoder and of its preprocessing."""
-    image_processor = processor.image_processor
-    settings = {} if image_processor is None else unusual_settings(image_processor)
-    parts = weights_checksum(model), settings_checksum(settings)
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def index_images(

@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from ...guests.dual_encoders import dual_encoder_of
+from ...loading.provenance import model_fingerprint
 from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
 from .encoders import embed_images, embed_pixels, embed_texts
-from .index import model_fingerprint
 
 
 def search_images(

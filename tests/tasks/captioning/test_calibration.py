@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 from hf_ngsan.cli import main
+from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
 from hf_ngsan.loading.models import ModelFolderError, save_model
 from hf_ngsan.metrics import CiderD
-from hf_ngsan.tasks.captioning.confidence import (
-    CONFIDENCE,
+from hf_ngsan.tasks.captioning import calibration
+from hf_ngsan.tasks.captioning.calibration import (
     NUM_BINS,
-    Calibration,
-    Confidence,
     area_under_curve,
     clusters_of,
     expected_calibration_error,
@@ -116,23 +115,26 @@ def made(tmp_path_factory):
 
 
 def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path):
-    calibration = Calibration.load(made / "captioner" / CONFIDENCE)
+    fitted_to = Calibration.load(made / "captioner" / CONFIDENCE)
     captioner = pipeline("image-to-text", model=str(made / "captioner"))
     images = [photo((32, 24), seed) for seed in (3, 100)]
     answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
     judge = Confidence.load(made / "captioner")
     for image, of_image in zip(images, answers, strict=True):
-        [embedding] = embed_images(judge.dual_encoder, judge.processor, [{"image": image}])
-        nearest = max(float(centre @ embedding) for centre in judge.clusters)
+        [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
+        density = sum(
+            share * math.exp(10 * float(centre @ embedding))
+            for centre, share in zip(judge.clusters, fitted_to.shares, strict=True)
+        )
         for answer in of_image:
-            [text] = embed_texts(judge.dual_encoder, judge.processor, [answer["generated_text"]])
+            [text] = embed_texts(judge.encoder.model, judge.encoder.processor, [answer["generated_text"]])
             logit = (
-                calibration.intercept
-                + calibration.log_probability * answer["score"]
-                + calibration.similarity * float(embedding @ text)
+                fitted_to.intercept
+                + fitted_to.log_probability * answer["score"]
+                + fitted_to.similarity * float(embedding @ text)
             )
             assert answer["confidence"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
-            assert answer["unlike_training"] == (nearest < calibration.min_similarity)
+            assert answer["unlike_training"] == (math.log(density) < fitted_to.min_familiarity)
     assert "confidence" not in captioner(images[0])[0]
 
 
@@ -181,6 +183,7 @@ def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
         (lambda found: found.update(clusters="!"), "clusters"),
         (lambda found: found.update(clusters="AAAA"), "clusters"),
         (lambda found: found.update(clusters=""), "clusters"),
+        (lambda found: found["shares"].pop(), "clusters"),
         (lambda found: found.update(fingerprint="another"), "another version"),
         (lambda found: found.update(dual_encoder="no/such-folder"), "no/such-folder"),
         (lambda found: found.update(num_images="60"), "num_images"),
@@ -194,6 +197,26 @@ def test_a_damaged_calibration(made, tmp_path, change, fact):
     (folder / CONFIDENCE).write_text(json.dumps(found))
     with pytest.raises((ModelFolderError, FileNotFoundError), match=fact):
         Confidence.load(folder)
+
+
+def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
+    batches = []
+    embed = calibration.embed_visual
+    monkeypatch.setattr(
+        calibration,
+        "embed_visual",
+        lambda encoder, seen: batches.append(len(seen["visual_features"])) or embed(encoder, seen),
+    )
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    command = ["calibrate", "--model", tmp_path / "captioner", "--dual-encoder", made / "mhsan"]
+    command += ["--data", f"images:{made / 'data'}", "--num-beams", 2]
+    prints(capsys, *command, "--train-split", "validation", "--batch-size", 7)
+    assert max(batches) == 7
+    expected = dataclasses.asdict(Calibration.load(made / "captioner" / CONFIDENCE))
+    found = dataclasses.asdict(Calibration.load(tmp_path / "captioner" / CONFIDENCE))
+    different = {name for name, value in found.items() if value != pytest.approx(expected[name], abs=1e-4)}
+    assert different == {"clusters", "shares", "min_familiarity"}, "the training images are others"
+    assert "20" in fails(capsys, *command, "--split", "train")
 
 
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):

@@ -1,0 +1,197 @@
+"""How sure a captioner may be of a caption: its own likelihood and a dual encoder's similarity, calibrated.
+
+    confidence = Confidence.load("ngsan-flickr8k")
+    confidence.judge(visual_inputs, captions, scores)  # [Judgement(0.71, unlike_training=False), ...]
+
+The confidence is the probability that a caption agrees with people's captions, by CIDEr-D, at least as well as the
+median caption of the images it was calibrated with. It is a logistic regression (Platt 1999) on the mean
+log-probability of the caption's tokens and the cosine similarity of image and caption.
+
+An image is unlike the training images if it is less probable among them than 95% of the images of the calibration
+split: under a mixture of von Mises-Fisher distributions around clusters of their embeddings (Banerjee et al. 2005).
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..store.fields import FieldError, read_fields, read_json
+from .models import ModelFolderError, find_model_folder, load_model
+from .provenance import model_fingerprint
+
+CONFIDENCE = "confidence.json"
+CONCENTRATION = 10.0
+"""Of the distribution around each cluster, the reciprocal of a variance."""
+
+
+class Judgement(NamedTuple):
+    """How far a caption and its image can be trusted.
+
+    Attributes:
+        confidence: probability that the caption is as good as the better half of those it was calibrated with.
+        unlike_training: whether the image is unlike the captioner's training images.
+    """
+
+    confidence: float
+    unlike_training: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What [`Confidence`] knows, the content of `confidence.json`.
+
+    Attributes:
+        dual_encoder: folder, packaged or Hub name of the dual encoder.
+        fingerprint: of its weights and preprocessing.
+        intercept, log_probability, similarity: coefficients of the logistic regression.
+        min_familiarity: an image is unlike the training images below this [`familiarity`].
+        median_cider_d: CIDEr-D that a caption must reach to count as good.
+        data, split, num_images, num_beams: what the calibration was made with.
+        auroc: area under the ROC curve of the confidence, by cross-validation.
+        calibration_error: mean difference of confidence and share of good captions over ten bins (ECE), by
+            cross-validation.
+        clusters: unit vectors `(clusters, dimension)` of training images, float16, in base64.
+        shares: of the training images, in each cluster.
+    """
+
+    dual_encoder: str
+    fingerprint: str
+    intercept: float
+    log_probability: float
+    similarity: float
+    min_familiarity: float
+    median_cider_d: float
+    data: str
+    split: str
+    num_images: int
+    num_beams: int
+    auroc: float
+    calibration_error: float
+    clusters: str
+    shares: list[float]
+
+    @classmethod
+    def load(cls, file: Path) -> "Calibration":
+        """Reads a calibration; raises a FieldError that names the field at fault."""
+        found = read_fields(cls, read_json(file))
+        numbers = [value for value in asdict(found).values() if isinstance(value, float)]
+        if not np.isfinite([*numbers, *found.shares]).all():
+            raise FieldError("a number that is not finite")
+        return found
+
+    def probabilities(self, log_probabilities: np.ndarray, similarities: np.ndarray) -> np.ndarray:
+        return sigmoid(self.intercept + self.log_probability * log_probabilities + self.similarity * similarities)
+
+    def centres(self, dimension: int) -> np.ndarray:
+        """Returns the clusters, float32 `(clusters, dimension)`; raises a FieldError if they are no such vectors."""
+        try:
+            found = np.frombuffer(base64.b64decode(self.clusters, validate=True), np.float16).reshape(-1, dimension)
+        except ValueError:
+            raise FieldError("clusters") from None
+        if not 0 < len(found) == len(self.shares) or not np.isfinite(found).all():
+            raise FieldError("clusters")
+        return found.astype(np.float32)
+
+
+class Confidence:
+    """Judges captions with the calibration of their captioner.
+
+    Args:
+        calibration: see there.
+        dual_encoder, processor: the dual encoder of the calibration, in evaluation mode, and its processor.
+
+    Raises:
+        FieldError: the clusters of the calibration do not fit the dual encoder.
+    """
+
+    def __init__(self, calibration: Calibration, dual_encoder: Any, processor: Any) -> None:
+        self.calibration = calibration
+        self.encoder = dual_encoder_of(dual_encoder, processor)
+        self.clusters = calibration.centres(self.encoder.dimension)
+
+    @classmethod
+    def load(cls, captioner: str | Path, device: torch.device | str = "cpu") -> "Confidence":
+        """Loads the calibration of a captioner, and its dual encoder.
+
+        Raises:
+            ModelFolderError: the captioner has no calibration, a damaged one, or one for another dual encoder.
+            FileNotFoundError: there is no such dual encoder.
+            MissingBackboneError: the package with weights of the dual encoder is not installed.
+        """
+        file, again = Path(find_model_folder(captioner), CONFIDENCE), "make it with hf-ngsan calibrate"
+        if not file.is_file():
+            raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}), which confidence needs; {again}.")
+        try:
+            calibration = Calibration.load(file)
+            model, processor = load_model(calibration.dual_encoder, "retrieval")
+            if model_fingerprint(model, processor) != calibration.fingerprint:
+                raise ModelFolderError(
+                    f"{captioner} is calibrated with another version of the dual encoder {calibration.dual_encoder}; "
+                    f"{again} anew."
+                )
+            placed: Any = model
+            return cls(calibration, placed.to(device), processor)
+        except FieldError as error:
+            raise ModelFolderError(f"{file} is damaged ({error}); {again} anew.") from None
+
+    def judge(
+        self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
+    ) -> list[Judgement]:
+        """Returns a judgement for each caption.
+
+        Args:
+            visual: `visual_features` `(images, regions, size)` of the captioner's vision encoder, and their
+                `attention_mask` `(images, regions)`.
+            captions: C an image, those of one image next to each other.
+            scores: mean log-probability of the tokens of each.
+        """
+        images = embed_visual(self.encoder, visual)
+        texts = embed_captions(self.encoder, captions)
+        of_captions = np.repeat(np.arange(len(images)), len(captions) // len(images))
+        similarities = (images[of_captions] * texts).sum(-1)
+        confidences = self.calibration.probabilities(np.asarray(scores), similarities)
+        is_unlike = familiarity(images, self.clusters, self.calibration.shares) < self.calibration.min_familiarity
+        return [
+            Judgement(float(value), bool(is_unlike[image]))
+            for value, image in zip(confidences, of_captions, strict=True)
+        ]
+
+
+def is_calibrated(model: Any) -> bool:
+    """Returns whether a loaded captioner's folder has a calibration."""
+    return Path(str(getattr(model, "name_or_path", "")), CONFIDENCE).is_file()
+
+
+def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor]) -> np.ndarray:
+    """Returns embeddings of visual features, float32 `(images, dimension)`."""
+    inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
+    with torch.inference_mode():
+        found = encoder.embed_images({name: value for name, value in inputs.items() if value is not None})
+    return found.cpu().numpy()
+
+
+def embed_captions(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:
+    """Returns embeddings of captions, float32 `(captions, dimension)`."""
+    with torch.inference_mode():
+        return encoder.embed_texts(encoder.text_inputs(captions)).cpu().numpy()
+
+
+def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """Returns the logarithm of each image's density among the training images, but for a constant.
+
+    Args:
+        images: unit vectors `(images, dimension)`.
+        clusters: unit vectors `(clusters, dimension)`.
+        shares: of the training images, `(clusters,)`.
+    """
+    return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
