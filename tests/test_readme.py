@@ -47,7 +47,7 @@ TINY = {
     "mcan": {**SIZES_OF_MODELS, "word_embedding_size": 8, "reduction_hidden_size": 8, "pooled_size": 16},
 }
 """Sizes of the models that are trained, by the folder of their training config."""
-WITHOUT_AN_END = ("serve --model captioner --port 8000", "app --model runs/demo/model --data scenes")
+WITHOUT_AN_END = ("serve --model captioner --port 8000", "app", "app --model runs/demo/model --data scenes")
 """Servers, which other tests start."""
 
 
@@ -99,6 +99,7 @@ PROMISES = {
     "caption photo.jpg --require dog grass": Promise(1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
     "caption photo.jpg --groups 3": Promise(3, CAPTION),
     "caption photo.jpg --contrastive 0.6": Promise(1, CAPTION),
+    "caption photo.jpg --scores": Promise(1, r"photo\.jpg\t[^\t]+\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?"),
     "caption photo.jpg --json": Promise(1, r'\{"image": "photo\.jpg", "caption": .*\}'),
     "caption photos --json --output captions.jsonl": Promise(0, files=("captions.jsonl",)),
     "caption photo.jpg --with-embeddings runs/flickr8k_sru photos.npz": Promise(1, CAPTION, ("photos.npz",)),
@@ -152,6 +153,11 @@ PROMISES = {
     ),
     "index --model runs/flickr8k_sru --images photos --output photos.index --num-processes 2": Promise(
         files=("photos.index/*",)
+    ),
+    "index --images photos --output found.index": Promise(files=("found.index/*",)),
+    "search found.index 'a dog jumps over a log'": Promise(check=lambda printed: printed.count("\n") >= 4),
+    "search found.index 'a dog jumps over a log' --figure hits.png": Promise(
+        check=lambda printed: printed.count("\n") >= 4, files=("hits.png",)
     ),
     "search photos.index 'a dog jumps over a log' --top-k 9 --figure hits.png": Promise(
         check=lambda printed: printed.count("\n") >= 4, files=("hits.png",)
