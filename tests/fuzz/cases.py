@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import yaml
 
+from .archives import hostile_file
 from .inputs import SCENES
 from .mutations import WRITTEN, damage, hostile_text, mutate_json, mutated
 
@@ -148,6 +149,26 @@ def files_of_others(draw: random.Random, made: SimpleNamespace) -> list:
     more = [[], ["--skip-broken"], ["--dtype", "float32"], ["--grid-size", 2, 2], ["--images-per-shard", 1]]
     more += [["--split", hostile_text(draw, made.places)], ["--boxes", "xywh"], [copied(made.references)]]
     return ["convert", path, "--output", "new", *draw.choice(more)]
+
+
+def archives(draw: random.Random, made: SimpleNamespace) -> list:
+    path = hostile_file(draw, Path.cwd() / "given")
+    deed = draw.random()
+    if deed < 0.3:
+        return ["inspect", path]
+    if deed < 0.5:
+        return ["references", "--data", f"images:{path.parent}", "--split", "train", "--output", "new.json"]
+    if deed < 0.6:
+        return ["caption", "--model", made.photos, "--data", f"features:{path.parent}"]
+    more = [[], ["--skip-broken"], ["--grid-size", 2, 2], ["--images-per-shard", 1]]
+    return ["convert", draw.choice([path, path.parent]), "--output", "new", *draw.choice(more)]
+
+
+def calibrations(draw: random.Random, made: SimpleNamespace) -> list:
+    folder = copied(made.photos)
+    (folder / "confidence.json").write_text(json.dumps(made.calibration))
+    mutate_json(draw, folder / "confidence.json", made.places)
+    return ["caption", "--model", folder, made.images / "0.png", "--scores"]
 
 
 def inspected(draw: random.Random, made: SimpleNamespace) -> list:
@@ -420,6 +441,8 @@ CASES: dict[Case, int] = {
     visualness: 1,
     backbones: 2,
     files_of_others: 3,
+    archives: 3,
+    calibrations: 1,
     inspected: 2,
     image_lists: 2,
     extracted_folders: 1,

@@ -1,7 +1,9 @@
 """Small valid inputs of every kind, which the cases copy and change."""
 
+import base64
 import json
 import os
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,9 @@ import yaml
 from PIL import Image
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import save_model
+from hf_ngsan.loading.confidence import Calibration
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.metrics.document_frequency import DocumentFrequency
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
@@ -39,12 +43,12 @@ def make_inputs(folder: Path) -> SimpleNamespace:
 
     Returns:
         Their paths as attributes: the folder of a finished `run` and its training config, a captioner of `photos`, an
-        `rstnet` for synthetic scenes, a `dual_encoder` of photos and its `index`, `guests` of transformers by name and
-        the `guest_index` of one, a `backbone`, a folder of `images`, one of `features`, a `layout` of COCO files, COCO
-        `results`, `references` and an `image_list`, datasets of images with `lines` and with a `table`, parallel `text`
-        and a `translator` of it, `videos` of VATEX, document frequencies, `formats` with a folder for each format of
-        features, questions of `vqa` about the images, statements of `nlvr`, an `answerer` and a `judge` of these, and
-        `places` where no file is.
+        `rstnet` for synthetic scenes, a `dual_encoder` of photos, its `index` and a `calibration` with it, `guests` of
+        transformers by name and the `guest_index` of one, a `backbone`, a folder of `images`, one of `features`, a
+        `layout` of COCO files, COCO `results`, `references` and an `image_list`, datasets of images with `lines` and
+        with a `table`, parallel `text` and a `translator` of it, `videos` of VATEX, document frequencies, `formats`
+        with a folder for each format of features, questions of `vqa` about the images, statements of `nlvr`, an
+        `answerer` and a `judge` of these, and `places` where no file is.
     """
     made = SimpleNamespace(places=places_without_files(folder))
     made.config = folder / "config.yaml"
@@ -82,6 +86,7 @@ def make_inputs(folder: Path) -> SimpleNamespace:
     (made.table / "metadata.csv").write_text(text)
     made.dual_encoder, made.index = folder / "dual_encoder", folder / "index"
     save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), made.dual_encoder)
+    made.calibration = calibration_with(made.dual_encoder)
     index = ["index", "--model", str(made.dual_encoder), "--images", str(made.images), "--output", str(made.index)]
     to = ["--to", "usearch"] if find_spec("usearch") else []
     assert main([*index, "--num-workers", "0", "--images-per-shard", "2", *to]) == 0
@@ -165,3 +170,21 @@ def make_coco(folder: Path, made: SimpleNamespace) -> None:
     made.references = made.image_list = folder / "references.json"
     made.results = folder / "results.json"
     made.results.write_text(json.dumps([{"image_id": n, "caption": CAPTIONS[n % 2]} for n in range(3)]))
+
+
+def calibration_with(dual_encoder: Path) -> dict:
+    """Returns a calibration of made-up numbers, as JSON, with two clusters."""
+    numbers = {field.name: 0.5 for field in fields(Calibration) if field.type in (float, "float")}
+    model, processor = load_model(dual_encoder, "retrieval")
+    clusters = np.eye(2, model.config.projection_dim, dtype=np.float16)
+    return {
+        **numbers,
+        "dual_encoder": str(dual_encoder),
+        "fingerprint": model_fingerprint(model, processor),
+        "data": "images:photos",
+        "split": "validation",
+        "num_images": 60,
+        "num_beams": 2,
+        "clusters": base64.b64encode(clusters.tobytes()).decode(),
+        "shares": [0.5, 0.5],
+    }

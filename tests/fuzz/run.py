@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+from tests.fuzz.archives import ESCAPED, RAN
+
 SECONDS, SECONDS_OF_WAITING = 20, 60
 GIGABYTES = 2
 NOT_TOLD_TO_USERS = ("Traceback (most recent call last)", "Exception ignored")
@@ -114,6 +116,10 @@ def run_cases(seed: int, numbers: range, folder: Path, made: SimpleNamespace, at
         described = Path(folder, f"{number}.json")
         name, arguments = json.loads(described.read_text()) if described.exists() else ("?", [])
         fault = fault_of(arguments, code, time.monotonic() - begin, usage.ru_maxrss, text)
+        if (folder / str(number) / RAN).exists():
+            fault = "ran a stranger's code"
+        if any(path.exists() for path in (folder / ESCAPED, folder.parent / ESCAPED, Path("/tmp", ESCAPED))):
+            fault = "wrote outside its folder"
         if fault:
             yield Outcome(number, name, arguments, fault, text[-3_000:])
 
