@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow newest oldest drift lint format benchmarks clean
+.PHONY: help install demo docs test slow newest oldest drift lint format benchmarks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,10 @@ install: $(VENV)/installed-dev  ## install the package with all that its develop
 
 demo: $(VENV)/installed-demo  ## caption and find photographs, train captioners on synthetic scenes, compare them; results in runs/demo
 	$(BIN)/hf-ngsan demo
+
+docs: $(VENV)/installed-docs  ## build the site of docs/ and the package's reference; into build/site
+	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env docs build/site
+	@echo "Open build/site/index.html."
 
 # Tests of a file stay together, as they share what is costly to make.
 TEST_PROCESSES ?= 2

@@ -26,6 +26,8 @@ from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
 
 CONFIDENCE = "confidence.json"
+MAX_NUMBER = 1e9
+"""Above the size of every number in a calibration."""
 CONCENTRATION = 10.0
 """Of the distribution around each cluster, the reciprocal of a variance."""
 
@@ -80,9 +82,11 @@ class Calibration:
     def load(cls, file: Path) -> "Calibration":
         """Reads a calibration; raises a FieldError that names the field at fault."""
         found = read_fields(cls, read_json(file))
-        numbers = [value for value in asdict(found).values() if isinstance(value, float)]
-        if not np.isfinite([*numbers, *found.shares]).all():
-            raise FieldError("a number that is not finite")
+        for name, value in asdict(found).items():
+            if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
+                raise FieldError(name)
+        if not all(0 <= share <= 1 for share in found.shares):
+            raise FieldError("shares")
         return found
 
     def probabilities(self, log_probabilities: np.ndarray, similarities: np.ndarray) -> np.ndarray:

@@ -456,8 +456,7 @@ class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMix
     ) -> MCANAnswerOutput:
         r"""
         Args:
-            input_ids, pixel_values, attention_mask, inputs_embeds, visual_features, visual_attention_mask,
-            visual_boxes, pixel_mask: see [`MCANModel`].
+            input_ids, ..., pixel_mask: see [`MCANModel`].
             labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
                 answer.
 

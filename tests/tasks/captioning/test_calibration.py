@@ -179,7 +179,10 @@ def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
     ("change", "fact"),
     [
         (lambda found: found.pop("similarity"), "similarity"),
-        (lambda found: found.update(intercept=float("nan")), "finite"),
+        (lambda found: found.update(intercept=float("nan")), "intercept"),
+        (lambda found: found.update(similarity=10**400), "similarity"),
+        (lambda found: found.update(shares=[10**25]), "shares"),
+        (lambda found: found.update(shares=["a"]), "shares"),
         (lambda found: found.update(clusters="!"), "clusters"),
         (lambda found: found.update(clusters="AAAA"), "clusters"),
         (lambda found: found.update(clusters=""), "clusters"),
