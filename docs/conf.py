@@ -16,7 +16,7 @@ root_doc, exclude_patterns = "index", ["README.md", "_build"]
 html_theme, html_title = "furo", "hf-ngsan"
 suppress_warnings = ["misc.highlighting_failure"]  # of CSV
 
-myst_heading_anchors = 4
+myst_enable_extensions, myst_heading_anchors = ["dollarmath"], 4
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # those of transformers are in its own documentation
 napoleon_use_ivar = True
