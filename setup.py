@@ -31,7 +31,8 @@ class BuildWithCode(build_py):
 def code_of(config: Path, folder: Path) -> set[str]:
     """Returns the names of the package's files that a model refers to in its config.json, and that these import."""
     settings = json.loads(config.read_text(encoding="utf-8"))
-    references = [*settings["auto_map"].values(), *(one["impl"] for one in settings["custom_pipelines"].values())]
+    pipelines = settings.get("custom_pipelines", {}).values()
+    references = [*settings["auto_map"].values(), *(one["impl"] for one in pipelines)]
     found: set[str] = set()
     names = {f"{reference.split('.')[0]}.py" for reference in references}
     while names:

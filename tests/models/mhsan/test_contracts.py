@@ -11,8 +11,10 @@ from transformers import AutoModel, AutoModelForZeroShotImageClassification, Aut
 from hf_ngsan import save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_mhsan import MHSANModel
+from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.models.packaged_backbones import MissingBackboneError
 from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
 from tests.loading.test_hub import result_of
@@ -201,7 +203,10 @@ def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_pat
     torch.manual_seed(0)
     make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path / "encoder")
     source = {"text_config": None, "text_pretrained": str(tmp_path / "encoder")}
-    model = MHSANModel(tiny_config(**source, frozen_text_layers=1, save_frozen_weights=False)).train()
+    VisionModel(VisionConfig(**VISION)).backbone.save_pretrained(tmp_path / "backbone")
+    vision = {**VISION, "pretrained": str(tmp_path / "backbone"), "save_frozen_weights": False}
+    fields = {**source, "vision_config": vision, "frozen_text_layers": 1, "save_frozen_weights": False}
+    model = MHSANModel(tiny_config(**fields)).train()
     frozen = set(model.frozen_text_weights())
     assert {name for name, one in model.text.named_parameters() if not one.requires_grad} == frozen
     assert frozen == {name for name, _ in model.text.named_parameters() if not name.startswith("encoder.layer.1.")}
@@ -219,7 +224,8 @@ def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_pat
     assert not report["missing_keys"] and not report["unexpected_keys"]
     assert_same_weights(again, model)
     assert not again.text.embeddings.word_embeddings.weight.requires_grad
-    tiny_processor().save_pretrained(tmp_path / "model")
+    assert not [name for name in saved if ".backbone." in name]
+    tiny_processor(pixels=True).save_pretrained(tmp_path / "model")
     loaded, _ = load_model(tmp_path / "model", "retrieval")
     assert_same_weights(loaded, model)
 
