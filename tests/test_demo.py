@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -67,14 +68,28 @@ def test_variants_differ_in_their_model_alone():
     assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
 
 
-def test_it_begins_with_the_caption_of_a_photograph(demo):
+def test_it_begins_with_captions_of_photographs_and_how_sure_they_are(demo):
     folder, printed = demo
-    self_test, command, caption, *_ = printed.splitlines()
+    photographs = sorted(file.name for file in (folder / "photographs").iterdir())
+    self_test, command, *captions = printed.splitlines()[: 2 + len(photographs)]
     assert self_test.startswith("ngsan-flickr8k computes what was recorded")
-    assert command.split()[:3] == ["hf-ngsan", "caption", "grace_hopper.jpg"]
-    assert len(caption.split()) > 3
-    with Image.open(folder / "photograph.png") as figure:
+    assert command.split()[:4] == ["hf-ngsan", "caption", str(folder / "photographs"), "--scores"]
+    assert "officer.jpg" in photographs
+    for name, line in zip(photographs, captions, strict=True):
+        assert re.fullmatch(rf"  {name}: \w+( \w+){{2,}}   \(\d+% sure(, .+)?\)", line)
+    with Image.open(folder / "photographs.png") as figure:
         assert min(figure.size) > 200
+
+
+def test_photographs_are_found_by_words(demo, capsys):
+    folder, printed = demo
+    searches = [line for line in printed.splitlines() if line.startswith(f"hf-ngsan search {folder}/photographs.index")]
+    assert len(searches) == 3
+    for line in searches:
+        command, _, found = line.partition('"   ')
+        score, name = found.split()
+        first = prints(capsys, *shlex.split(command + '"')[1:]).splitlines()[0].split("\t")
+        assert first[1] == name and float(first[0]) == pytest.approx(float(score), abs=1e-3)
 
 
 def test_the_table_has_the_scores_of_the_runs(demo):
@@ -125,7 +140,7 @@ def test_scenes_are_found_by_words(demo, capsys):
     with Image.open(folder / "hits.png") as figure:
         assert min(figure.size) > 900
     lines = printed.splitlines()
-    call = next(index for index, line in enumerate(lines) if line.startswith("hf-ngsan search"))
+    call = next(index for index, line in enumerate(lines) if "scenes.index" in line)
     arguments = shlex.split(lines[call])[1:]
     assert Path(arguments[1]) == folder / "scenes.index" and arguments[2].count(" and ") == 4
     found = [line.split("\t") for line in prints(capsys, *arguments, "--top-k", 3).splitlines()]

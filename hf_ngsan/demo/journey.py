@@ -125,7 +125,7 @@ def copy_photographs(folder: Path) -> list[Path]:
     for name, (package, place) in PHOTOGRAPHS.items():
         spec = importlib.util.find_spec(package)
         for root in (spec and spec.submodule_search_locations) or ():
-            if Path(root, place).is_file():
+            if Path(root, place).is_file() and not (folder / name).exists():
                 shutil.copyfile(Path(root, place), folder / name)
     return sorted(folder.glob("*.jpg"))
 
@@ -160,7 +160,8 @@ def find_photographs(output: Path) -> None:
     """Indexes the photographs with the packaged dual encoder, and searches them by words."""
     model, processor = load_model(DUAL_ENCODER, "retrieval")
     folder = output / "photographs.index"
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier version
+    if folder.is_dir() and IndexFolder.open(folder).description.fingerprint != model_fingerprint(model, processor):
+        shutil.rmtree(folder)  # of an earlier version
     index = index_images(model, processor, list_images(output / "photographs"), folder, name=DUAL_ENCODER)
     for query in QUERIES:
         best = search_images(model, processor, index, text=query)[0]

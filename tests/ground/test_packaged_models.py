@@ -219,6 +219,5 @@ def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):
     assert recorded.dual_encoder == DUAL_ENCODER and recorded.num_images == 1000
     assert recorded.auroc > 0.7 and recorded.calibration_error < 0.06
     assert main(["caption", PHOTOGRAPH, "--scores"]) == 0
-    *_, score, confidence, unlike = capsys.readouterr().out.strip().split("\t")
-    assert float(score) < 0 and 0 < float(confidence) < 0.5, "a portrait in uniform is no photograph of Flickr8k"
-    assert unlike == "unlike the training images"
+    _, _, score, confidence, *_ = capsys.readouterr().out.strip().split("\t")
+    assert float(score) < 0 and 0 < float(confidence) < 0.5, "it says what is not there"
