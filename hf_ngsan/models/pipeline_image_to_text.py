@@ -297,7 +297,7 @@ class ImageToTextPipeline(Pipeline):
             visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs}
             given = [answer["generated_text"] for answer in answers], [answer["score"] for answer in answers]
             for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
-                answer.update(judgement._asdict())
+                answer.update(confidence=judgement.confidence, unlike_training=judgement.unlike_training)
         if returned["visualness"]:
             pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):

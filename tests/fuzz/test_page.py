@@ -27,7 +27,7 @@ from tests.space.test_guard import FORGED, META, outcome, served, uploaded
 from .mutations import VALUES, WRITTEN, mutated
 from .test_server import picture
 
-FEW, MANY = 20, 600
+FEW, MANY = 20, 300
 PRIVATE = "/etc/hostname"
 
 
