@@ -24,6 +24,19 @@ assert pipeline("image-to-text", model=folder, trust_remote_code=True)(photograp
 print(caption)
 """
 
+REMOTE_SEARCH = """
+import sys
+sys.modules["hf_ngsan"] = None
+from PIL import Image
+from transformers import AutoModel, AutoProcessor
+
+folder, photograph = sys.argv[1:]
+model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+texts = ["a dog jumps over a log", "a man in a uniform"]
+print(int(model(**processor(images=[Image.open(photograph)], text=texts)).logits_per_image.argmax()))
+"""
+
 
 def output_of(*command: object) -> str:
     process = subprocess.run([str(part) for part in command], capture_output=True, text=True)
@@ -61,6 +74,8 @@ def main(commands: Path) -> None:
         output_of(command, "index", "--images", photographs, "--output", index, "--num-workers", 0)
         [hit] = output_of(command, "search", index, "a man in a uniform").splitlines()
         assert hit.endswith("grace_hopper.jpg"), hit
+    dual_encoder = packaged_models()["mhsan-flickr8k"]
+    assert output_of(sys.executable, "-c", REMOTE_SEARCH, dual_encoder, PHOTOGRAPH).strip() == "1"
     [line] = output_of(command, "caption", PHOTOGRAPH, "--scores").splitlines()
     print(f"Found by words; captioned with scores: {line}")
 
