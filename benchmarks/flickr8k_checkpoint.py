@@ -143,29 +143,24 @@ def leave_out_code(folder: Path, checkpoint: Path) -> None:
 
 
 def evaluation_of(model: PreTrainedModel, scores: dict[str, dict], seed: int) -> RecordedEvaluation:
-    """Returns the evaluation of a seed's best model on the validation split."""
-    best = scores["best"]
-    generation = model.generation_config.to_dict()
-    return RecordedEvaluation(
-        data="flickr8k",
-        split="validation",
-        rows=1000,
-        scores=best,
-        fingerprints=fingerprints_of(CaptioningTask, Evaluation(best), generation, {"num_beams": 3}),
-        weights="",
-        seed=seed,
-        chose_epoch=True,
-    )
+    """Returns the evaluation of a seed's best captioner."""
+    best, generation = scores["best"], model.generation_config.to_dict()
+    return recorded(best, fingerprints_of(CaptioningTask, Evaluation(best), generation, {"num_beams": 3}), seed)
 
 
 def recalls_of(recalls: dict[str, float], seed: int) -> RecordedEvaluation:
-    """Returns the evaluation of a seed's best dual encoder on the validation split."""
+    """Returns the evaluation of a seed's best dual encoder."""
+    return recorded(recalls, fingerprints_of(RetrievalTask, Evaluation(recalls), {}, {}), seed)
+
+
+def recorded(scores: dict[str, float], fingerprints: dict[str, str], seed: int) -> RecordedEvaluation:
+    """Returns scores on the validation split, which chose the epoch."""
     return RecordedEvaluation(
         data="flickr8k",
         split="validation",
         rows=1000,
-        scores=recalls,
-        fingerprints=fingerprints_of(RetrievalTask, Evaluation(recalls), {}, {}),
+        scores=scores,
+        fingerprints=fingerprints,
         weights="",
         seed=seed,
         chose_epoch=True,

@@ -1,6 +1,7 @@
 """The pages of the site that follow from the package: its API, its commands and the keys of training configs."""
 
 import io
+import json
 import os
 import re
 import textwrap
@@ -96,13 +97,7 @@ def training_configs_page() -> str:
 
 
 def key_row(entry: Field) -> str:
-    default = (
-        "null"
-        if entry.default is None
-        else str(entry.default).lower()
-        if entry.default in (True, False)
-        else entry.default
-    )
+    default = json.dumps(entry.default).strip('"')
     meaning = str(entry.metadata["help"]).replace("|", "\\|")
     return f"| `{entry.name}` | `{default}` | {meaning} |"
 

@@ -211,13 +211,13 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
     def frozen_text_weights(self) -> list[str]:
         """Returns the names in the text encoder of the weights that training keeps."""
         number: Any = self.config.frozen_text_layers
-        frozen = {one for part in frozen_modules(self.text, number) for one in part.parameters()} if number else set()
+        frozen = {one for part in frozen_modules(self.text, number) for one in part.parameters()}
         return [name for name, parameter in self.text.named_parameters() if parameter in frozen]
 
     def train(self, mode: bool = True) -> "MHSANModel":
         super().train(mode)
         number: Any = self.config.frozen_text_layers
-        for part in frozen_modules(self.text, number) if number else ():
+        for part in frozen_modules(self.text, number):
             part.eval().requires_grad_(False)  # also after loading, which makes every weight trainable
         return self
 

@@ -89,11 +89,13 @@ def make_text_encoder(config: PreTrainedConfig, field: str = "text_config") -> "
 
 
 def frozen_modules(encoder: "PreTrainedModel", num_frozen: int) -> list[nn.Module]:
-    """Returns the outermost modules of an encoder without a layer behind the first `num_frozen` in them.
+    """Returns the outermost modules of an encoder without a layer behind the first `num_frozen` in them; none for 0.
 
     Raises:
         ConfigurationError: the encoder's layers cannot be found.
     """
+    if not num_frozen:
+        return []
     total = encoder.config.num_hidden_layers
     stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == total]
     if len(stacks) != 1:

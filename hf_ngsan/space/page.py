@@ -162,7 +162,7 @@ def checked_query(sent: Any) -> str:
 
 
 def add_photograph_search(search: PhotographSearch) -> None:
-    """Adds a search of photographs that are uploaded; their embeddings stay in the session."""
+    """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
     files = gradio.File(
         file_count="multiple", file_types=["image"], label=f"Photographs, at most {MAX_PHOTOGRAPHS}", elem_id="photos"
     )
@@ -181,17 +181,18 @@ def add_photograph_search(search: PhotographSearch) -> None:
             raise ValueError("There are no photographs; drop some into the box first, or tap it to choose them")
         if len(uploads) > MAX_PHOTOGRAPHS:
             raise ValueError(f"There are {len(uploads)} photographs; {MAX_PHOTOGRAPHS} are allowed")
-        images = {}
-        for number, upload in enumerate(uploads, start=1):
-            image = load_image(Path(upload["path"]).read_bytes(), f"photograph {number}")
-            if upload["path"] not in known:
-                [known[upload["path"]]] = search.embed([image])
-            image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
-            images[upload["path"]] = image
-        scores = search.scores(query, [known[path] for path in images])
-        order = sorted(range(len(images)), key=lambda place: -scores[place])
-        shown = list(images.values())
-        return [(shown[place], f"{scores[place]:.3f}") for place in order], {path: known[path] for path in images}
+        photographs = {}
+        for number, path in enumerate((upload["path"] for upload in uploads), start=1):
+            if path not in known:
+                image = load_image(Path(path).read_bytes(), f"photograph {number}")
+                [embedding] = search.embed([image])
+                image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+                known = {**known, path: (image, embedding)}
+            photographs[path] = known[path]
+        shown, embeddings = zip(*photographs.values(), strict=True)
+        scores = search.scores(query, embeddings)
+        order = sorted(range(len(shown)), key=lambda place: -scores[place])
+        return [(shown[place], f"{scores[place]:.3f}") for place in order], photographs
 
     for event in (text.submit, button.click):
         event(find, [files, text, state], [found, state], api_visibility="private", preprocess=False)

@@ -171,34 +171,32 @@ def calibrate(
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
-    def caption(indices: range) -> list[tuple[str, float, float]]:
+    def caption(indices: range) -> list[tuple[str, float, np.ndarray, float]]:
         inputs = seen_inputs(captioner, processor, take(rows, indices))
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
-        similarities = (embed_visual(encoder, inputs) * embed_captions(encoder, texts)).sum(-1).tolist()
-        return list(zip(texts, scores, similarities, strict=True))
+        images = embed_visual(encoder, inputs)
+        similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
+        return list(zip(texts, scores, images, similarities, strict=True))
 
-    def embed(some_rows: Dataset) -> np.ndarray:
-        def embed_part(indices: range) -> list[np.ndarray]:
-            return list(embed_visual(encoder, seen_inputs(captioner, processor, take(some_rows, indices))))
+    def embed(indices: range) -> list[np.ndarray]:
+        return list(embed_visual(encoder, seen_inputs(captioner, processor, take(training_rows, indices))))
 
-        return np.stack(map_sharded(embed_part, len(some_rows), batch_size, description="embedding"))
-
-    captions, scores, similarities = zip(
+    captions, scores, images, similarities = zip(
         *map_sharded(caption, len(rows), batch_size, description="captioning"), strict=True
     )
     found: Any = CiderD().compute(predictions=list(captions), references=list(rows["captions"]), per_image=True)
     facts = fitted(np.array(scores), np.array(similarities), np.array(found["per_image"]["cider_d"]))
-    training = embed(training_rows)
+    training = np.stack(map_sharded(embed, len(training_rows), batch_size, description="embedding"))
     clusters = clusters_of(training).astype(np.float16)
     members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
     shares = (members / len(training)).tolist()
     return Calibration(
         dual_encoder=str(dual_encoder),
         fingerprint=model_fingerprint(model, its_processor),
-        min_familiarity=float(np.quantile(familiarity(embed(rows), clusters.astype(np.float32), shares), UNLIKE)),
+        min_familiarity=float(np.quantile(familiarity(np.stack(images), clusters.astype(np.float32), shares), UNLIKE)),
         data=data,
         split=split,
         num_images=len(rows),
