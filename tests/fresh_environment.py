@@ -2,11 +2,13 @@
 
 `newest` makes an environment of the newest releases that pyproject.toml allows, `oldest` one of its lower bounds. Into
 it goes a wheel; then, away from the checkout, `tests.installed_package`, and in the checkout the fast tests and some of
-the hostile cases of `tests.fuzz`. torch alone is not chosen by pip: it is that of constraints.txt, for its build
-without CUDA (`--torch` names another).
+the hostile cases of `tests.fuzz`. Where `newest` is what this environment has already, nothing is installed: its own
+tests are the tests. torch alone is not chosen by pip: it is that of constraints.txt, for its build without CUDA
+(`--torch` names another).
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -15,6 +17,8 @@ import sys
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOWER_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?\s*>=\s*([\w.]+)")
@@ -38,9 +42,16 @@ def tested_torch() -> str:
 
 def versions(python: str | Path) -> dict[str, str]:
     """Returns the versions of all that is installed beside an interpreter, by name."""
-    listing = subprocess.check_output([python, "-m", "pip", "list", "--format", "freeze"], text=True)
-    found = dict(line.split("==") for line in listing.split() if "==" in line)
-    return {name: version for name, version in found.items() if name not in ("hf-ngsan", "pip", "setuptools")}
+    listing = json.loads(subprocess.check_output([python, "-m", "pip", "list", "--format", "json"], text=True))
+    return {canonicalize_name(one["name"]): one["version"] for one in listing}
+
+
+def newest_versions(torch: str) -> dict[str, str]:
+    """Returns the versions that pip would install today without constraints, by name."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
+    report = json.loads(subprocess.check_output([*command, torch, f"{ROOT}[test]"], text=True))
+    found = {one["metadata"]["name"]: one["metadata"]["version"] for one in report["install"]}
+    return {canonicalize_name(name): version for name, version in found.items() if name != "hf-ngsan"}
 
 
 def install(folder: Path, kind: str, torch: str) -> Path:
@@ -84,14 +95,14 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="of the tests (%(default)s)")
     options = parser.parse_args()
     try:
+        if options.kind == "newest" and newest_versions(options.torch).items() <= versions(sys.executable).items():
+            print(f"newest: {sys.prefix} has the newest version of everything.")
+            return 0
         python = install(ROOT / "build" / options.kind, options.kind, options.torch)
-        found, here = versions(python), versions(sys.executable)
+        found = versions(python)
         print(f"{options.kind}:", " ".join(f"{name}=={version}" for name, version in found.items()), flush=True)
         use(python)
-        if found.items() <= here.items():
-            print(f"{options.kind}: the fast tests run in {sys.prefix}, which has the same versions of everything.")
-        else:
-            run_tests(python, options.processes)
+        run_tests(python, options.processes)
     except subprocess.CalledProcessError as error:
         print(f"{options.kind}: {' '.join(map(str, error.cmd[:4]))} … failed.", file=sys.stderr)
         return 1

@@ -55,6 +55,7 @@ def this_package(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.slow
 def test_a_classifier_trains_resumes_and_evaluates(workplace):
     trained, resumed, evaluated, compared, pushed = follow("A classifier", workplace)
     assert "accuracy" in trained and "runs/counting/best" in resumed
@@ -75,6 +76,7 @@ def test_a_classifier_trains_resumes_and_evaluates(workplace):
     assert "This model counts the stars of a scene." in card.text
 
 
+@pytest.mark.slow
 def test_the_score_of_the_training_log_is_that_of_the_command(workplace):
     validation = ["--data", "scenes:size=1000,validation=100,test=100", "--split", "validation"]
     printed = run(
@@ -84,6 +86,7 @@ def test_the_score_of_the_training_log_is_that_of_the_command(workplace):
     assert json.loads(printed)["accuracy"] == best["accuracy"]
 
 
+@pytest.mark.slow
 def test_options_of_other_tasks_are_refused(workplace):
     command = ["evaluate", "--import", "counting", "--model", "runs/counting", "--data", "scenes:test=20"]
     for option in (["--folds", "2"], ["--num-beams", "2"]):
@@ -92,6 +95,7 @@ def test_options_of_other_tasks_are_refused(workplace):
         assert result.returncode == 2 and option[0] in result.stderr and len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_captioner_trains_evaluates_and_captions(workplace):
     _, evaluated, captioned = follow("A captioner", workplace)
     assert {"cider_d", "symmetric"} <= json.loads(evaluated).keys()
@@ -100,6 +104,7 @@ def test_a_captioner_trains_evaluates_and_captions(workplace):
     assert (config["model_type"], config["hidden_size"]) == ("glance", 32)
 
 
+@pytest.mark.slow
 def test_a_dual_encoder_trains(workplace):
     follow("A dual encoder", workplace)
     first, *_, last = history(workplace / "runs" / "matching")

@@ -162,6 +162,7 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     assert transformers_logging.get_verbosity() == verbosity and transformers_logging.is_progress_bar_enabled()
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_trained(demo, capsys):
     folder, _ = demo
     before = read(folder)
