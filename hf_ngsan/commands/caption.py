@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import at_most, between, fraction, user_path
@@ -22,6 +24,7 @@ from .arguments import (
     check_output_file,
     check_text,
     generation_options,
+    ray_workers,
     written_lines,
 )
 
@@ -48,6 +51,7 @@ EPILOG = f"""examples:
   hf-ngsan caption photo.jpg --groups 3
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
+  hf-ngsan caption photos --json --output captions.jsonl --engine ray --address auto
 
 {DATASETS}"""
 
@@ -63,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models_argument(parser, default=CAPTIONER)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    add_engine_argument(parser)
+    add_engine_argument(parser, with_ray=True)
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
     texts.add_argument(
@@ -152,11 +156,13 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> None:
+    from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import is_guest, reads_images
     from ..tasks.captioning.generate import is_model, load_captioners
-    from ..tasks.captioning.images import caption_images
+    from ..tasks.captioning.images import caption_images, skipped_error
+    from ..tasks.captioning.parts import CaptionParts
 
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
@@ -165,6 +171,9 @@ def run(options: argparse.Namespace) -> None:
         check_output_file(options.output)
     if len(models) > 1 and options.save_attention:
         raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
+    ray = ray_workers(options)
+    if ray is not None:
+        check_options_of_ray(options)
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
     paths = list(image_files(options.images))[: options.limit]
@@ -187,6 +196,24 @@ def run(options: argparse.Namespace) -> None:
     if embedded is not None:
         names = list(names)
         images = embedded.seeing(images, names)
+    arguments = {**text, **generation, **returned_scores(options, model)}
+    if ray is not None:
+        parts = CaptionParts(
+            model,
+            processor,
+            images,
+            list(names),
+            Path(f"{options.output}.parts"),
+            line=json_line if options.json else partial(line, with_scores=options.scores),
+            skips_errors=options.skip_errors,
+            batch_size=options.batch_size,
+            arguments=arguments,
+        )
+        lines, errors = parts.caption(ray)
+        write_output(options.output, "".join(f"{one}\n" for one in lines))
+        parts.remove()
+        report_skipped(errors, len(parts.names))
+        return
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     results = caption_images(
         model,
@@ -196,22 +223,33 @@ def run(options: argparse.Namespace) -> None:
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **{**text, **generation, **returned_scores(options, model)},
+        **arguments,
     )
-    number = skipped = 0
+    number, errors = 0, []
     with written_lines(options.output) as write:
         for found in results:
-            if found.error is not None and not options.skip_errors:
-                raise ValueError(f"{found.error.rstrip('.')}; --skip-errors continues after such an image.")
+            if found.error is not None:
+                errors.append(skipped_error(found.error, options.skip_errors))
             write(json_line(found) if options.json else line(found, options.scores))
             number += found.rank == 0
-            if found.error is not None:
-                skipped += 1
-                print(f"hf-ngsan: skipped: {found.error}", file=sys.stderr)
     if embedded is not None:
         embedded.save(options.with_embeddings[1])
-    if skipped:
-        print(f"hf-ngsan: {skipped} of {number} images were skipped.", file=sys.stderr)
+    report_skipped(errors, number)
+
+
+def check_options_of_ray(options: argparse.Namespace) -> None:
+    if options.output is None:
+        raise ValueError("--engine ray writes captions to a file; name it with --output.")
+    for name in ("save_attention", "rerank_with", "with_embeddings"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} does not work with --engine ray; leave one of the two out.")
+
+
+def report_skipped(errors: list[str], number: int) -> None:
+    for error in errors:
+        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+    if errors:
+        print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
 
 
 def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:

@@ -14,6 +14,7 @@ from transformers import BaseImageProcessor, PreTrainedModel
 from ..data.contract import caption_features, check_row
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
+from ..ground.ray_workers import RayWorkers
 from ..loading.provenance import vision_provenance
 from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
@@ -26,6 +27,7 @@ from .together import (
     extraction_accelerator,
     lock_of,
     on_main_process,
+    progress_display,
     wait_for_everyone,
 )
 
@@ -63,6 +65,7 @@ def extract_features(
     strict: bool = False,
     change: ImageChange | None = None,
     accelerator: Accelerator | None = None,
+    ray: RayWorkers | None = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
@@ -85,6 +88,8 @@ def extract_features(
         strict: an image that cannot be read is an error; otherwise it is skipped and listed.
         change: change of each image before preprocessing; `width` and `height` are those of the changed image.
         accelerator: accelerator of the processes that share the work; made if `None`.
+        ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
+            given.
 
     Raises:
         ExtractionError: the folder holds something else, its features or their images have changed, no image can be
@@ -151,11 +156,17 @@ def extract_features(
 
     try:
         chunks, metadata, num_before = on_main_process(accelerator, plan)
-        own = chunks[accelerator.process_index :: accelerator.num_processes]
-        workers = default_num_workers(accelerator) if num_workers is None else num_workers
-        writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, accelerator)
-        writer.write(own, workers, change)
-        wait_for_everyone(accelerator)
+        writer = ChunkWriter(model.eval(), image_processor, images, folder, metadata, split, strict, change)
+        if ray is None:
+            model.to(accelerator.device)
+            own = chunks[accelerator.process_index :: accelerator.num_processes]
+            writer.num_workers = default_num_workers(accelerator) if num_workers is None else num_workers
+            with progress_display("extracting", sum(chunk.num_images for chunk in own), accelerator) as display:
+                writer.write(own, display)
+            wait_for_everyone(accelerator)
+        else:
+            writer.num_workers = num_workers or 0
+            share_chunks(ray, writer, chunks)
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
         lock.release()
@@ -171,8 +182,22 @@ def columns_of(metadata: Mapping) -> Features:
     return Features({name: feature for name, feature in columns.items() if name in metadata["columns"]})
 
 
+def share_chunks(ray: RayWorkers, writer: "ChunkWriter", chunks: list[Chunk]) -> None:
+    done = 0
+    with ProgressDisplay("extracting", sum(chunk.num_images for chunk in chunks)) as display:
+        for place in ray.share(writer.model, writer.write_one, chunks, max(writer.num_workers, 1)):
+            done += chunks[place].num_images
+            display.update(done)
+
+
 class ChunkWriter:
-    """Sends chunks of images through the model and writes a shard for each."""
+    """Sends chunks of images through the model and writes a shard for each.
+
+    Attributes:
+        num_workers: processes that read and preprocess images.
+    """
+
+    num_workers = 0
 
     def __init__(
         self,
@@ -183,27 +208,26 @@ class ChunkWriter:
         metadata: Mapping,
         split: str | None,
         strict: bool,
-        accelerator: Accelerator,
+        change: ImageChange | None,
     ) -> None:
-        self.model = model.to(accelerator.device).eval()
-        self.image_processor, self.images, self.folder = image_processor, images, folder
-        self.split, self.strict, self.accelerator = split, strict, accelerator
+        self.model, self.image_processor, self.images, self.folder = model, image_processor, images, folder
+        self.split, self.strict, self.change = split, strict, change
         self.metadata, self.columns = metadata, columns_of(metadata)
         self.image_list = images.checksum(split)
 
-    def write(self, chunks: list[Chunk], num_workers: int, change: ImageChange | None) -> None:
+    def write(self, chunks: list[Chunk], display: ProgressDisplay | None = None) -> None:
         batches = [batch for chunk in chunks for batch in chunk.batches]
-        workers = num_workers if batches else 0
-        prepared = iter(load_batches(self.images, batches, self.image_processor, workers, change))
-        process, processes = self.accelerator.process_index + 1, self.accelerator.num_processes
-        description = "extracting" if processes == 1 else f"extracting, process {process} of {processes}"
-        total = sum(chunk.num_images for chunk in chunks)
-        with ProgressDisplay(description, total, shown=process == 1) as display:
-            done = 0
-            for chunk in chunks:
-                for number in self.write_chunk(chunk, prepared):
-                    done += number
+        workers = self.num_workers if batches else 0
+        prepared = iter(load_batches(self.images, batches, self.image_processor, workers, self.change))
+        done = 0
+        for chunk in chunks:
+            for number in self.write_chunk(chunk, prepared):
+                done += number
+                if display is not None:
                     display.update(done)
+
+    def write_one(self, chunk: Chunk) -> None:
+        self.write([chunk])
 
     def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch]) -> Iterator[int]:
         """Writes a shard, and yields the number of images of each batch."""
@@ -237,9 +261,7 @@ class ChunkWriter:
             return []
         try:
             with torch.inference_mode():
-                output = self.model(
-                    **{name: tensor.to(self.accelerator.device) for name, tensor in batch.inputs.items()}
-                )
+                output = self.model(**{name: tensor.to(self.model.device) for name, tensor in batch.inputs.items()})
         except torch.OutOfMemoryError as error:
             raise ExtractionError(
                 "The device has too little memory for a batch; use a smaller --batch-size."

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
 from ..ground.launching import make_accelerator
+from ..ground.progress_display import ProgressDisplay
 from ..store.locks import FolderLock
 from .errors import ExtractionError
 
@@ -38,6 +39,13 @@ def default_num_workers(accelerator: Accelerator) -> int:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
     return min(max(processors // local_processes, 1), 4)
+
+
+def progress_display(name: str, total: int, accelerator: Accelerator) -> ProgressDisplay:
+    """Returns a display of the share of a process, which the first one shows."""
+    process, processes = accelerator.process_index + 1, accelerator.num_processes
+    name = name if processes == 1 else f"{name}, process {process} of {processes}"
+    return ProgressDisplay(name, total, shown=process == 1)
 
 
 def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:

@@ -106,3 +106,14 @@ def caption_images(
             judgement = answer.get("confidence"), answer.get("unlike_training")
             figure = drawn if rank == 0 else None
             yield CaptionedImage(name, caption, answer.get("error"), rank, *scores, figure, *judgement)
+
+
+def skipped_error(error: str, skips: bool) -> str:
+    """Returns why an image was skipped.
+
+    Raises:
+        ValueError: images that cannot be read are not to be skipped.
+    """
+    if not skips:
+        raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
+    return error

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from ...extraction.together import (
     extraction_accelerator,
     lock_of,
     on_main_process,
+    progress_display,
     wait_for_everyone,
 )
 from ...ground.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ...ground.progress_display import ProgressDisplay
+from ...ground.ray_workers import RayWorkers
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import model_fingerprint
 from ...retrieval import IndexDescription, IndexFolder, IndexFolderError, check_backend, check_new_index, open_backend
@@ -56,6 +59,7 @@ def index_images(
     backend: str | None = None,
     prune: bool = False,
     accelerator: Accelerator | None = None,
+    ray: RayWorkers | None = None,
 ) -> IndexFolder:
     """Embeds images into an index, continues an index that was begun, or brings one up to date.
 
@@ -82,6 +86,8 @@ def index_images(
             default that of the index, and `exact` for a new one.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
         accelerator: to share the work among its processes; made if `None`.
+        ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
+            given.
 
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model, or of another source without
@@ -144,10 +150,18 @@ def index_images(
     growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
     try:
         index, missing, earlier = on_main_process(accelerator, plan)
-        own = missing[accelerator.process_index :: accelerator.num_processes]
-        workers = default_num_workers(accelerator) if num_workers is None else num_workers
-        write_shards(encoder, images, index, own, batch_size, workers, strict, accelerator, earlier)
-        wait_for_everyone(accelerator)
+        write = partial(write_shards, encoder, images, index, batch_size, strict, earlier)
+        if ray is None:
+            own = missing[accelerator.process_index :: accelerator.num_processes]
+            workers = default_num_workers(accelerator) if num_workers is None else num_workers
+            with progress_display("indexing", number_of_new_images(index, own, earlier), accelerator) as display:
+                write(own, workers, display)
+            wait_for_everyone(accelerator)
+        else:
+            with ProgressDisplay("indexing", len(missing), unit="shards") as display:
+                shards = ray.share(model, partial(write, num_workers=num_workers or 0), [[one] for one in missing])
+                for done, _ in enumerate(shards, 1):
+                    display.update(done)
         index = on_main_process(accelerator, publish)
     finally:
         lock.release()
@@ -268,37 +282,44 @@ def begin_anew(folder: Path, description: IndexDescription, images: ImageList) -
     return IndexFolder.begin(folder, description)
 
 
+def new_items(index: IndexFolder, number: int, earlier: EarlierEmbeddings | None) -> list[int]:
+    """Returns the images of a shard that have no embedding yet."""
+    known = {} if earlier is None else earlier.places
+    return [item for item in index.shard_items(number) if item not in known]
+
+
+def number_of_new_images(index: IndexFolder, numbers: Sequence[int], earlier: EarlierEmbeddings | None) -> int:
+    return sum(len(new_items(index, number, earlier)) for number in numbers)
+
+
 def write_shards(
     encoder: DualEncoder,
     images: ImageList,
     index: IndexFolder,
-    numbers: Sequence[int],
     batch_size: int,
-    num_workers: int,
     strict: bool,
-    accelerator: Accelerator,
-    earlier: EarlierEmbeddings | None = None,
+    earlier: EarlierEmbeddings | None,
+    numbers: Sequence[int],
+    num_workers: int,
+    display: ProgressDisplay | None = None,
 ) -> None:
     """Embeds the images of some shards, in batches that are cut at the same places in every run."""
-    known = {} if earlier is None else earlier.places
     images = images if earlier is None else earlier.images
     batches = {
         number: [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
         for number in numbers
-        for items in [[item for item in index.shard_items(number) if item not in known]]
+        for items in [new_items(index, number, earlier)]
     }
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
     workers = num_workers if in_order else 0
     image_processor: Any = encoder.image_processor
     batches_read = load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE)
     prepared = iter(batches_read)
-    process, processes = accelerator.process_index + 1, accelerator.num_processes
-    title = "indexing" if processes == 1 else f"indexing, process {process} of {processes}"
-    with ProgressDisplay(title, sum(map(len, in_order)), shown=process == 1) as display:
-        done = 0
-        for number, of_shard in batches.items():
-            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
-                done += count
+    done = 0
+    for number, of_shard in batches.items():
+        for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
+            done += count
+            if display is not None:
                 display.update(done)
 
 

@@ -1,0 +1,160 @@
+"""Models for pipelines over batches of columns: `map_batches` of Ray Data, or `map(batched=True)` of datasets.
+
+    photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
+    captions = photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1)
+    captions.write_parquet("s3://bucket/captions")
+
+Each class loads its model once, when it is made, and takes and returns batches of columns. The column of images has
+what [`~hf_ngsan.models.images.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left out of the
+result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls elsewhere.
+
+Shards in a folder that is resumed are what `hf-ngsan extract`, `index` and `caption` write with `--engine ray`
+([`RayWorkers`]).
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from .data.contract import caption_features
+from .extraction.vision import load_vision
+from .ground.messages import one_sentence
+from .ground.packaged_models import CAPTIONER, DUAL_ENCODER
+from .ground.ray_workers import RayWorkers
+from .guests.dual_encoders import dual_encoder_of
+from .loading.models import load_model
+from .loading.pipelines import CaptioningPipeline
+from .models.images import load_image
+from .tasks.captioning.generate import load_captioners
+from .tasks.retrieval.encoders import embed_pixels
+
+__all__ = ["Captioner", "Embedder", "ImageEncoder", "RayWorkers"]
+
+
+class OfImages:
+    """What the classes share: images are read, the model's columns are added, with nulls for what cannot be read."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
+        columns = batch.to_pydict() if isinstance(batch, pa.Table) else {name: list(batch[name]) for name in batch}
+        if self.column not in columns:
+            raise ValueError(f"There is no column {self.column!r} among {', '.join(columns)}; name that of the images.")
+        images, errors = [], []
+        for source in columns.pop(self.column):
+            try:
+                images.append(load_image(source))
+                errors.append(None)
+            except Exception as error:  # libraries say in many ways that an image cannot be read
+                errors.append(one_sentence(error))
+        found = self.of_images(images) if images else {}
+        for name, kind in self.types().items():
+            values = iter(found.get(name, ()))
+            columns[name] = pa.array([None if error else next(values) for error in errors], kind)
+        return pa.table({**columns, "error": pa.array(errors, pa.string())})
+
+    def types(self) -> dict[str, pa.DataType]:
+        """Returns the types of the columns that are added."""
+        raise NotImplementedError
+
+    def of_images(self, images: list) -> dict[str, list]:
+        """Returns the columns of PIL images."""
+        raise NotImplementedError
+
+
+class ImageEncoder(OfImages):
+    """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
+
+    Where there is a column `path` and none `image_id`, ids are made of the paths. A folder of the Parquet files becomes
+    a dataset that `features:` reads by `Dataset.from_parquet(files).save_to_disk(folder)`.
+
+    Args:
+        backbone, fields: of [`~hf_ngsan.extraction.load_vision`].
+        column: name of the column of images.
+        dtype: `"float16"` or `"float32"`, of the features.
+    """
+
+    def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
+        super().__init__(column)
+        self.model, self.image_processor = load_vision(backbone, **fields)
+        self.model.to(self.device)
+        self.features = caption_features(self.model.config.feature_size, dtype=dtype, size=True)
+
+    def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
+        table = super().__call__(batch)
+        if "path" in table.column_names and "image_id" not in table.column_names:
+            ids = [number_of_path(path) for path in table["path"].to_pylist()]
+            table = table.append_column("image_id", pa.array(ids, pa.int64()))
+        return table
+
+    def types(self) -> dict[str, pa.DataType]:
+        names = ("visual_features", "visual_boxes", "width", "height")
+        return {name: self.features.arrow_schema.field(name).type for name in names}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        inputs = self.image_processor(images=images, return_tensors="pt").to(self.device)
+        with torch.inference_mode():
+            output = self.model(**inputs)
+        masks = output.attention_mask.bool().cpu().numpy()
+        features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
+        kind = self.features["visual_features"].feature.feature.dtype
+        return {
+            "visual_features": [list(one[mask].astype(kind)) for one, mask in zip(features, masks, strict=True)],
+            "visual_boxes": [list(one[mask]) for one, mask in zip(boxes, masks, strict=True)],
+            "width": [image.width for image in images],
+            "height": [image.height for image in images],
+        }
+
+
+class Captioner(OfImages):
+    """Adds `caption` and `score`, the mean log-probability of its words.
+
+    Args:
+        model: folder or name of a captioner with a vision encoder.
+        column: name of the column of images.
+        generate_arguments: of `generate()`, such as `num_beams=3`.
+    """
+
+    def __init__(self, model: str = CAPTIONER, column: str = "bytes", **generate_arguments: Any) -> None:
+        super().__init__(column)
+        captioner, processor = load_captioners([model])
+        self.pipeline = CaptioningPipeline(model=captioner.to(self.device), processor=processor)
+        self.generate_arguments = generate_arguments
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {"caption": pa.string(), "score": pa.float32()}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        answers = self.pipeline(images, batch_size=len(images), return_scores=True, **self.generate_arguments)
+        best = [answer[0] for answer in answers]
+        return {"caption": [one["generated_text"] for one in best], "score": [one["score"] for one in best]}
+
+
+class Embedder(OfImages):
+    """Adds `embedding (D,)`, float32, which a search compares by inner products.
+
+    Args:
+        model: folder or name of a dual encoder with a vision encoder.
+        column: name of the column of images.
+    """
+
+    def __init__(self, model: str = DUAL_ENCODER, column: str = "bytes") -> None:
+        super().__init__(column)
+        dual_encoder, processor = load_model(model, "retrieval")
+        self.encoder = dual_encoder_of(dual_encoder.to(self.device), processor)
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {"embedding": pa.list_(pa.float32(), self.encoder.dimension)}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        return {"embedding": list(embed_pixels(self.encoder, self.encoder.image_inputs(images)))}
+
+
+def number_of_path(path: str) -> int:
+    """Returns 63 bits of a path's SHA-256, which do not depend on the number of workers or their order."""
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1

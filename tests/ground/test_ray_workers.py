@@ -1,0 +1,182 @@
+"""Workers of Ray write what one process writes, whatever dies; needs the extra `ray`."""
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from torch import nn
+
+from hf_ngsan.ground.ray_workers import RayError, RayWorkers
+from hf_ngsan.loading.models import save_model
+from tests.commands.running import fails, prints
+from tests.extraction.tiny import extract, files_of, write_photos
+from tests.models.mhsan.tiny import VISION, tiny_model
+from tests.models.mhsan.tiny import tiny_processor as dual_encoder_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.test_documents import blocks
+
+ray = pytest.importorskip("ray", reason='Ray is not installed; pip install "hf-ngsan[ray]"')
+Cluster = pytest.importorskip("ray.cluster_utils").Cluster
+TWO = RayWorkers(number=2)
+"""On the cluster of this process."""
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = write_photos(tmp_path / "photos", 13)
+    (folder / "000007.png").write_bytes(b"")
+    return folder
+
+
+def note(folder: Path, item: int) -> None:
+    """Does an item; the process dies the first time that it meets item 3."""
+    died = folder / "died"
+    if item == 3 and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    (folder / f"{item}.done").write_text(str(os.getpid()))
+
+
+def note_slowly(folder: Path, item: int) -> None:
+    time.sleep(0.5)
+    (folder / f"{item}.done").write_text(str(os.getpid()))
+
+
+def die(item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(item: int) -> None:
+    raise ValueError(f"item {item} is wrong")
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_items_of_a_worker_that_died_are_done_by_another(tmp_path):
+    done = list(TWO.share(nn.Linear(1, 1), partial(note, tmp_path), range(8)))
+    assert sorted(done) == list(range(8))
+    assert {file.name for file in tmp_path.glob("*.done")} == {f"{item}.done" for item in range(8)}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_an_error_of_the_work_is_raised_as_it_is():
+    with pytest.raises(ValueError, match="is wrong"):
+        list(TWO.share(nn.Linear(1, 1), refuse, range(3)))
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_an_item_that_kills_every_worker_is_given_up():
+    with pytest.raises(RayError):
+        list(TWO.share(nn.Linear(1, 1), die, range(2)))
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_what_a_cluster_cannot_do_is_refused():
+    with pytest.raises(RayError):
+        list(RayWorkers(gpus_per_worker=1).share(nn.Linear(1, 1), refuse, range(3)))
+    with pytest.raises(RayError):
+        list(TWO.share(nn.Linear(1, 1), refuse, range(3), processors=64))
+    assert list(TWO.share(nn.Linear(1, 1), refuse, [])) == []
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_features_are_those_of_one_process_also_resumed_by_other_workers(photos, tmp_path):
+    extract(photos, tmp_path / "one", split="test")
+    result = extract(photos, tmp_path / "ray", split="test", ray=TWO)
+    assert (result.num_rows, len(result.skipped)) == (12, 1)
+    expected = files_of(tmp_path / "one")
+    assert files_of(tmp_path / "ray") == expected
+    for file in ("state.json", "shard-000-000001.arrow"):
+        (tmp_path / "ray" / file).unlink()
+    extract(photos, tmp_path / "ray", split="test", ray=RayWorkers(number=1))
+    assert files_of(tmp_path / "ray") == expected
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_an_index_is_that_of_one_process(photos, tmp_path, capsys):
+    save_model(tiny_model(vision_config=VISION), dual_encoder_processor(pixels=True), tmp_path / "model")
+    options = ["--model", tmp_path / "model", "--images", photos, "--num-workers", 0, "--images-per-shard", 4]
+    options += ["--batch-size", 2]
+    prints(capsys, "index", *options, "--output", tmp_path / "one.index")
+    said = prints(capsys, "index", *options[:4], *options[6:], "--output", tmp_path / "ray.index", "--engine", "ray")
+    assert "12 images, 1 skipped" in said
+    one, other = (
+        {file.name: file.read_bytes() for file in (tmp_path / f"{name}.index").rglob("*.npy")}
+        for name in ("one", "ray")
+    )
+    assert one and one == other
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_captions_are_those_of_one_process(photos, tmp_path, capsys):
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "model")
+    options = ["caption", "--model", tmp_path / "model", photos, "--json", "--batch-size", 2, "--skip-errors"]
+    on_ray = [*options, "--engine", "ray", "--workers", 2, "--output", tmp_path / "ray.jsonl"]
+    prints(capsys, *options, "--output", tmp_path / "one.jsonl")
+    prints(capsys, *on_ray)
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    assert not (tmp_path / "ray.jsonl.parts").exists()
+    without = [one for one in on_ray if one != "--skip-errors"]
+    assert "000007.png" in fails(capsys, *without)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+def test_the_pipeline_of_the_page_captions_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    for number, one in enumerate(PHOTOS):
+        one.save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    monkeypatch.chdir(tmp_path)
+    [code] = blocks(PAGE, "python")
+    exec(compile(code, str(PAGE), "exec"), {})
+    rows = Dataset.from_parquet([str(file) for file in (tmp_path / "captions").glob("*.parquet")])
+    assert {Path(path).name for path in rows["path"]} == {file.name for file in (tmp_path / "photos").iterdir()}
+    assert [Path(row["path"]).name for row in rows if row["error"]] == ["broken.png"]
+    assert all(row["caption"] for row in rows if not row["error"])
+
+
+@pytest.mark.slow
+def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    other = machines.add_node(num_cpus=1)
+    try:
+        ray.init(address=machines.address, logging_level="ERROR", log_to_driver=False)
+        done = []
+        for place in TWO.share(nn.Linear(1, 1), partial(note_slowly, tmp_path), range(12)):
+            done.append(place)
+            if len(done) == 4:
+                machines.remove_node(other, allow_graceful=False)
+        assert sorted(done) == list(range(12))
+        assert len(list(tmp_path.glob("*.done"))) == 12
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+
+
+def test_options_that_do_not_go_with_ray(photos, tmp_path, capsys):
+    command = ["extract", "--images", photos, "--backbone", "efficientnet-lite0", "--output", tmp_path / "features"]
+    assert "--engine ray" in fails(capsys, *command, "--workers", 2)
+    assert "--num-processes" in fails(capsys, *command, "--engine", "ray", "--num-processes", 2)
+    assert "--output" in fails(capsys, "caption", photos, "--engine", "ray")
+    options = ["--engine", "ray", "--output", tmp_path / "captions", "--save-attention", tmp_path / "maps"]
+    assert "--save-attention" in fails(capsys, "caption", photos, *options)
+    assert not (tmp_path / "features").exists()

@@ -1,0 +1,91 @@
+"""Models as callables over batches of columns, without Ray and with datasets."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasets import Dataset, concatenate_datasets
+from PIL import Image
+
+from hf_ngsan.data import load_data
+from hf_ngsan.guests.dual_encoders import dual_encoder_of
+from hf_ngsan.loading.models import save_model
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.ray_data import Captioner, Embedder, ImageEncoder
+from hf_ngsan.tasks.retrieval.encoders import embed_pixels
+from tests.extraction.tiny import tiny_processor as image_processor
+from tests.extraction.tiny import tiny_vision
+from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+BROKEN = 2
+"""Place of the photo that cannot be read."""
+READ = [place for place in range(len(PHOTOS)) if place != BROKEN]
+
+
+def content_of(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def batch():
+    contents = [content_of(photo) for photo in PHOTOS]
+    contents[BROKEN] = b"no image"
+    return {"bytes": np.array(contents, dtype=object), "path": np.array([f"{n}.png" for n in range(len(PHOTOS))])}
+
+
+def test_captions_are_those_of_the_pipeline(batch, tmp_path):
+    save_model(pixel_captioner(), pixel_processor(), tmp_path)
+    table = Captioner(str(tmp_path), num_beams=2)(batch)
+    answers = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())(
+        [PHOTOS[place] for place in READ], num_beams=2, return_scores=True
+    )
+    found = table.to_pydict()
+    assert table.column_names == ["path", "caption", "score", "error"]
+    assert [found["caption"][place] for place in READ] == [answer[0]["generated_text"] for answer in answers]
+    assert [found["score"][place] for place in READ] == pytest.approx(
+        [answer[0]["score"] for answer in answers], abs=1e-5
+    )
+    assert found["caption"][BROKEN] is found["score"][BROKEN] is None
+    assert [place for place, error in enumerate(found["error"]) if error] == [BROKEN]
+
+
+def test_embeddings_are_those_of_the_model(batch, tmp_path):
+    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
+    save_model(model, processor, tmp_path)
+    encoder = dual_encoder_of(model, processor)
+    expected = embed_pixels(encoder, encoder.image_inputs([PHOTOS[place] for place in READ]))
+    found = Embedder(str(tmp_path))(batch)
+    assert found.schema.field("embedding").type == pa.list_(pa.float32(), encoder.dimension)
+    embeddings = found["embedding"].to_pylist()
+    assert embeddings[BROKEN] is None
+    assert np.allclose([embeddings[place] for place in READ], expected, atol=1e-6)
+
+
+def test_encoded_images_are_features_that_training_reads(batch, tmp_path):
+    tiny_vision().save_pretrained(tmp_path / "vision")
+    image_processor().save_pretrained(tmp_path / "vision")
+    encode = ImageEncoder(str(tmp_path / "vision"))
+    batch["captions"] = np.array([None] * len(PHOTOS), dtype=object)
+    batch["captions"][:] = [["a photo"]] * len(PHOTOS)
+    halves = [encode({name: values[part] for name, values in batch.items()}) for part in (slice(2), slice(2, None))]
+    rows = concatenate_datasets([Dataset(table) for table in halves])
+    assert rows["error"][BROKEN] and rows["visual_features"][BROKEN] is None
+    whole = encode(batch)
+    assert Dataset(whole).to_list() == rows.to_list()
+    readable = rows.filter(lambda row: row["error"] is None).remove_columns(["error", "path"])
+    readable.add_column("split", ["train"] * len(READ)).save_to_disk(tmp_path / "features")
+    read = load_data(f"features:{tmp_path}/features", "train")
+    assert [row["visual_features"].shape for row in read] == [(4, 8)] * len(READ)
+    assert len(set(read["image_id"])) == len(READ)
+
+
+def test_a_batch_without_images(tmp_path):
+    save_model(pixel_captioner(), pixel_processor(), tmp_path)
+    caption = Captioner(str(tmp_path), column="image")
+    with pytest.raises(ValueError, match="'image'"):
+        caption({"bytes": [b""]})
+    assert caption({"image": [b"no image", b""]}).to_pydict()["caption"] == [None, None]
