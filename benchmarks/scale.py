@@ -3,7 +3,8 @@
     python benchmarks/scale.py
     python benchmarks/scale.py --images 5e9 --captions-per-second 300 --price 0.5    # such as a GPU of yours
 
-The rates are those of docs/speed.md for one processor thread, in PyTorch; the price is an assumption.
+The rates are those of one worker: in docs/speed.md, a processor thread with PyTorch. The price of its hour is an
+assumption.
 """
 
 import argparse

@@ -21,7 +21,7 @@ from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/configs/*/README.md"))]
-RUN_ELSEWHERE = {"docs/adding_a_model.md"}
+RUN_ELSEWHERE = {"docs/adding_a_model.md", "docs/scale.md"}
 """Pages whose blocks another test runs, with the files that they need."""
 
 

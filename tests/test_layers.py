@@ -26,6 +26,7 @@ LAYERS = [
     "extraction",
     "training",
     "tasks",
+    "scaling",
     "sharing",
     "serving",
     "space",

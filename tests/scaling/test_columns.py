@@ -12,7 +12,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.guests.dual_encoders import dual_encoder_of
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.ray_data import Captioner, Embedder, ImageEncoder
+from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
 from hf_ngsan.tasks.retrieval.encoders import embed_pixels
 from tests.extraction.tiny import tiny_processor as image_processor
 from tests.extraction.tiny import tiny_vision

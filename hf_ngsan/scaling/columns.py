@@ -1,15 +1,8 @@
-"""Models for pipelines over batches of columns: `map_batches` of Ray Data, or `map(batched=True)` of datasets.
-
-    photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
-    captions = photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1)
-    captions.write_parquet("s3://bucket/captions")
+"""Models as callables over batches of columns: for `map_batches` of Ray Data, or `map(batched=True)` of datasets.
 
 Each class loads its model once, when it is made, and takes and returns batches of columns. The column of images has
 what [`~hf_ngsan.models.images.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left out of the
 result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls elsewhere.
-
-Shards in a folder that is resumed are what `hf-ngsan extract`, `index` and `caption` write with `--engine ray`
-([`RayWorkers`]).
 """
 
 import hashlib
@@ -19,19 +12,16 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from .data.contract import caption_features
-from .extraction.vision import load_vision
-from .ground.messages import one_sentence
-from .ground.packaged_models import CAPTIONER, DUAL_ENCODER
-from .ground.ray_workers import RayWorkers
-from .guests.dual_encoders import dual_encoder_of
-from .loading.models import load_model
-from .loading.pipelines import CaptioningPipeline
-from .models.images import load_image
-from .tasks.captioning.generate import load_captioners
-from .tasks.retrieval.encoders import embed_pixels
-
-__all__ = ["Captioner", "Embedder", "ImageEncoder", "RayWorkers"]
+from ..data.contract import caption_features
+from ..extraction.vision import load_vision
+from ..ground.messages import one_sentence
+from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
+from ..guests.dual_encoders import dual_encoder_of
+from ..loading.models import load_model
+from ..loading.pipelines import CaptioningPipeline
+from ..models.images import load_image
+from ..tasks.captioning.generate import load_captioners
+from ..tasks.retrieval.encoders import embed_pixels
 
 
 class OfImages:
