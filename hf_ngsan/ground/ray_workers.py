@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-MAX_ATTEMPTS = 4
+MAX_ATTEMPTS = 3
 """Times that an item may be begun, on workers that die with it: Ray itself repeats it for ever."""
 
 
