@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import base64
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -45,6 +46,7 @@ def encoded(image: Image.Image, file_format: str, **options: object) -> bytes:
     return file.getvalue()
 
 
+@functools.cache
 def photo(seed: int, height: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), dtype=np.uint8)
     image = Image.fromarray(pixels).resize((height * 4 // 3, height), Image.Resampling.BICUBIC)
@@ -56,8 +58,10 @@ def in_form(*files: bytes, **options: object) -> Send:
 
 
 def in_json(*files: bytes, **options: object) -> Send:
-    images = [base64.b64encode(file).decode() for file in files]
-    return lambda client: client.post("/caption", json={"images": images, **options})
+    def send(client: httpx.AsyncClient) -> Awaitable[httpx.Response]:
+        return client.post("/caption", json={"images": [base64.b64encode(file).decode() for file in files], **options})
+
+    return send
 
 
 def of_bytes(content: bytes) -> Send:
