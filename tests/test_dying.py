@@ -1,6 +1,7 @@
 """Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
 
-Trainings of other tasks than captioning, and extraction of copies, share the same loop and writers: they are killed at
+Trainings of other tasks than captioning, extraction of copies, conversion, indexing and `push --dry-run` share loops and
+writers with others: they are killed at
 every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
 """
 
@@ -244,5 +245,5 @@ def make_output(command: list[str]) -> int:
 
 
 @pytest.mark.parametrize("write", [write_arrays, write_dual_encoder, write_model])
-def test_command_killed_at_every_operation(write, tmp_path):
-    kill_everywhere(partial(make_output, write(tmp_path)), tmp_path)
+def test_command_killed_at_operations(write, tmp_path):
+    kill_everywhere(partial(make_output, write(tmp_path)), tmp_path, EVERY)
