@@ -1,8 +1,7 @@
 """Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
 
-Trainings of other tasks than captioning, extraction of copies, conversion, indexing and `push --dry-run` share loops and
-writers with others: they are killed at
-every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
+Trainings of other tasks than captioning, extraction of copies, conversion, indexing and the staging of a push share
+loops and writers with others: they are killed at every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
 """
 
 import json
