@@ -3,7 +3,8 @@
 import argparse
 import os
 
-from ..ground.argument_types import positive_int, user_path
+from ..ground.argument_types import at_most, user_path
+from ..ground.bounds import MAX_CAPTIONS
 from ..ground.packaged_models import DUAL_ENCODER
 from .arguments import (
     DATASETS,
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, default_split="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
     parser.add_argument(
-        "--num-beams", type=positive_int, metavar="N", help="beams of the captions (the captioner's own)"
+        "--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="beams of the captions (the captioner's own)"
     )
     add_batch_size_argument(parser, 64)
 
