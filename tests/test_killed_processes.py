@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}
 """Who kills them, and what tells their number."""
 
-LONGEST_WAIT = 120
+LONGEST_WAIT = 600
 
 KILLING = """
 import os, signal, time
@@ -37,6 +37,7 @@ def wait_for_the_end(self, *arguments):
     calls.append(self)
     if len(calls) == {fatal}:
         if os.environ["RANK"] == "{killer}":
+            Path("process-killer").write_text(str(os.getpid()))
             os.kill(os.{victim}(), signal.SIGKILL)
         time.sleep({longest_wait})
     return original(self, *arguments)
@@ -71,7 +72,9 @@ def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], ke
         known = set(killed.glob(kept))
         launcher = start(*words, "--import", "killing", cwd=killed)
         code = launcher.wait(LONGEST_WAIT)
-        assert code == (-signal.SIGKILL if name == "launcher" else 128 + signal.SIGKILL), f"{name} was not killed"
+        # The other process may end first, with code 1, by the connection that it has lost.
+        assert code in ([-signal.SIGKILL] if name == "launcher" else [128 + signal.SIGKILL, 1])
+        assert (killed / "process-killer").exists(), f"{name} was not killed"
         for file in killed.glob("process-*"):
             wait_until_ended(int(file.read_text()))
             file.unlink()
