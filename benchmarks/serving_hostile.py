@@ -5,16 +5,18 @@ machine. Ordinary requests send one to four photos of 60 x 80 to 1200 x 1600 pix
 turns: texts of 60,000 words, the largest cost that is allowed and more, photos of 88 million pixels once and thirty
 times, files whose parts overlap or that have thousands of scans, JSON of brackets, 100 connections with half a head or
 half a body. The program fails if an ordinary request is lost, if their 99th percentile is more than three times that
-without hostile ones, or if memory after all requests is more than 1.2 times that after the first round.
+without hostile ones, or if memory after any round is more than 1.05 times that after the first.
 
     python benchmarks/serving_hostile.py
     python benchmarks/serving_hostile.py --requests 400 --rounds 1
+    python benchmarks/serving_hostile.py --requests 20000 --rounds 10 --share 0.02  # 1% of all
 """
 
 import argparse
 import asyncio
 import base64
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -32,7 +34,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
-MOST_LATENCY, MOST_MEMORY = 3.0, 1.2
+MOST_LATENCY, MOST_MEMORY = 3.0, 1.05
 HELD_SECONDS, CONNECTIONS = 20, 100
 SECONDS_IDLE = 3
 """After which memory is looked at; an idle server has given back by then what its largest batch took."""
@@ -45,6 +47,7 @@ def encoded(image: Image.Image, file_format: str, **options: object) -> bytes:
     return file.getvalue()
 
 
+@functools.cache
 def photo(seed: int, height: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), dtype=np.uint8)
     image = Image.fromarray(pixels).resize((height * 4 // 3, height), Image.Resampling.BICUBIC)
@@ -56,8 +59,10 @@ def in_form(*files: bytes, **options: object) -> Send:
 
 
 def in_json(*files: bytes, **options: object) -> Send:
-    images = [base64.b64encode(file).decode() for file in files]
-    return lambda client: client.post("/caption", json={"images": images, **options})
+    def send(client: httpx.AsyncClient) -> Awaitable[httpx.Response]:
+        return client.post("/caption", json={"images": [base64.b64encode(file).decode() for file in files], **options})
+
+    return send
 
 
 def of_bytes(content: bytes) -> Send:
@@ -173,7 +178,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000, help="ordinary ones, in all rounds together")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.01, help="of hostile requests")
+    parser.add_argument("--share", type=float, default=0.01, help="of hostile requests, in the half that has some")
     arguments = parser.parse_args()
     half, kinds = arguments.requests // arguments.rounds // 2, hostile()
     numbers = itertools.count()
@@ -200,7 +205,7 @@ def main() -> int:
                 f"{percentile_99(among):.2f} s; {memory[-1]:.0f} MiB after {2 * half * round_number} requests",
                 flush=True,
             )
-    latency, growth = percentile_99(among) / percentile_99(without), memory[-1] / memory[0]
+    latency, growth = percentile_99(among) / percentile_99(without), max(memory) / memory[0]
     print(
         f"p50 {statistics.median(without):.2f} and {statistics.median(among):.2f} s, p99 {percentile_99(without):.2f} "
         f"and {percentile_99(among):.2f} s: ratio {latency:.2f}, wanted at most {MOST_LATENCY}; memory ratio "

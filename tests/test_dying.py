@@ -1,7 +1,7 @@
 """Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
 
-Trainings of other tasks than captioning, and extraction of copies, share the same loop and writers: they are killed at
-every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
+Trainings of other tasks than captioning, extraction of copies, conversion, indexing and the staging of a push share
+loops and writers with others: they are killed at every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
 """
 
 import json
@@ -10,12 +10,17 @@ import random
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from hf_ngsan.cli import main
+from hf_ngsan.loading.models import save_model
 from tests.dying import DIED, in_process, workers
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.models.mhsan import tiny as tiny_dual_encoder
+from tests.models.tiny import tiny_captioner
+from tests.models.tiny import tiny_processor as tiny_captioner_processor
 from tests.tasks import tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import tiny_sections
 
@@ -29,6 +34,9 @@ PRELOADED = [
     "hf_ngsan.tasks.question_answering.task",
     "hf_ngsan.tasks.retrieval.task",
     "hf_ngsan.tasks.translation.task",
+    "hf_ngsan.tasks.retrieval.index",
+    "hf_ngsan.data.conversion",
+    "hf_ngsan.sharing.upload_folder",
 ]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
@@ -203,3 +211,38 @@ OTHER_TASKS = {
 def test_training_of_another_task_killed_at_operations(task, tmp_path):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](tmp_path)))
     kill_everywhere(partial(train, tmp_path), tmp_path, EVERY)
+
+
+def write_arrays(folder: Path) -> list[str]:
+    """Grids of images, one of them broken, and the command that converts them."""
+    (folder / "arrays").mkdir()
+    for number in range(7):
+        np.save(folder / "arrays" / f"{number}.npy", np.full((2, 2, 4), number, np.float32))
+    (folder / "arrays" / "3.npy").write_bytes(b"")
+    return ["convert", str(folder / "arrays"), "--images-per-shard", "2", "--skip-broken", "--output"]
+
+
+def write_dual_encoder(folder: Path) -> list[str]:
+    write_photos(folder / "photos", 5)
+    model = tiny_dual_encoder.tiny_model(vision_config=tiny_dual_encoder.VISION)
+    save_model(model, tiny_dual_encoder.tiny_processor(pixels=True), folder / "model")
+    command = ["index", "--images", str(folder / "photos"), "--model", str(folder / "model"), "--num-workers", "0"]
+    return [*command, "--images-per-shard", "2", "--to", "exact", "--output"]
+
+
+def write_model(folder: Path) -> list[str]:
+    save_model(tiny_captioner(), tiny_captioner_processor(), folder / "model")
+    return ["push", str(folder / "model"), "user/model", "--dry-run"]
+
+
+def make_output(command: list[str]) -> int:
+    """Runs a command until it has its output, which a push and a conversion make once."""
+    import hf_ngsan.sharing
+
+    hf_ngsan.sharing.check_checkpoint = lambda folder: None  # a process of its own, which reads and writes nothing
+    return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
+
+
+@pytest.mark.parametrize("write", [write_arrays, write_dual_encoder, write_model])
+def test_command_killed_at_operations(write, tmp_path):
+    kill_everywhere(partial(make_output, write(tmp_path)), tmp_path, EVERY)

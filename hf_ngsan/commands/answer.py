@@ -16,6 +16,7 @@ from .arguments import (
     add_model_argument,
     add_skip_errors_argument,
     check_output_file,
+    json_of,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
             written.append({"question_id": int(name), "answer": answers[0][0]})
         if options.json:
             ranked = [{"answer": answer, "score": score} for answer, score in answers]
-            print(json.dumps({"question": name, "answers": ranked, "error": error}, ensure_ascii=False), flush=True)
+            print(json_of({"question": name, "answers": ranked, "error": error}), flush=True)
             continue
         for answer, score in answers:
             print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)

@@ -1,7 +1,9 @@
 """Arguments that several commands share, and checks of their values."""
 
 import argparse
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -289,6 +291,12 @@ def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         "log-probability of each word",
     )
     parser.add_argument("--output", type=user_path, metavar="FILE", help="write the lines to this file (print them)")
+
+
+def json_of(record: dict) -> str:
+    """Returns a line of JSON; what is no UTF-8, as in names of files, stands in it as escapes."""
+    text = json.dumps(record, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @contextmanager

@@ -1,10 +1,18 @@
 """The command `hf-ngsan calibrate`: the confidence of a captioner in its captions."""
 
 import argparse
+import os
 
-from ..ground.argument_types import positive_int, user_path
+from ..ground.argument_types import at_most, user_path
+from ..ground.bounds import MAX_CAPTIONS
 from ..ground.packaged_models import DUAL_ENCODER
-from .arguments import DATASETS, add_batch_size_argument, add_data_arguments, add_model_argument
+from .arguments import (
+    DATASETS,
+    add_batch_size_argument,
+    add_data_arguments,
+    add_model_argument,
+    check_output_file,
+)
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 
@@ -31,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, default_split="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
     parser.add_argument(
-        "--num-beams", type=positive_int, metavar="N", help="beams of the captions (the captioner's own)"
+        "--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="beams of the captions (the captioner's own)"
     )
     add_batch_size_argument(parser, 64)
 
@@ -44,6 +52,9 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.captioning.calibration import calibrate, write_calibration
 
     folder = find_model_folder(options.model)
+    if not os.path.isdir(folder):
+        raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
+    check_output_file(os.path.join(folder, CONFIDENCE), "--model")
     captioner, processor = load_captioner(options.model)
     captioner.to(make_accelerator().device)
     rows, training_rows = (

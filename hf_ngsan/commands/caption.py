@@ -1,7 +1,6 @@
 """The command `hf-ngsan caption`: captions of image files or the images of a dataset."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from .arguments import (
     check_output_file,
     check_text,
     generation_options,
+    json_of,
     ray_workers,
     written_lines,
 )
@@ -281,11 +281,11 @@ def line(found: "CaptionedImage", with_scores: bool) -> str:
 def json_line(found: "CaptionedImage") -> str:
     """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
     if found.error is not None:
-        return json.dumps({"image": found.name, "error": found.error}, ensure_ascii=False)
+        return json_of({"image": found.name, "error": found.error})
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
     if found.confidence is not None:
         record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
-    return json.dumps(record | ({"attention": found.figure} if found.figure else {}), ensure_ascii=False)
+    return json_of(record | ({"attention": found.figure} if found.figure else {}))
 
 
 def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:

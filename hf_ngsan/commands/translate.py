@@ -1,7 +1,6 @@
 """The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -17,6 +16,7 @@ from .arguments import (
     check_output_file,
     check_text,
     generation_options,
+    json_of,
     written_lines,
 )
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
                 text, scores = translated[number]
                 score, words = (None, []) if scores is None else scores
                 record = {"text": line, "translation": text, "score": score, "words": words}
-                write(json.dumps(record, ensure_ascii=False) if options.json else text)
+                write(json_of(record) if options.json else text)
     report(empty, skipped)
 
 

@@ -30,8 +30,8 @@ def sentence(error: Exception) -> str:
 
 
 def printable(name: str) -> str:
-    """Returns the name of a file with bytes that are no UTF-8, which file systems may allow, replaced by U+FFFD."""
-    return os.fsencode(name).decode(errors="replace")
+    """Returns the name of a file; bytes that are no UTF-8, and control characters, are replaced by U+FFFD."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "\ufffd", os.fsencode(name).decode(errors="replace"))
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

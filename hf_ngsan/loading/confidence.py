@@ -28,6 +28,8 @@ from .provenance import model_fingerprint
 CONFIDENCE = "confidence.json"
 MAX_NUMBER = 1e9
 """Above the size of every number in a calibration."""
+TOLERANCE = 0.02
+"""Of the lengths of unit vectors in 16 bits, and of the sum of shares."""
 CONCENTRATION = 10.0
 """Of the distribution around each cluster, the reciprocal of a variance."""
 
@@ -85,7 +87,7 @@ class Calibration:
         for name, value in asdict(found).items():
             if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
                 raise FieldError(name)
-        if not all(0 <= share <= 1 for share in found.shares):
+        if not all(0 <= share <= 1 for share in found.shares) or abs(sum(found.shares) - 1) > TOLERANCE:
             raise FieldError("shares")
         return found
 
@@ -98,9 +100,11 @@ class Calibration:
             found = np.frombuffer(base64.b64decode(self.clusters, validate=True), np.float16).reshape(-1, dimension)
         except ValueError:
             raise FieldError("clusters") from None
-        if not 0 < len(found) == len(self.shares) or not np.isfinite(found).all():
+        found = found.astype(np.float32)
+        lengths = np.linalg.norm(found, axis=-1)
+        if not 0 < len(found) == len(self.shares) or not (abs(lengths - 1) < TOLERANCE).all():
             raise FieldError("clusters")
-        return found.astype(np.float32)
+        return found
 
 
 class Confidence:
@@ -138,6 +142,10 @@ class Confidence:
                 raise ModelFolderError(
                     f"{captioner} is calibrated with another version of the dual encoder {calibration.dual_encoder}; "
                     f"{again} anew."
+                )
+            if getattr(getattr(model, "base_model", None), "vision", None) is None:
+                raise ModelFolderError(
+                    f"The dual encoder {calibration.dual_encoder} of {file} has no vision encoder to share; {again}."
                 )
             placed: Any = model
             return cls(calibration, placed.to(device), processor)

@@ -71,6 +71,13 @@ def count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(one.numel() for one in parameters)
 
 
+def check_weights_are_finite(model: nn.Module) -> None:
+    """Raises an UnusableModelError for weights that are not finite, with which every caption is of nothing."""
+    for name, weights in model.named_parameters():
+        if weights.device.type != "meta" and not torch.isfinite(weights).all():
+            raise UnusableModelError(f"the weights {name} are not finite")
+
+
 def counts_pixels(image_processor: BaseImageProcessor) -> bool:
     """Returns whether the edges of `size` are numbers of pixels, as with Qwen-VL, which keeps the shape of images."""
     return "max_pixels" in getattr(getattr(image_processor, "valid_kwargs", None), "__annotations__", {})

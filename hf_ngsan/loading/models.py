@@ -35,7 +35,7 @@ from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
 from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
-from .limits import check_image_processor, count, parameters_of, refuse_too_large
+from .limits import check_image_processor, check_weights_are_finite, count, parameters_of, refuse_too_large
 
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -244,6 +244,7 @@ def load_model(
                 ignore_mismatched_sizes=True,
                 trust_remote_code=False,
             )
+            check_weights_are_finite(model)
             processor: Any = None
             if guest:
                 processor = whole_processor(folder)

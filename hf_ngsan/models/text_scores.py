@@ -61,6 +61,9 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
 
     Returns:
         `torch.FloatTensor` of shape `(B * C, new_tokens)`: of the last tokens of the sequences; 0 behind their ends.
+
+    Raises:
+        RuntimeError: they are not finite, as the model overflows.
     """
     number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
     with torch.random.fork_rng(devices=[]):  # one token is left at each step, but it is drawn
@@ -78,7 +81,10 @@ def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: to
     logits = torch.stack(found.logits, dim=1).float()
     tokens = sequences[:, sequences.shape[1] - logits.shape[1] :]
     values = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
-    return values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
+    values = values.masked_fill(behind_end(tokens, model.generation_config.eos_token_id), 0.0)
+    if not values.isfinite().all():
+        raise RuntimeError("the model gives log-probabilities that are not finite; its weights may be damaged")
+    return values
 
 
 def behind_end(tokens: torch.Tensor, ends: int | list[int] | None) -> torch.Tensor:

@@ -199,12 +199,14 @@ def test_a_row_whose_image_cannot_be_read(capsys, model, tmp_path):
 
 
 def test_file_names_that_are_no_text_are_printed_all_the_same(capsys, model, photos, tmp_path):
-    name = tmp_path / "phot\udce9.png"
+    name = tmp_path / "phot\udce9\n.png"
     try:
         photos[0].rename(name)
     except (OSError, UnicodeError):
         pytest.skip("this file system takes only names of characters")
-    assert captions(capsys, "--model", model, name)[0][0] == str(tmp_path / "phot�.png")
+    assert captions(capsys, "--model", model, name)[0][0] == str(tmp_path / "phot��.png")
+    prints(capsys, "caption", "--model", model, name, "--json", "--output", tmp_path / "lines.jsonl")
+    assert json.loads((tmp_path / "lines.jsonl").read_text())["image"] == str(name)
 
 
 @pytest.mark.parametrize(("text", "fact"), [("a zebra", "'zebra'"), ("a \udcff", "UTF-8"), ("\ud83d", "UTF-8")])

@@ -394,6 +394,14 @@ def options(draw: random.Random, made: SimpleNamespace) -> list:
             **{"--model": made.dual_encoder, "--images": made.images, "--output": "new", "--split": "test"},
             **{"--to": "exact", "--batch-size": 2, "--num-workers": 0, "--images-per-shard": 2},
         },
+        "calibrate": {
+            **{"--model": made.photos, "--dual-encoder": made.dual_encoder, "--data": f"images:{made.lines}"},
+            **{"--split": "train", "--train-split": "train", "--num-beams": 1, "--batch-size": 2, "--limit": 2},
+        },
+        "average": {"--model": made.run, "--last": 2, "--output": "new"},
+        "explain": {"--model": made.dual_encoder, "": made.images / "0.png", "text=": "a ball", "--figure": "new.png"},
+        "search": {"": made.index, "text=": "a red ball", "--top-k": 2, "--figure": "hits.png"},
+        "translate": {"--model": made.translator, "--num-beams": 1, "--max-new-tokens": 3, "text=": "A dog."},
         "configs": {"--copy": "ngsan/scenes", "--output": "new.yaml"},
         "train": {"--config": made.config, "--stage": "xe", "--import": "json", "training.log_every=": ""},
     }
@@ -425,6 +433,11 @@ NEEDED = {
     "inspect": ("",),
     "attach-vision": ("--model", "--backbone", "--output"),
     "index": ("--model", "--images", "--output", "--num-workers"),
+    "calibrate": ("--model", "--dual-encoder", "--data", "--split"),
+    "average": ("--model", "--output"),
+    "explain": ("--model", "", "text="),
+    "search": ("", "text="),
+    "translate": ("--model", "text="),
     "configs": ("--copy",),
     "train": ("--config",),
 }

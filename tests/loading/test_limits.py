@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 from transformers import ResNetBackbone, ResNetConfig
 
 from hf_ngsan.cli import main
@@ -13,6 +14,7 @@ from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.models.configuration_hub import MAX_LAYERS, MAX_NUMBER, ConfigurationError
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from hf_ngsan.models.text_scores import text_scores
 from hf_ngsan.tasks import train
 from hf_ngsan.training import RecipeError
 
@@ -110,3 +112,22 @@ def test_a_model_larger_than_the_memory():
     config = tiny_config(hidden_size=2**19, intermediate_size=2**20)
     with pytest.raises(UnusableModelError, match="GiB"):
         refuse_too_large(lambda: NGSANForConditionalGeneration(config))
+
+
+def test_weights_that_are_not_finite(captioner, tmp_path, capsys):
+    model = tiny_captioner()
+    next(model.parameters()).data.flatten()[3] = float("nan")
+    copy = shutil.copytree(captioner, tmp_path / "changed")
+    model.save_pretrained(copy)
+    with pytest.raises(ModelFolderError, match="are not finite"):
+        load_captioner(copy)
+
+
+def test_scores_that_are_not_finite(captioner):
+    model, processor = load_captioner(captioner)
+    for weights in model.parameters():
+        weights.data *= 1e20
+    size = model.config.visual_feature_size
+    inputs = {"visual_features": torch.ones(1, 3, size), "visual_boxes": torch.tensor([[[0, 0, 1, 1.0]] * 3])}
+    with pytest.raises(RuntimeError, match="not finite"):
+        text_scores(model, processor.tokenizer, inputs, torch.tensor([[1, 5, 6, 2]]))

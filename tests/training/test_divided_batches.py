@@ -77,6 +77,31 @@ def guest(folder: Path, name: str, **critical) -> dict:
     }
 
 
+def taught(folder: Path) -> dict:
+    """A captioner that also learns from a trained one, with the same words."""
+    teacher = captioning(folder / "teacher")
+    teacher["training"] |= {"learning_rate": 0.01, "adam_epsilon": 1e-8}
+    return captioning(folder, training={"teachers": [write_and_train(folder / "teacher", teacher)]})
+
+
+def clip_reward(folder: Path) -> dict:
+    scorer = str(save(tiny_guest("clip"), folder / "clip"))
+    return guest(folder, "blip", samples_per_image=2, clip_score_model=scorer, clip_score_weight=2.0)
+
+
+def guest_encoder(folder: Path, name: str, own_loss: bool) -> dict:
+    """A dual encoder of transformers, with its own loss or ours."""
+    spec = "scenes:size=12,seed=3,images=true,image_size=32"
+    data = {**ROWS, "spec": spec, "limit": 12, "captions_per_image": 2}
+    settings = {**ONE_STEP, "batch_size": 12, "learning_rate": 1e3, "adam_epsilon": 1e3, "own_loss": own_loss}
+    return {
+        "model": {"init_from": str(save(tiny_guest(name), folder / "guest"))},
+        "data": data,
+        "training": {**settings, "output_dir": str(folder / "run")},
+        "contrastive": {"loss": "hardest", "hardest_negatives": 2},
+    }
+
+
 def language_model(folder: Path) -> dict:
     encoder = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sections = language_sections(folder / "run", **ONE_STEP)
@@ -101,6 +126,11 @@ OBJECTIVES: dict[str, Callable[[Path], dict]] = {
     "BLIP": lambda folder: guest(folder, "blip"),
     "BLIP, self-critical": lambda folder: guest(folder, "blip", samples_per_image=3),
     "GIT": lambda folder: guest(folder, "git"),
+    "taught": taught,
+    "BLIP, self-critical, CLIPScore": clip_reward,
+    "CLIP": lambda folder: guest_encoder(folder, "clip", own_loss=True),
+    "SigLIP": lambda folder: guest_encoder(folder, "siglip", own_loss=True),
+    "CLIP, hardest negatives": lambda folder: guest_encoder(folder, "clip", own_loss=False),
     "answers": questions,
     "translation": translation,
     "language model": language_model,
@@ -142,7 +172,9 @@ def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) 
         )
 
 
-@pytest.mark.parametrize("runs", OBJECTIVES, indirect=True)
+@pytest.mark.parametrize(
+    "runs", [pytest.param(one, marks=[pytest.mark.slow] * ("CLIP" in one)) for one in OBJECTIVES], indirect=True
+)
 def test_parts_of_a_batch_have_the_gradient_of_the_whole(runs, tmp_path):
     config, base, whole = runs
     train(load_recipe(config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]))

@@ -116,7 +116,7 @@ class CaptionParts:
             if found.error is not None:
                 errors.append(skipped_error(found.error, self.skips_errors))
             lines.append(self.line(found))
-        write_text_atomically(self.file(number), json.dumps({"lines": lines, "errors": errors}, ensure_ascii=False))
+        write_text_atomically(self.file(number), json.dumps({"lines": lines, "errors": errors}))
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

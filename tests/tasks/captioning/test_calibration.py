@@ -15,7 +15,8 @@ from transformers import pipeline
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
-from hf_ngsan.loading.models import ModelFolderError, save_model
+from hf_ngsan.loading.models import ModelFolderError, load_model, save_model
+from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.tasks.captioning import calibration
 from hf_ngsan.tasks.captioning.calibration import (
@@ -25,9 +26,11 @@ from hf_ngsan.tasks.captioning.calibration import (
     expected_calibration_error,
     fit_logistic,
     fitted,
+    in_base64,
 )
 from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
 from tests.commands.running import fails, prints
+from tests.guests.tiny import save, tiny
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
@@ -186,7 +189,11 @@ def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
         (lambda found: found.update(clusters="!"), "clusters"),
         (lambda found: found.update(clusters="AAAA"), "clusters"),
         (lambda found: found.update(clusters=""), "clusters"),
-        (lambda found: found["shares"].pop(), "clusters"),
+        (lambda found: found["shares"].pop(), "shares"),
+        (lambda found: found.update(shares=[0.0] * len(found["shares"])), "shares"),
+        (lambda found: found.update(shares=[1.0]), "clusters"),
+        (lambda found: found.update(clusters=in_base64(60_000 * np.eye(16, 8, dtype=np.float16))), "clusters"),
+        (lambda found: found.update(clusters=in_base64(np.full((16, 8), np.nan, np.float16))), "clusters"),
         (lambda found: found.update(fingerprint="another"), "another version"),
         (lambda found: found.update(dual_encoder="no/such-folder"), "no/such-folder"),
         (lambda found: found.update(num_images="60"), "num_images"),
@@ -233,3 +240,20 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), tmp_path / "blind")
     blind = ["calibrate", "--model", tmp_path / "blind", "--data", "scenes", "--dual-encoder", made / "mhsan"]
     assert "vision" in fails(capsys, *blind)
+    assert "Hub" in fails(capsys, "calibrate", "--model", "user/captioner", *data)
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    (tmp_path / "captioner" / CONFIDENCE).mkdir()
+    assert "is a folder" in fails(capsys, "calibrate", "--model", tmp_path / "captioner", *data)
+
+
+def test_a_calibration_that_names_a_dual_encoder_of_other_features(made, tmp_path):
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    model, processor = tiny("clip")
+    save((model, processor), tmp_path / "clip")
+    found = dataclasses.asdict(Calibration.load(made / "captioner" / CONFIDENCE))
+    model, processor = load_model(tmp_path / "clip", "retrieval")
+    clusters = in_base64(np.eye(len(found["shares"]), model.config.projection_dim, dtype=np.float16))
+    changes = {"dual_encoder": str(tmp_path / "clip"), "fingerprint": model_fingerprint(model, processor)}
+    (tmp_path / "captioner" / CONFIDENCE).write_text(json.dumps({**found, **changes, "clusters": clusters}))
+    with pytest.raises(ModelFolderError, match="no vision encoder to share"):
+        Confidence.load(tmp_path / "captioner")
