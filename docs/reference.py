@@ -9,8 +9,10 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import Field, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
+from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.cli import GROUPS, parse
 from hf_ngsan.tasks.registry import TASKS, task_class
 
@@ -47,6 +49,7 @@ def write_reference(folder: Path) -> None:
         write(folder / f"{package.replace('.', '_')}.rst", api_page(package, title))
     write(folder / "commands.md", commands_page())
     write(folder / "training_configs.md", training_configs_page())
+    write(folder / "citations.md", citations_page())
 
 
 def write(file: Path, text: str) -> None:
@@ -63,6 +66,10 @@ def api_page(package: str, title: str) -> str:
             lines += [f".. autoclass:: {package}.{name}", "   :members:", ""]
         elif callable(value):
             lines += [f".. autofunction:: {package}.{name}", ""]
+        elif isinstance(value, ModuleType):
+            lines += [f".. automodule:: {value.__name__}", "   :members:", ""]
+        else:
+            lines += [f".. autodata:: {package}.{name}", "   :no-value:", ""]
     return "\n".join(lines)
 
 
@@ -93,6 +100,14 @@ def training_configs_page() -> str:
                 parts += [f"### {section.name}", "", "| key | default | meaning |", "| --- | --- | --- |"]
                 parts += [key_row(entry) for entry in fields(settings) if "help" in entry.metadata]
                 parts += [""]
+    return "\n".join(parts)
+
+
+def citations_page() -> str:
+    papers = {entry.paper: None for entry in MODEL_TYPES.values() if entry.paper}
+    parts = ["# Citations", "", "The papers of the models; `CITATION.cff` cites the package.", ""]
+    for paper in papers:
+        parts += [f"{paper}:", "", "```bibtex", paper.citation, "```", ""]
     return "\n".join(parts)
 
 
