@@ -69,7 +69,7 @@ def api_page(package: str, title: str) -> str:
         elif isinstance(value, ModuleType):
             lines += [f".. automodule:: {value.__name__}", "   :members:", ""]
         else:
-            lines += [f".. autodata:: {package}.{name}", "   :no-value:", ""]
+            lines += [f".. data:: {package}.{name}", "", f"   ``{value}``", ""]
     return "\n".join(lines)
 
 
@@ -155,7 +155,7 @@ def link_within_the_site(app: Any, name: str, content: list[str]) -> None:
     original = ROOT / source.relative_to(copies) if source.is_relative_to(copies) else source
 
     def linked(match: re.Match) -> str:
-        text, target, anchor = match.groups()
+        bang, text, target, anchor = match.groups()
         file = Path(os.path.normpath(original.parent / target))
         if file.name == "README.md" and file.parent in (ROOT, ROOT / "docs"):
             place = Path(app.srcdir, "index.md")
@@ -165,6 +165,6 @@ def link_within_the_site(app: Any, name: str, content: list[str]) -> None:
             place = copies / file.relative_to(ROOT)
         else:
             return text
-        return f"[{text}]({os.path.relpath(place, source.parent)}{anchor or ''})"
+        return f"{bang}[{text}]({os.path.relpath(place, source.parent)}{anchor or ''})"
 
-    content[0] = re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", linked, content[0])
+    content[0] = re.sub(r"(!?)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", linked, content[0])

@@ -5,7 +5,7 @@
 (() => {
   const OF_HEADING = 2; // a heading that is the query counts as much as twice all of its words in the text
   const MIN_LIKENESS = 0.3; // of a heading, for a result to lead to it rather than to the page
-  const LOW_PAGES = /^repository\/CHANGELOG$/; // has words of everything
+  const LOW_PAGES = /^repository\//; // files of the repository, after the pages of the site
 
   const asList = (files) => (files === undefined ? [] : [].concat(files));
 
@@ -23,7 +23,8 @@
 
     const best = new Map(); // of each page: its heading that is most like the query
     for (const [heading, places] of Object.entries(alltitles)) {
-      const words = new Set(splitQuery(heading.toLowerCase()).filter((word) => !stopwords.has(word)).map((word) => stemmer.stemWord(word)));
+      const real = splitQuery(heading.toLowerCase()).filter((word) => !stopwords.has(word));
+      const words = new Set(real.map((word) => stemmer.stemWord(word)));
       const common = sum([...words].filter((word) => searchTerms.has(word)));
       const likeness = common / Math.sqrt(sum(words) * sum(searchTerms) || 1);
       for (const [page, anchor] of places) {
