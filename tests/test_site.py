@@ -131,7 +131,7 @@ def test_public_classes_and_functions_state_shapes_or_arguments_and_errors(refer
         for name in reference.public_names(package):
             value = getattr(module, name)
             if callable(value):
-                assert (vars(value).get("__doc__") if isinstance(value, type) else value.__doc__), f"{package}.{name}"
+                assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__, f"{package}.{name}"
 
 
 QUESTIONS = {
