@@ -90,6 +90,7 @@ def test_markdown_of_docstrings_is_read_by_sphinx(reference):
         ("captioning", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("captioning", "![a](captions.jpg)", "![a](captions.jpg)"),
         ("repository/CONTRIBUTING", "[a](docs/training.md)", "[a](../training.md)"),
+        ("repository/CONTRIBUTING", "![a](docs/map.png)", "![a](../map.png)"),
         ("repository/examples/x/README", "[a](../../SECURITY.md#b)", "[a](../../SECURITY.md#b)"),
     ],
 )
@@ -124,7 +125,7 @@ def test_every_public_name_is_in_the_inventory_and_has_a_docstring(site, referen
             assert inspect.getdoc(value) or not callable(value), where
 
 
-def test_public_classes_and_functions_state_shapes_or_arguments_and_errors(reference):
+def test_public_classes_and_functions_have_docstrings_of_their_own(reference):
     """A docstring that a class inherits does not count."""
     for package in reference.PACKAGES:
         module = import_module(package)
