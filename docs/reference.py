@@ -9,8 +9,10 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import Field, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
+from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.cli import GROUPS, parse
 from hf_ngsan.tasks.registry import TASKS, task_class
 
@@ -47,6 +49,7 @@ def write_reference(folder: Path) -> None:
         write(folder / f"{package.replace('.', '_')}.rst", api_page(package, title))
     write(folder / "commands.md", commands_page())
     write(folder / "training_configs.md", training_configs_page())
+    write(folder / "citations.md", citations_page())
 
 
 def write(file: Path, text: str) -> None:
@@ -63,6 +66,10 @@ def api_page(package: str, title: str) -> str:
             lines += [f".. autoclass:: {package}.{name}", "   :members:", ""]
         elif callable(value):
             lines += [f".. autofunction:: {package}.{name}", ""]
+        elif isinstance(value, ModuleType):
+            lines += [f".. automodule:: {value.__name__}", "   :members:", ""]
+        else:
+            lines += [f".. data:: {package}.{name}", "", f"   ``{value}``", ""]
     return "\n".join(lines)
 
 
@@ -93,6 +100,14 @@ def training_configs_page() -> str:
                 parts += [f"### {section.name}", "", "| key | default | meaning |", "| --- | --- | --- |"]
                 parts += [key_row(entry) for entry in fields(settings) if "help" in entry.metadata]
                 parts += [""]
+    return "\n".join(parts)
+
+
+def citations_page() -> str:
+    papers = {entry.paper: None for entry in MODEL_TYPES.values() if entry.paper}
+    parts = ["# Citations", "", "The papers of the models; `CITATION.cff` cites the package.", ""]
+    for paper in papers:
+        parts += [f"{paper}:", "", "```bibtex", paper.citation, "```", ""]
     return "\n".join(parts)
 
 
@@ -140,7 +155,7 @@ def link_within_the_site(app: Any, name: str, content: list[str]) -> None:
     original = ROOT / source.relative_to(copies) if source.is_relative_to(copies) else source
 
     def linked(match: re.Match) -> str:
-        text, target, anchor = match.groups()
+        bang, text, target, anchor = match.groups()
         file = Path(os.path.normpath(original.parent / target))
         if file.name == "README.md" and file.parent in (ROOT, ROOT / "docs"):
             place = Path(app.srcdir, "index.md")
@@ -150,6 +165,6 @@ def link_within_the_site(app: Any, name: str, content: list[str]) -> None:
             place = copies / file.relative_to(ROOT)
         else:
             return text
-        return f"[{text}]({os.path.relpath(place, source.parent)}{anchor or ''})"
+        return f"{bang}[{text}]({os.path.relpath(place, source.parent)}{anchor or ''})"
 
-    content[0] = re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", linked, content[0])
+    content[0] = re.sub(r"(!?)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", linked, content[0])

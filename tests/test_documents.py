@@ -154,8 +154,15 @@ def test_links_lead_somewhere(page):
         if not target.startswith(("https://", "http://")):
             assert (page.parent / target).exists(), target
             assert not heading or heading in headings_of(page.parent / target if target else page), heading
-    for script in re.findall(r"python ((?:benchmarks|conversion|examples)/\w+\.py)", text):
+    for script in re.findall(r"python ((?:benchmarks|conversion|docs|examples)/\w+\.py)", text):
         assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pictures_are_small_and_described(page):
+    for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert len(text.split()) >= 4, target
+        assert (page.parent / target).stat().st_size < 200_000, target
 
 
 def test_the_citation_is_of_this_version():

@@ -32,7 +32,11 @@ from tests.tasks.tiny_translation import write_pairs
 from tests.test_documents import ROOT, commands_of, folder_of_the_demo  # noqa: F401
 from tests.test_photographs import write_data
 
-WHOLE = ["README.md", *(f"docs/{name}.md" for name in ("captioning", "training", "features", "search", "metrics"))]
+WHOLE = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("first_steps", "captioning", "training", "self_critical", "several_machines")),
+    *(f"docs/{name}.md" for name in ("features", "search", "metrics")),
+]
 """Pages of which every command is run, in their order."""
 IN_PART = [f"docs/{name}.md" for name in ("translation", "vqa", "sharing", "serving")]
 """Pages of which the commands with a promise are run after those."""
@@ -92,6 +96,7 @@ def pushed(printed: str) -> bool:
 
 CAPTION = r"photo\.jpg\t\w+( \S+)*"
 PROMISES = {
+    "caption photo.jpg": Promise(1, CAPTION),
     "caption photo.jpg --save-attention maps": Promise(1, CAPTION, ("maps/photo.png",)),
     "caption --model runs/demo/pixel-model runs/demo/scene.png --save-attention runs/demo/maps": Promise(
         1, r"runs/demo/scene\.png\t.+", ("runs/demo/maps/scene.png",)
@@ -105,6 +110,7 @@ PROMISES = {
     "caption photo.jpg --with-embeddings runs/flickr8k_sru photos.npz": Promise(1, CAPTION, ("photos.npz",)),
     "configs": Promise(check=lambda printed: all(name in printed for name in ("ngsan/scenes", "mhsan/flickr8k_sru"))),
     "train --config ngsan/scenes": run_in("runs/scenes"),
+    "train --config ngsan/scenes training.output_dir=runs/two --num-processes 2": run_in("runs/two"),
     "train --config ngsan/scenes model.query_norm=null 'model.geometric_bias=[]' training.output_dir=runs/san": run_in(
         "runs/san"
     ),

@@ -1,15 +1,25 @@
 """The site of `docs/`: its pages of reference, and docstrings and links as Sphinx reads them; `make docs` builds it."""
 
+import inspect
+import os
+import re
+import subprocess
 import sys
+import threading
 import tomllib
+import zlib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from urllib.parse import urlencode
 
 import pytest
 import yaml
 
 from hf_ngsan.cli import COMMANDS
+from tests.space.test_page import browser, found, text_of, wait_for  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,6 +90,7 @@ def test_markdown_of_docstrings_is_read_by_sphinx(reference):
         ("captioning", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("captioning", "![a](captions.jpg)", "![a](captions.jpg)"),
         ("repository/CONTRIBUTING", "[a](docs/training.md)", "[a](../training.md)"),
+        ("repository/CONTRIBUTING", "![a](docs/map.png)", "![a](../map.png)"),
         ("repository/examples/x/README", "[a](../../SECURITY.md#b)", "[a](../../SECURITY.md#b)"),
     ],
 )
@@ -90,3 +101,92 @@ def test_links_lead_to_pages_of_the_site(reference, tmp_path, monkeypatch, page,
     content = [link]
     reference.link_within_the_site(SimpleNamespace(srcdir=str(tmp_path / "docs")), page, content)
     assert content == [expected]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Returns the folder of the built site; its sources are copied, so that two builds do not meet."""
+    root = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", ROOT / "docs", root / "built"]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return root / "built"
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_inventory_and_has_a_docstring(site, reference):
+    inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    entries = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    for package in reference.PACKAGES:
+        module = import_module(package)
+        for name in reference.public_names(package):
+            value = getattr(module, name)
+            where = value.__name__ if isinstance(value, ModuleType) else f"{package}.{name}"
+            assert where in entries, where
+            assert inspect.getdoc(value) or not callable(value), where
+
+
+def test_public_classes_and_functions_have_docstrings_of_their_own(reference):
+    """A docstring that a class inherits does not count."""
+    for package in reference.PACKAGES:
+        module = import_module(package)
+        for name in reference.public_names(package):
+            value = getattr(module, name)
+            if callable(value):
+                assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__, f"{package}.{name}"
+
+
+QUESTIONS = {
+    "how do I use my own photos": "own_photographs",
+    "which features does NG-SAN need": "features",
+    "why is CIDEr different from pycocoevalcap": "metrics",
+    "resume after a crash": "training",
+    "two GPUs": "several_machines",
+    "what is geometric_bias": "ngsan",
+    "reinforcement learning with CIDEr reward": "self_critical",
+    "left and right are confused": "ngsan",
+    "search pictures by text": "search",
+    "upload my model to the Hub": "sharing",
+    "convert bottom-up attention tsv": "formats",
+    "caption a folder of images": "captioning",
+    "start an HTTP server": "serving",
+    "export to ONNX": "serving",
+    "BLIP fine-tuning with LoRA": "guests",
+    "add my own architecture": "adding_a_model",
+    "visualness of words": "rstnet",
+    "translate English to German": "translation",
+    "VQA v2 accuracy": "vqa",
+    "install without a GPU": "installation",
+    "video captioning VATEX": "video",
+    "is Java needed for METEOR": "metrics",
+}
+"""Questions of users, each with the page that answers it."""
+
+
+@pytest.mark.slow
+def test_questions_lead_to_the_page_that_answers_them(site, browser):  # noqa: F811
+    """The page is among the first three results, or one of them is a question whose answer links to it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    lost = {}
+    for question, page in QUESTIONS.items():
+        browser.get(f"http://127.0.0.1:{server.server_port}/search.html?{urlencode({'q': question})}")
+        wait_for(browser, lambda _: re.search(r"found \d+|matching", text_of(browser, "#search-results")))
+        results = [link.get_attribute("href").rpartition("/")[2] for link in found(browser, "#search-results li a")[:3]]
+        if not any(page == result.partition(".html")[0] or answers(site, result, page) for result in results):
+            lost[question] = results
+    server.shutdown()
+    assert not lost
+
+
+def answers(site: Path, result: str, page: str) -> bool:
+    """Whether a result is a section of questions and answers that links to a page."""
+    name, _, anchor = result.partition("#")
+    if name != "faq.html" or not anchor:
+        return False
+    text = (site / name).read_text(encoding="utf-8")
+    return f'href="{page}.html' in text.split(f'<section id="{anchor}">')[1].split("</section>")[0]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass

@@ -1,0 +1,314 @@
+"""Draws the pictures of the documentation, from what the package and its extras bring along.
+
+    python docs/pictures.py                        # all of them: a quarter of an hour on one CPU thread
+    python docs/pictures.py heads package_map      # some of them
+
+It needs the extras `photos`, `plots` and `demo`; `app` also needs selenium, chromium and chromedriver. The photographs
+are those of `hf-ngsan demo`. Captioners of synthetic scenes are trained into runs/pictures, unless they are there.
+"""
+
+import argparse
+import ast
+import io
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from PIL import Image
+from transformers import pipeline
+
+import hf_ngsan
+from hf_ngsan.cli import main as hf_ngsan_command
+from hf_ngsan.data import load_data
+from hf_ngsan.demo.journey import copy_photographs
+from hf_ngsan.ground.boxes import cell_boxes
+from hf_ngsan.ground.files import write_file_atomically
+from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.models.attention_maps import attention_maps
+from hf_ngsan.models.geometry import GeometricBias
+from hf_ngsan.sharing.known_facts import history_of
+from hf_ngsan.tasks.captioning.visualness import captions_with_visualness
+from hf_ngsan.visualization import plot_visualness, plot_word_maps
+from hf_ngsan.visualization.figures import draw_box, show_map, to_pixels
+from hf_ngsan.visualization.plots import ACCENT, INK, QUIET, new_figure, panel_rows
+from hf_ngsan.visualization.training_curve import plot_training_curve
+
+DOCS = Path(__file__).resolve().parent
+RUNS = Path("runs", "pictures")
+MAX_BYTES, MAX_WIDTH = 200_000, 1000
+PICTURES: dict[str, Callable[[], Figure | Image.Image]] = {}
+SENTENCE = "a lion lies on a rock"
+QUERY_CELL = (3, 5)
+"""Row and column of the cell that geometry is shown for: the middle of the lion's head."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(PICTURES)} (all of them)")
+    parser.add_argument("--output", type=Path, default=DOCS, help="folder to write to (%(default)s)")
+    options = parser.parse_args()
+    unknown = {*options.names} - PICTURES.keys()
+    if unknown:
+        parser.error(f"there is no picture {', '.join(sorted(unknown))}; there are {', '.join(PICTURES)}")
+    for name in options.names or PICTURES:
+        print(write_picture(PICTURES[name](), options.output, name))
+
+
+def picture(draw: Callable[[], Figure | Image.Image]) -> Callable[[], Figure | Image.Image]:
+    PICTURES[draw.__name__] = draw
+    return draw
+
+
+def write_picture(drawn: Figure | Image.Image, folder: Path, name: str) -> Path:
+    """Writes a picture as the smaller one of a JPEG file and of a PNG file with 256 colours.
+
+    Raises:
+        ValueError: both are larger than MAX_BYTES.
+    """
+    image = drawn if isinstance(drawn, Image.Image) else rendered(drawn)
+    image = image.convert("RGB")
+    image.thumbnail((MAX_WIDTH, 10 * MAX_WIDTH), Image.Resampling.LANCZOS)
+    files = {".jpg": io.BytesIO(), ".png": io.BytesIO()}
+    image.save(files[".jpg"], "JPEG", quality=85, optimize=True, progressive=True)
+    image.quantize(256, dither=Image.Dither.NONE).save(files[".png"], "PNG", optimize=True)
+    suffix, smaller = min(files.items(), key=lambda item: item[1].tell())
+    if smaller.tell() > MAX_BYTES:
+        raise ValueError(f"{name} has {smaller.tell():,} bytes; a picture may have {MAX_BYTES:,}.")
+    for other in files:
+        (folder / f"{name}{other}").unlink(missing_ok=True)
+    target = folder / f"{name}{suffix}"
+    write_file_atomically(target, lambda file: file.write(smaller.getvalue()))
+    return target
+
+
+def rendered(figure: Figure) -> Image.Image:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return Image.open(file)
+
+
+def photograph(name: str) -> Path:
+    """Returns the file of a photograph of the demo, copied into the folder of the runs."""
+    found = {file.stem: file for file in copy_photographs(RUNS / "photographs")}
+    if name not in found:
+        raise FileNotFoundError(f"{name}.jpg comes with gradio or matplotlib; install the extras demo and plots.")
+    return found[name]
+
+
+def trained(config: str, *changes: str) -> Path:
+    """Returns the folder of a training run of a packaged config, which is trained unless it is finished."""
+    folder = RUNS / config.replace("/", "-")
+    if not (folder / "best").is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        code = hf_ngsan_command(["train", "--config", config, *changes, f"training.output_dir={folder}"])
+        if code:
+            raise SystemExit(code)
+    return folder
+
+
+@picture
+def word_attention() -> Figure:
+    """The attention of each word of the packaged captioner's caption."""
+    with Image.open(photograph("officer")) as image:
+        [answer] = pipeline("image-to-text", model=CAPTIONER)(image, return_attention=True)  # type: ignore[call-overload]
+        return plot_word_maps(image, answer["words"], answer["attention"])
+
+
+@picture
+def geometric_bias() -> Figure:
+    """What geometry adds to the attention of one cell of a photograph, by layer and head of the packaged captioner."""
+    model, processor = load_captioner(CAPTIONER)
+    biases: list[torch.Tensor] = []
+    layers = [module for module in model.modules() if isinstance(module, GeometricBias)]
+    hooks = [layer.register_forward_hook(lambda module, inputs, bias: biases.append(bias[0])) for layer in layers]
+    with Image.open(photograph("lion")) as opened, torch.inference_mode():
+        image = opened.convert("RGB")
+        model.generate(**processor(images=image), max_new_tokens=1)
+    for hook in hooks:
+        hook.remove()
+    side = round(biases[0].shape[-1] ** 0.5)
+    boxes, query = cell_boxes(side, side), QUERY_CELL[0] * side + QUERY_CELL[1]
+    of_query = torch.stack(biases)[:, :, query].flatten(0, 1)
+    maps = attention_maps(of_query.softmax(-1).numpy(), boxes, *image.size)
+    columns = len(biases[0])
+    figure = new_figure(2.1 * columns, (2.1 * image.height / image.width + 0.35) * len(biases))
+    panels = panel_rows(figure, len(maps), columns)
+    for number, (panel, weights) in enumerate(zip(panels, maps, strict=True)):
+        show_map(panel, image, weights)
+        draw_box(panel, to_pixels(boxes, image)[query], "white", width=1.5)
+        panel.set_title(f"layer {number // columns + 1}, head {number % columns + 1}", fontsize=9, color=INK)
+    return figure
+
+
+@picture
+def heads() -> Image.Image:
+    """The attention map of each head of the packaged dual encoder, over a photograph and a sentence."""
+    file = RUNS / "heads.png"
+    command = ["explain", "--model", DUAL_ENCODER, str(photograph("lion")), SENTENCE, "--figure", str(file)]
+    if code := hf_ngsan_command(command):
+        raise SystemExit(code)
+    return Image.open(file)
+
+
+@picture
+def visualness() -> Figure:
+    """The visualness of each word of a caption, by an RSTNet of synthetic scenes."""
+    language_model = trained("rstnet/scenes_language_model")
+    run = trained("rstnet/scenes", f"model.pretrained_language_model={language_model}")
+    model, processor = load_captioner(run)
+    rows = load_data("scenes:size=1,validation=1,test=1,images=true", "test")
+    [words] = captions_with_visualness(model, processor, rows, batch_size=1, num_beams=3, max_new_tokens=12)
+    return plot_visualness(rows[0]["image"], words)
+
+
+@picture
+def training_curve() -> Figure:
+    """Loss and score of a captioner of synthetic scenes, epoch by epoch."""
+    run = trained("ngsan/scenes", "evaluation.every_epochs=1")
+    return plot_training_curve(history_of(run), "cider_d")
+
+
+@picture
+def app() -> Image.Image:
+    """The page of `hf-ngsan app`, with a photograph, its captions, and where one word looked."""
+    from selenium.webdriver import ActionChains
+
+    with served_page() as url, chromium() as browser:
+        browser.get(url)
+        shown(browser, "#caption")
+        shown(browser, "input[type=file]", displayed=False).send_keys(str(photograph("officer").resolve()))
+        shown(browser, "#photo img")
+        shown(browser, "#caption").click()
+        words = shown(browser, ".caption.best") and browser.find_elements("css selector", ".caption.best .word")
+        [noun, *_] = [word for word in words if len(word.text) > 2]
+        ActionChains(browser).move_to_element(noun).pause(1).perform()
+        return Image.open(io.BytesIO(browser.get_screenshot_as_png()))
+
+
+@contextmanager
+def served_page() -> Iterator[str]:
+    """Starts `hf-ngsan app` and gives its URL; ends it afterwards."""
+    command = [sys.executable, "-m", "hf_ngsan.cli", "app"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        found = re.search(r"http://\S+", process.stdout.readline() if process.stdout else "")
+        try:
+            if found is None:
+                raise RuntimeError("hf-ngsan app has not started; run it alone to see why.")
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Gives a headless browser."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1000,900",
+    ):
+        options.add_argument(flag)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver") or ""))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def shown(browser: Any, selector: str, displayed: bool = True) -> Any:
+    """Returns the first element of a page that a selector finds, once it is there."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def first(_: Any) -> Any:
+        found = browser.find_elements("css selector", selector)
+        return next((element for element in found if element.is_displayed() or not displayed), None)
+
+    return WebDriverWait(browser, 180).until(first)
+
+
+@picture
+def package_map() -> Figure:
+    """The packages of hf_ngsan, each above what it imports; lines that follow from others are left out."""
+    imports = imports_of_packages()
+    heights: dict[str, int] = {}
+    for name in TopologicalSorter(imports).static_order():
+        heights[name] = 1 + max((heights[other] for other in imports[name]), default=-1)
+    rows = [[name for name in imports if heights[name] == height] for height in range(1 + max(heights.values()))]
+    places: dict[str, tuple[float, int]] = {}
+    for height, row in enumerate(rows):
+        middles = {name: float(np.mean([places[other][0] for other in imports[name]] or [0])) for name in row}
+        for number, name in enumerate(sorted(row, key=lambda one: (middles[one], one))):
+            places[name] = (number - (len(row) - 1) / 2, height)
+    figure = new_figure(8.4, 0.62 * len(rows) + 0.2)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.set_xlim(-3.2, 3.2)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
+    for name, below in imports.items():
+        implied = {further for other in below for further in everything_below(other, imports)}
+        for other in below - implied:
+            (x, y), (x2, y2) = places[name], places[other]
+            axes.annotate(
+                "",
+                (x2, y2 + 0.2),
+                (x, y - 0.2),
+                arrowprops={"arrowstyle": "-|>", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+            )
+    for name, (x, y) in places.items():
+        box = FancyBboxPatch(
+            (x - 0.4, y - 0.2), 0.8, 0.4, "round,pad=0,rounding_size=0.08", fc="#fff7ed", ec=ACCENT, zorder=3
+        )
+        axes.add_patch(box)
+        axes.text(x, y, name, ha="center", va="center", fontsize=9, color=INK, zorder=4)
+    return figure
+
+
+def everything_below(name: str, imports: dict[str, set[str]]) -> set[str]:
+    return imports[name] | {further for other in imports[name] for further in everything_below(other, imports)}
+
+
+def imports_of_packages() -> dict[str, set[str]]:
+    """Returns the folders and top files of the package, each with those that it imports, read from the code."""
+    root = Path(hf_ngsan.__file__).parent
+    found: dict[str, set[str]] = {}
+    for file in sorted(root.rglob("*.py")):
+        inside = file.relative_to(root)
+        name = inside.with_suffix("").parts[0]
+        if name == "__init__":
+            continue
+        own = found.setdefault(name, set())
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for_types = {inner for node in ast.walk(tree) if isinstance(node, ast.If) for inner in typing_only(node)}
+        for node in {*ast.walk(tree)} - for_types:
+            if isinstance(node, ast.ImportFrom) and node.level == len(inside.parts):
+                own |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+    return {name: {other for other in below if other in found and other != name} for name, below in found.items()}
+
+
+def typing_only(node: ast.If) -> Iterator[ast.AST]:
+    """The statements of `if TYPE_CHECKING`, which are no imports at run time."""
+    if ast.unparse(node.test) == "TYPE_CHECKING":
+        for statement in node.body:
+            yield from ast.walk(statement)
+
+
+if __name__ == "__main__":
+    main()
