@@ -1,0 +1,142 @@
+"""The command `hf-ngsan reproduce`: a table of a paper, trained with several seeds, evaluated and compared."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ground.argument_types import at_most, positive_int, user_path, whole_number
+from ..ground.bounds import MAX_INTEGER
+from .arguments import DATASETS
+
+if TYPE_CHECKING:
+    from ..reproduction.plan import Plan
+
+SUMMARY = """Train, evaluate and compare the rows of a paper's table.
+
+Each row is trained with several seeds, a process each. Runs that are finished are skipped, those that were killed
+resume. The table has means and standard deviations over seeds, the paper's numbers, and paired bootstraps over images
+against the baseline, with Holm's correction; it is written as Markdown, CSV, JSON and a picture, beside a record of
+every run."""
+EPILOG = f"""examples:
+  hf-ngsan reproduce ngsan --table 4 --data scenes --dry-run
+  hf-ngsan reproduce ngsan --table 4 --data scenes
+  hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
+  hf-ngsan reproduce ngsan --table 4 --data scenes --check
+
+Papers: ngsan, rstnet, mhsan and spatial_captioner.
+
+{DATASETS}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="change a key of every training config")
+    parser.add_argument("--table", required=True, metavar="N", help="number of the table in the paper")
+    parser.add_argument("--data", metavar="SPEC", help="dataset, such as scenes or features:DIR (the paper's)")
+    parser.add_argument(
+        "--scale",
+        choices=("paper", "small"),
+        help="training configs: the paper's, or small ones for other data (paper for data of the kind of the paper's, "
+        "else small)",
+    )
+    parser.add_argument("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
+    parser.add_argument(
+        "--first-seed",
+        type=at_most(MAX_INTEGER, whole_number),
+        default=0,
+        metavar="N",
+        help="the first of them (%(default)s)",
+    )
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="rows of the table (all)")
+    parser.add_argument("--processes", type=positive_int, metavar="N", help="runs at a time (one per GPU or processor)")
+    parser.add_argument("--budget", type=positive_int, metavar="MINUTES", help="begin no run after so many minutes")
+    parser.add_argument(
+        "--output", type=user_path, metavar="DIR", help="folder of runs and tables (runs/reproduce/PAPER-DATASET)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print rows, training configs, parameters and estimated times"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="train nothing: check the runs that are there, and write their table"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..reproduction.papers import find_table
+    from ..reproduction.plan import make_plan
+    from ..reproduction.runs import execute, num_devices, read_records
+    from ..store.locks import FolderLock
+    from ..visualization import check_matplotlib
+
+    table = find_table(options.paper, options.table)
+    if not options.dry_run:
+        check_matplotlib()
+    output = Path(options.output or default_output(options))
+    plan = make_plan(
+        table,
+        output=output,
+        data=options.data,
+        scale=options.scale,
+        seeds=range(options.first_seed, options.first_seed + options.seeds),
+        only=options.only,
+        overrides=options.overrides,
+        threads=threads(),
+    )
+    processes = options.processes or num_devices()
+    records = read_records(plan)
+    if options.dry_run:
+        print_plan(plan, processes)
+        return 0
+    errors: dict[str, str] = {}
+    if not options.check:
+        busy = FileExistsError(f"Another reproduction is writing {output}; wait for its end, or choose another --output.")
+        with FolderLock(output, busy):
+            errors = execute(plan, processes, options.budget, lambda line: print(line, flush=True))
+        records = read_records(plan)
+    if not records:
+        reason = next(iter(errors.values()), "train some first")
+        raise ValueError(f"{output} has no finished run of table {options.table}: {reason}")
+    write_table(plan, records, errors, output)
+    return 1 if errors else 0
+
+
+def default_output(options: argparse.Namespace) -> str:
+    name = options.paper if options.data is None else f"{options.paper}-{options.data.partition(':')[0]}"
+    return f"runs/reproduce/{name}"
+
+
+def threads() -> int | None:
+    """Returns the CPU threads of each training; None on an accelerator."""
+    import torch
+
+    return None if torch.accelerator.is_available() else 1
+
+
+def write_table(plan: "Plan", records: dict, errors: dict[str, str], output: Path) -> None:
+    from ..reproduction.results import as_markdown, plot_results, results_of, write_results
+    from ..visualization import save_figure
+
+    results = results_of(plan, records, errors)
+    files = write_results(results, output, lambda found, file: save_figure(plot_results(found), file) and None)
+    print(as_markdown(results))
+    print(f"Written: {', '.join(map(str, files))}")
+
+
+def print_plan(plan: "Plan", processes: int) -> None:
+    """Prints rows, training configs, parameters and times, each from some measured steps."""
+    from ..demo.runs import calm_logs
+    from ..reproduction.plan import measure
+
+    print(f"Table {plan.table.number} of {plan.table.source}: {plan.table.title}; {plan.spec}, split {plan.split}")
+    if not plan.is_papers:
+        print(f"These are other data than the paper's ({plan.table.data['name']}).")
+    print("row\tconfig\tparameters\tminutes of a training\truns to do")
+    total = 0.0
+    for one in {one.run.name: one for one in reversed(plan.runs)}.values():
+        runs = sum(other.run.name == one.run.name and not other.is_done() for other in plan.runs)
+        with calm_logs():
+            found = measure(one, plan.facts["training_rows"])
+        total += runs * found.seconds
+        config = one.commands[0][2]
+        print(f"{one.run.name}\t{config}\t{found.parameters:,}\t{found.seconds / 60:.1f}\t{runs}", flush=True)
+    print(f"about {total / 60 / processes:.0f} minutes of training on {processes} processes, by measured steps")
