@@ -26,6 +26,7 @@ LAYERS = [
     "extraction",
     "training",
     "tasks",
+    "reproduction",
     "sharing",
     "serving",
     "space",

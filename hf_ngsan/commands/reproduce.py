@@ -1,6 +1,7 @@
 """The command `hf-ngsan reproduce`: a table of a paper, trained with several seeds, evaluated and compared."""
 
 import argparse
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from .arguments import DATASETS
 if TYPE_CHECKING:
     from ..reproduction.plan import Plan
 
-SUMMARY = """Train, evaluate and compare the rows of a paper's table.
+SUMMARY = """Train, evaluate and compare the rows of a paper's table, or draw a figure of it.
 
 Each row is trained with several seeds, a process each. Runs that are finished are skipped, those that were killed
 resume. The table has means and standard deviations over seeds, the paper's numbers, and paired bootstraps over images
@@ -22,6 +23,7 @@ EPILOG = f"""examples:
   hf-ngsan reproduce ngsan --table 4 --data scenes
   hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
   hf-ngsan reproduce ngsan --table 4 --data scenes --check
+  hf-ngsan reproduce ngsan --figure 3 --model runs/reproduce/ngsan-scenes/runs/content-independent-0
 
 Papers: ngsan, rstnet, mhsan and spatial_captioner.
 
@@ -31,7 +33,10 @@ Papers: ngsan, rstnet, mhsan and spatial_captioner.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="change a key of every training config")
-    parser.add_argument("--table", required=True, metavar="N", help="number of the table in the paper")
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--table", metavar="N", help="number of the table in the paper")
+    either.add_argument("--figure", metavar="N", help="ngsan: 3 or 4, the geometric weight of a model that you name")
+    parser.add_argument("--model", type=user_path, metavar="DIR", help="of --figure: a captioner with a content bias")
     parser.add_argument("--data", metavar="SPEC", help="dataset, such as scenes or features:DIR (the paper's)")
     parser.add_argument(
         "--scale",
@@ -68,7 +73,15 @@ def run(options: argparse.Namespace) -> int:
     from ..store.locks import FolderLock
     from ..visualization import check_matplotlib
 
+    if options.figure is not None:
+        draw_figure(options)
+        return 0
+    if options.model is not None:
+        raise ValueError("--model is for --figure; a table trains its models. Leave it out.")
     table = find_table(options.paper, options.table)
+    if options.only is not None:  # argparse gives it what follows; the name of a row with = has spaces
+        options.overrides += [word for word in options.only if "=" in word and " " not in word]
+        options.only = [word for word in options.only if word not in options.overrides] or None
     if not options.dry_run:
         check_matplotlib()
     output = Path(options.output or default_output(options))
@@ -89,7 +102,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     errors: dict[str, str] = {}
     if not options.check:
-        busy = FileExistsError(f"Another reproduction is writing {output}; wait for its end, or choose another --output.")
+        busy = FileExistsError(
+            f"Another reproduction is writing {output}; wait for its end, or choose another --output."
+        )
         with FolderLock(output, busy):
             errors = execute(plan, processes, options.budget, lambda line: print(line, flush=True))
         records = read_records(plan)
@@ -98,6 +113,33 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{output} has no finished run of table {options.table}: {reason}")
     write_table(plan, records, errors, output)
     return 1 if errors else 0
+
+
+def draw_figure(options: argparse.Namespace) -> None:
+    """Draws figure 3 or 4 of Guo et al. of a model.
+
+    Raises:
+        UnknownTableError: another figure; the message says which commands draw those of the other papers.
+        ValueError: no model, or one without a content-independent bias.
+    """
+    from ..loading.models import load_captioner
+    from ..reproduction.papers import UnknownTableError
+    from ..visualization import check_matplotlib, plot_geometric_weights, save_figure
+
+    kinds = {"3": "position", "4": "size"}
+    if options.paper != "ngsan" or options.figure not in kinds:
+        raise UnknownTableError(
+            f"There is no figure {options.figure} of {options.paper} here. ngsan has 3 and 4; hf-ngsan visualness "
+            "--figures draws those of rstnet, hf-ngsan explain --figure the heat maps of mhsan."
+        )
+    if options.model is None:
+        raise ValueError("--figure needs a trained captioner; name it with --model.")
+    check_matplotlib()
+    model, _ = load_captioner(options.model)
+    figure = plot_geometric_weights(model, kinds[options.figure])  # type: ignore[arg-type]  # one of the two
+    path = Path(options.output or default_output(options)) / f"figure-{options.figure}.png"
+    save_figure(figure, path)
+    print(f"Written: {path}")
 
 
 def default_output(options: argparse.Namespace) -> str:
@@ -124,19 +166,18 @@ def write_table(plan: "Plan", records: dict, errors: dict[str, str], output: Pat
 
 def print_plan(plan: "Plan", processes: int) -> None:
     """Prints rows, training configs, parameters and times, each from some measured steps."""
-    from ..demo.runs import calm_logs
     from ..reproduction.plan import measure
+
+    logging.getLogger("hf_ngsan").setLevel(logging.WARNING)
 
     print(f"Table {plan.table.number} of {plan.table.source}: {plan.table.title}; {plan.spec}, split {plan.split}")
     if not plan.is_papers:
         print(f"These are other data than the paper's ({plan.table.data['name']}).")
     print("row\tconfig\tparameters\tminutes of a training\truns to do")
     total = 0.0
-    for one in {one.run.name: one for one in reversed(plan.runs)}.values():
+    for one, found in measure(plan):
         runs = sum(other.run.name == one.run.name and not other.is_done() for other in plan.runs)
-        with calm_logs():
-            found = measure(one, plan.facts["training_rows"])
         total += runs * found.seconds
-        config = one.commands[0][2]
-        print(f"{one.run.name}\t{config}\t{found.parameters:,}\t{found.seconds / 60:.1f}\t{runs}", flush=True)
+        config, minutes = one.commands[0][2], found.seconds / 60
+        print(f"{one.run.name}\t{config}\t{found.parameters:,}\t{minutes:.1f}\t{runs}", flush=True)
     print(f"about {total / 60 / processes:.0f} minutes of training on {processes} processes, by measured steps")

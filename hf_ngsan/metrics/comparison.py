@@ -53,10 +53,7 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     at_once = max(1, NUMBERS_AT_ONCE // number)
     starts = range(0, resamples, at_once)
     means = np.concatenate(
-        [
-            differences[random.integers(0, number, (min(at_once, resamples - start), number))].mean(1)
-            for start in starts
-        ]
+        [differences[random.integers(0, number, (min(at_once, resamples - start), number))].mean(1) for start in starts]
     )
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     tail = min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0))

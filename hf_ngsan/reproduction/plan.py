@@ -6,7 +6,7 @@ plan.runs[0].commands
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class Plan:
     facts: dict[str, Any]
     is_papers: bool
 
+    @property
+    def num_rows(self) -> int:
+        """The number of different models, whose runs with the first seed come first."""
+        return len({one.run.name for one in self.runs})
+
 
 def make_plan(
     table: Table,
@@ -117,7 +122,7 @@ def make_plan(
     own = load_recipe(table.runs[names[0]].config)
     reader = own.data.spec.partition(":")[0] if data is None else data.partition(":")[0]
     if scale is None:
-        scale = "paper" if reader == own.data.spec.partition(":")[0] and reader not in ("scenes",) else "small"
+        scale = "paper" if reader == own.data.spec.partition(":")[0] else "small"
     if scale == "small" and reader not in table.small:
         raise UnknownTableError(
             f"Table {table.number} of {table.paper} has no small training configs for {reader}; they are for "
@@ -215,25 +220,32 @@ class Measured:
     seconds: float
 
 
-def measure(one: PlannedRun, training_rows: int) -> Measured:
-    """Measures some steps of a training in a temporary folder, and estimates all of it without its evaluations."""
-    recipe = one.recipe
-    number = min(training_rows, MEASURED_BATCHES * recipe.training.batch_size)
+def measure(plan: Plan) -> Iterator[tuple[PlannedRun, Measured]]:
+    """Measures some steps of each row, and yields the estimate of a whole training without its evaluations."""
     with tempfile.TemporaryDirectory() as folder, quiet_loading():
-        brief: Any = {
-            name: replace(getattr(recipe, name), epochs=1)
-            for name, kind in recipe.sections().items()
-            if issubclass(kind, ScheduleSettings)
-        }
-        brief["training"] = replace(brief["training"], output_dir=folder, warmup_epochs=0)
-        brief["data"] = replace(recipe.data, limit=number, validation_split=None)
-        model = {key: value for key, value in recipe.model.items() if key != "pretrained_language_model"}
-        result = train(replace(recipe, model=model, **brief))
-        trained: Any = load_model(result.best_dir)[0]
-        epochs = {"xe": "training", "joint": "training", "scst": "self_critical"}
-        seconds = 0.0
-        for entry in result.history:
-            stage = entry.get("stage", "xe")
-            of_stage = getattr(recipe, epochs.get(stage, f"{stage}_stage"), recipe.training)
-            seconds += entry["seconds"] * of_stage.epochs * training_rows / number
-        return Measured(trained.num_parameters(), seconds)
+        for one in plan.runs[: plan.num_rows]:
+            needed = None if one.run.needs is None else Path(folder, folder_name(one.run.needs))
+            own = Path(folder, folder_name(one.run.name))
+            yield one, measure_steps(one.recipe, plan.facts["training_rows"], own, needed)
+
+
+def measure_steps(recipe: Recipe, training_rows: int, folder: Path, language_model: Path | None) -> Measured:
+    """Trains two short epochs into a folder; the second one, when everything is warm, counts."""
+    number = min(training_rows, MEASURED_BATCHES * recipe.training.batch_size)
+    brief: Any = {
+        name: replace(getattr(recipe, name), epochs=2)
+        for name, kind in recipe.sections().items()
+        if issubclass(kind, ScheduleSettings)
+    }
+    brief["training"] = replace(brief["training"], output_dir=str(folder))
+    brief["data"] = replace(recipe.data, limit=number, validation_split=None)
+    model = (
+        recipe.model if language_model is None else {**recipe.model, "pretrained_language_model": str(language_model)}
+    )
+    result = train(replace(recipe, model=model, **brief))
+    trained: Any = load_model(result.best_dir)[0]
+    last = {entry.get("stage", "xe"): entry["seconds"] for entry in result.history}
+    sections = {"xe": "training", "joint": "training", "scst": "self_critical"}
+    epochs = {stage: getattr(recipe, sections.get(stage, f"{stage}_stage"), recipe.training).epochs for stage in last}
+    seconds = sum(seconds * epochs[stage] for stage, seconds in last.items()) * training_rows / number
+    return Measured(trained.num_parameters(), seconds)

@@ -16,7 +16,6 @@ from ..ground.files import write_text_atomically
 from ..metrics import CiderD
 from ..metrics.comparison import compare, holm
 from ..metrics.vqa import vqa_accuracy
-from ..store.fields import read_json
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -166,7 +165,14 @@ def as_markdown(results: dict) -> str:
     titles = ["row", "seeds", *(NAMES.get(metric, metric) for metric in metrics)]
     for metric in compared:
         name = NAMES.get(metric, metric)
-        titles += [f"{name} in the paper", "difference", "against", f"effect on {name} (95%)", "in the paper", "p (Holm)"]
+        titles += [
+            f"{name} in the paper",
+            "difference",
+            "against",
+            f"effect on {name} (95%)",
+            "in the paper",
+            "p (Holm)",
+        ]
     lines = [f"# Table {results['table']} of {results['paper']}: {results['title']}", "", data_sentence(results), ""]
     lines += [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in results["rows"]:
@@ -217,7 +223,12 @@ def as_csv(results: dict) -> str:
     for row in results["rows"]:
         for metric, score in row["scores"].items():
             found = row["comparisons"].get(metric)
-            cells = [row["name"], metric, len(row["seeds"]), *(score[key] for key in ("mean", "std", "paper", "difference"))]
+            cells = [
+                row["name"],
+                metric,
+                len(row["seeds"]),
+                *(score[key] for key in ("mean", "std", "paper", "difference")),
+            ]
             if found is not None:
                 keys = ("paper", "p_value", "p_holm")
                 cells += [found["against"], found["difference"], *found["interval"], *(found[key] for key in keys)]
