@@ -17,11 +17,11 @@ EPILOG = f"""examples:
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-Of a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair of an image head and
-a text head; the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its
-terms; that of a text head also has the word with the largest weight. The lines of one side add up to the similarity.
-Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the share of a head is
-what the similarity would lose without it, to first order; the bias is the rest.
+Of a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
+of an image head and a text head; the bias of a projection counts as another head. Each further line has a head, a tab
+and the sum of its terms; that of a text head also has the word with the largest weight. The lines of one side add up
+to the similarity. Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
+share of a head is what the similarity would lose without it, to first order; the bias is the rest.
 
 Of a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the caption
 before and after, and of the words of the first caption log-probabilities and attention, given either boxes. "score"

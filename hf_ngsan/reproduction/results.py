@@ -1,4 +1,4 @@
-"""A table of scores over seeds beside the paper's numbers, with paired comparisons; as JSON, Markdown, CSV and figure."""
+"""A table of scores over seeds, the paper's numbers and paired comparisons; as JSON, Markdown, CSV and figure."""
 
 import csv
 import io

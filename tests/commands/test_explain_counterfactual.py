@@ -16,8 +16,8 @@ BOXES = np.array([[0.1, 0.2, 0.3, 0.6], [0.5, 0.5, 0.9, 0.7]])
 
 
 def test_changes_of_boxes_by_hand():
-    np.testing.assert_allclose(move_box(BOXES, 0, (0.2, -0.5)), [[0.3, 0.0, 0.5, 0.4], BOXES[1]])
-    np.testing.assert_allclose(scale_box(BOXES, 0, 2), [[0.0, 0.0, 0.4, 0.8], BOXES[1]])
+    np.testing.assert_allclose(move_box(BOXES, 0, (0.2, -0.5)), [[0.3, 0.0, 0.5, 0.4], BOXES[1]], atol=1e-12)
+    np.testing.assert_allclose(scale_box(BOXES, 0, 2), [[0.0, 0.0, 0.4, 0.8], BOXES[1]], atol=1e-12)
     np.testing.assert_allclose(scale_box(BOXES, 1, 2), [BOXES[0], [0.3, 0.4, 1.0, 0.8]])
     np.testing.assert_allclose(mirror_box(BOXES, 0), [[0.7, 0.2, 0.9, 0.6], BOXES[1]])
     np.testing.assert_allclose(swap_boxes(BOXES, 0, 1), BOXES[::-1])
