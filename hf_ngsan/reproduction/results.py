@@ -258,6 +258,7 @@ def plot_results(results: dict) -> "Figure":
             if found["paper"] is not None:
                 effects.plot(found["paper"], -place, "D", color=ACCENT, fillstyle="none")
     scores.set_yticks([-place for place in range(len(rows))], [row["name"] for row in rows])
+    scores.set_ylim(0.5 - len(rows), 0.5)
     scores.set_xlabel(f"{NAMES.get(metric, metric)}: mean and deviation over seeds", fontsize=9)
     effects.axvline(0, color=QUIET, linewidth=0.8)
     effects.set_xlabel("effect with 95% interval (◇ in the paper)", fontsize=9)
