@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..reproduction.papers import find_table
     from ..reproduction.plan import make_plan
+    from ..reproduction.results import as_markdown, results_of, write_results
     from ..reproduction.runs import execute, num_devices, read_records
     from ..store.locks import FolderLock
     from ..visualization import check_matplotlib
@@ -111,7 +112,10 @@ def run(options: argparse.Namespace) -> int:
     if not records:
         reason = next(iter(errors.values()), "train some first")
         raise ValueError(f"{output} has no finished run of table {options.table}: {reason}")
-    write_table(plan, records, errors, output)
+    results = results_of(plan, records, errors)
+    files = write_results(results, output)
+    print(as_markdown(results))
+    print(f"Written: {', '.join(map(str, files))}")
     return 1 if errors else 0
 
 
@@ -152,16 +156,6 @@ def threads() -> int | None:
     import torch
 
     return None if torch.accelerator.is_available() else 1
-
-
-def write_table(plan: "Plan", records: dict, errors: dict[str, str], output: Path) -> None:
-    from ..reproduction.results import as_markdown, plot_results, results_of, write_results
-    from ..visualization import save_figure
-
-    results = results_of(plan, records, errors)
-    files = write_results(results, output, lambda found, file: save_figure(plot_results(found), file) and None)
-    print(as_markdown(results))
-    print(f"Written: {', '.join(map(str, files))}")
 
 
 def print_plan(plan: "Plan", processes: int) -> None:

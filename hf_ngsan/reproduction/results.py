@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from ..ground.files import write_text_atomically
 from ..metrics import CiderD
 from ..metrics.comparison import compare, holm
 from ..metrics.vqa import vqa_accuracy
+from ..visualization.plots import ACCENT, INK, QUIET, new_figure, save_figure
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -146,16 +147,13 @@ def comparison(
     }
 
 
-def write_results(results: dict, output: Path, draw: Callable[[dict, Path], None] | None) -> list[Path]:
-    """Writes a table as JSON, Markdown, CSV and, with `draw`, a figure; returns the files."""
-    stem = output / f"table-{results['table']}"
-    texts = {".json": json.dumps(results, indent=1) + "\n", ".md": as_markdown(results), ".csv": as_csv(results)}
-    for suffix, text in texts.items():
-        write_text_atomically(stem.with_name(stem.name + suffix), text)
-    files = [stem.with_name(stem.name + suffix) for suffix in texts]
-    if draw is not None:
-        files.append(stem.with_name(f"{stem.name}.png"))
-        draw(results, files[-1])
+def write_results(results: dict, output: Path) -> list[Path]:
+    """Writes a table as JSON, Markdown, CSV and a figure; returns the files."""
+    texts = {"json": json.dumps(results, indent=1) + "\n", "md": as_markdown(results), "csv": as_csv(results)}
+    files = [output / f"table-{results['table']}.{suffix}" for suffix in (*texts, "png")]
+    for file, text in zip(files, texts.values(), strict=False):
+        write_text_atomically(file, text)
+    save_figure(plot_results(results), files[-1])
     return files
 
 
@@ -242,8 +240,6 @@ def plot_results(results: dict) -> "Figure":
     Raises:
         MissingPlotsError: matplotlib is not installed.
     """
-    from ..visualization.plots import ACCENT, INK, QUIET, new_figure
-
     metric, rows = results["compared"][0], results["rows"]
     figure = new_figure(8.4, 1.4 + 0.34 * len(rows))
     scores, effects = figure.subplots(1, 2, sharey=True)
