@@ -1,6 +1,6 @@
 """How much the end token in self-critical rewards changes scores: both ways on COCO layouts, several seeds each.
 
-    python benchmarks/coco_layout_runs.py --data DIR --variants NG-SAN   # the captioners it starts from, if not there
+    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # what it starts from, if not there
     python benchmarks/end_token.py --data DIR
 
 The captioners are trained alike but for `self_critical.end_token_in_reward`, which says whether the end token takes
@@ -14,7 +14,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from self_critical_runs import CONFIG, score
+from self_critical_runs import CONFIG, START, score
 from training_runs import spread
 
 MODES = {"with": "true", "without": "false"}
@@ -24,7 +24,7 @@ METRICS = {"cider_d": "CIDEr-D", "bleu_4": "BLEU-4", "rouge_l": "ROUGE-L", "bad_
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="DIR", help="COCO layouts")
-    parser.add_argument("--start", type=Path, default=Path("runs/coco_layout"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--start", type=Path, default=START, metavar="DIR", help="(%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("runs/end_token"), metavar="DIR", help="(%(default)s)")
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(coco_layout_self_critical.yaml)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")

@@ -13,11 +13,11 @@ from collections import Counter
 
 import numpy as np
 import torch
-from flickr8k_ablation import interval
 
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.metrics import CiderD, DocumentFrequency
+from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.tasks.captioning.generate import load_captioners
@@ -94,7 +94,7 @@ def main() -> None:
         ]
         scored = CiderD().compute(predictions=best, references=references, per_image=True)
         differences = np.array(scored["per_image"]["cider_d"]) - base
-        low, high = interval(differences)
+        low, high = compare(differences).interval
         print(f"{name}: {differences.mean():+.4f} ({low:+.4f} to {high:+.4f})")
 
 

@@ -10,11 +10,11 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from flickr8k_ablation import interval
 from training_runs import call
 
 from hf_ngsan.data import load_data
 from hf_ngsan.metrics import CiderD
+from hf_ngsan.metrics.comparison import compare
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -53,7 +53,7 @@ def main() -> None:
     for beams in options.beams:
         first = cider_d(captions(options, beams, []), references)
         chosen = cider_d(captions(options, beams, ["--rerank-with", options.dual_encoder]), references)
-        low, high = interval(chosen - first)
+        low, high = compare(chosen - first).interval
         cells = [str(beams), f"{first.mean():.4f}", f"{chosen.mean():.4f}", f"{(chosen - first).mean():+.4f}"]
         print(f"| {' | '.join([*cells, f'{low:+.4f} to {high:+.4f}'])} |", flush=True)
 

@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from flickr8k_ablation import interval
 from flickr8k_checkpoint import write_dual_encoder
 from training_runs import by_variant, call, cpu_minutes, spread
 
 from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.metrics.comparison import compare
 
 SRU, MINILM, PACKAGED = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm", "mhsan/flickr8k"
 VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
@@ -94,7 +94,7 @@ def found_first(results: list[dict], direction: str) -> np.ndarray:
 
 def difference(results: list[dict], base: list[dict], direction: str) -> str:
     differences = found_first(results, direction) - found_first(base, direction)
-    low, high = interval(differences)
+    low, high = compare(differences).interval
     return f"{differences.mean():+.1f} ({low:+.1f} to {high:+.1f})"
 
 

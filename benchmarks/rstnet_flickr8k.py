@@ -25,11 +25,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from flickr8k_ablation import row, scores_of_images
-from training_runs import by_variant, call
+from training_runs import by_variant, call, spread
 
 from hf_ngsan.data import load_data
 from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.metrics import CiderD
+from hf_ngsan.metrics.comparison import compare
 
 LANGUAGE_MODELS = {
     "small BERT": [],
@@ -121,6 +122,24 @@ def captions(options: argparse.Namespace, variant: str, seed: int) -> list[dict]
     score = json.loads((run / "scores.json").read_text(encoding="utf-8"))["cider_d"]
     print(f"{variant} seed {seed}: CIDEr-D {score:.4f}", file=sys.stderr, flush=True)
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+def scores_of_images(found: list[dict], references: dict[int, list[str]]) -> np.ndarray:
+    """Returns the CIDEr-D of each image's caption, in the order of the references."""
+    texts = {entry["image_id"]: entry["caption"] for entry in found}
+    predictions = [texts[image_id] for image_id in references]
+    result = CiderD().compute(predictions=predictions, references=list(references.values()), per_image=True)
+    return np.array(result["per_image"]["cider_d"])
+
+
+def row(variant: str, scores: np.ndarray, base: np.ndarray | None) -> str:
+    """Returns a line of the table; scores are `(seeds, images)`."""
+    cells = [variant, str(len(scores)), spread(scores.mean(1).tolist())]
+    if base is None:
+        return f"| {' | '.join([*cells, '', ''])} |"
+    difference = scores.mean(0) - base.mean(0)
+    low, high = compare(difference).interval
+    return f"| {' | '.join([*cells, f'{difference.mean():+.4f}', f'{low:+.4f} to {high:+.4f}'])} |"
 
 
 def visualness(options: argparse.Namespace, seed: int) -> dict[str, tuple[float, int]]:

@@ -1,6 +1,6 @@
 """What self-critical training adds to cross-entropy on COCO layouts: CIDEr-D on the test split over seeds, and a curve.
 
-    python benchmarks/coco_layout_runs.py --data DIR --variants NG-SAN   # the captioners it starts from, if not there
+    hf-ngsan reproduce ngsan --table 6 --data coco-layout:DIR --only NG-SAN   # what it starts from, if not there
     python benchmarks/self_critical_runs.py --data DIR
 
 Each run is a process with one CPU thread. A run that is finished is skipped, one that was stopped is resumed. Keys of
@@ -19,6 +19,7 @@ from training_runs import call, spread
 from hf_ngsan.ground.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
+START = Path("runs", "reproduce", "ngsan-coco-layout", "runs")
 CONFIG = Path(__file__).parents[1] / "examples" / "configs" / "ngsan" / "coco_layout_self_critical.yaml"
 GAIN, MOST_BAD_ENDINGS = 0.05, 0.01
 
@@ -26,7 +27,7 @@ GAIN, MOST_BAD_ENDINGS = 0.05, 0.01
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="DIR", help="COCO layouts")
-    parser.add_argument("--start", type=Path, default=Path("runs/coco_layout"), metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--start", type=Path, default=START, metavar="DIR", help="(%(default)s)")
     parser.add_argument(
         "--output", type=Path, default=Path("runs/coco_layout_self_critical"), metavar="DIR", help="(%(default)s)"
     )

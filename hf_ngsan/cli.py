@@ -39,6 +39,7 @@ GROUPS = {
         "train": "commands.train",
         "evaluate": "commands.evaluate",
         "score": "commands.score",
+        "reproduce": "commands.reproduce",
         "average": "commands.average",
         "calibrate": "commands.calibrate",
         "attach-vision": "commands.attach_vision",

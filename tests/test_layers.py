@@ -27,6 +27,7 @@ LAYERS = [
     "training",
     "tasks",
     "scaling",
+    "reproduction",
     "sharing",
     "serving",
     "space",

@@ -1,35 +1,73 @@
-"""The command `hf-ngsan explain`: the share of each attention head of a dual encoder in the similarity of a pair."""
+"""The command `hf-ngsan explain`: the heads behind an image-text match, or what geometry does to a caption."""
 
 import argparse
+import json
+from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import user_path
-from .arguments import add_model_argument, check_figure_file
+from ..ground.argument_types import user_path, whole_number
+from .arguments import DATASETS, add_data_arguments, add_model_argument, check_figure_file, check_output_file
 
-SUMMARY = "Show the share of each attention head in an image-text match."
-EPILOG = """examples:
+if TYPE_CHECKING:
+    import numpy as np
+
+SUMMARY = "Show the attention heads behind an image-text match, or what a change of boxes does to a caption."
+EPILOG = f"""examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
+  hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
+  hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-The first line has the cosine similarity of image and text. It is a sum of terms, one for each pair of an image head and
-a text head; the bias of a projection counts as another head. Each further line has a head, a tab and the sum of its
-terms; that of a text head also has the word with the largest weight. The lines of one side add up to the similarity.
-Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the share of a head is
-what the similarity would lose without it, to first order; the bias is the rest."""
+Of a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
+of an image head and a text head; the bias of a projection counts as another head. Each further line has a head, a tab
+and the sum of its terms; that of a text head also has the word with the largest weight. The lines of one side add up
+to the similarity. Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
+share of a head is what the similarity would lose without it, to first order; the bias is the rest.
+
+Of a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the caption
+before and after, and of the words of the first caption log-probabilities and attention, given either boxes. "score"
+exchanges boxes in many images. On synthetic scenes, such that another relation becomes true: "follow" is the share of
+exchanges after which the captioner states it, 0.5 by chance. On other data it exchanges two boxes at random and counts
+the captions that change.
+
+{DATASETS}"""
+CHANGES = ("move", "scale", "mirror", "swap", "score")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("image", type=user_path, metavar="IMAGE", help="image file or URL")
-    parser.add_argument("text", metavar="TEXT", help="text to compare the image with")
+    parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
     parser.add_argument(
         "--figure",
         type=user_path,
         metavar="FILE",
-        help="draw the attention map of each head over the image and the words",
+        help="draw the attention map of each head over the image and the words, or the caption before and after",
     )
+    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the JSON to this file (print it)")
+    group = parser.add_argument_group("for a captioner")
+    group.add_argument("--counterfactual", choices=CHANGES, help="change of the box of a region")
+    add_data_arguments(group, required=False)  # type: ignore[arg-type]  # it only adds arguments
+    group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")
+    group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, from 0 (0)")
+    group.add_argument("--other", type=whole_number, default=1, metavar="N", help="the region that it swaps with (1)")
+    group.add_argument(
+        "--offset", nargs=2, type=float, default=(0.2, 0.0), metavar=("X", "Y"), help="of a move, in images (0.2 0)"
+    )
+    group.add_argument("--factor", type=float, default=2.0, metavar="F", help="of the sides of a scaled box (2)")
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.counterfactual is not None:
+        if options.image is not None or options.data is None:
+            raise ValueError("--counterfactual is about rows of a dataset: name it with --data, and leave out IMAGE.")
+        run_counterfactual(options)
+        return
+    if options.image is None or options.text is None or options.data is not None or options.output is not None:
+        raise ValueError("Give an image and a text for a dual encoder, or --counterfactual and --data for a captioner.")
+    run_match(options)
+
+
+def run_match(options: argparse.Namespace) -> None:
     import numpy as np
     from transformers import PreTrainedModel
 
@@ -71,3 +109,82 @@ def run(options: argparse.Namespace) -> None:
         if len(match.image_weights) and match.boxes is not None:
             maps = attention_maps(match.image_weights, match.boxes, *image.size)
         save_figure(plot_match(image, maps, match), options.figure)
+
+
+def run_counterfactual(options: argparse.Namespace) -> None:
+    from ..ground.files import write_output
+    from ..ground.launching import make_accelerator
+    from ..loading.models import is_guest, load_captioner
+    from ..models.attention_maps import WordAttentionMixin
+    from ..tasks.caption_rows import load_rows, rows_for
+    from ..tasks.captioning.counterfactuals import explain_change, score_counterfactuals
+
+    for path, check in ((options.figure, check_figure_file), (options.output, check_output_file)):
+        if path:
+            check(path)
+    model, processor = load_captioner(options.model)
+    loaded = load_rows(options.data, options.split, limit=options.limit)
+    if "visual_boxes" not in loaded.column_names:
+        raise ValueError(
+            f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
+        )
+    if is_guest(model.config) or not isinstance(model, WordAttentionMixin):
+        raise ValueError(f"{options.model} is no captioner of regions; give one of this package.")
+    rows_for(model, processor, loaded, options.data)
+    model = model.to(make_accelerator().device)
+    if options.counterfactual == "score":
+        if options.figure:
+            raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
+        found = score_counterfactuals(model, processor, [dict(row) for row in loaded])
+    else:
+        if options.row >= len(loaded):
+            raise ValueError(f"--row {options.row}: the split has rows 0 to {len(loaded) - 1}.")
+        row = dict(loaded[options.row])
+        change = explain_change(model, processor, row, changed_boxes(options, row))
+        found = {"image_id": int(row["image_id"]), "change": options.counterfactual, **change.to_dict()}
+        if options.figure:
+            draw_change(row, change, options.figure)
+    text = json.dumps(found, indent=1) + "\n"
+    if options.output:
+        write_output(options.output, text)
+    else:
+        print(text, end="")
+
+
+def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
+    """Returns the boxes of a row after the change that the options describe."""
+    import numpy as np
+
+    from ..tasks.captioning import counterfactuals
+
+    boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
+    regions = (options.region, options.other) if kind == "swap" else (options.region,)
+    for number in regions:
+        if number >= len(boxes):
+            raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
+    if kind == "scale" and not 0 < options.factor <= 100:
+        raise ValueError(f"--factor {options.factor}: give a number above 0, 100 at most.")
+    arguments: dict[str, Any] = {
+        "move": (options.offset,),
+        "scale": (options.factor,),
+        "mirror": (),
+        "swap": regions[1:],
+    }
+    return getattr(counterfactuals, f"{kind}_{'boxes' if kind == 'swap' else 'box'}")(
+        boxes, options.region, *arguments[kind]
+    )
+
+
+def draw_change(row: dict, change: Any, path: str) -> None:
+    import numpy as np
+
+    from ..data import draw_scene
+    from ..tasks.captioning.counterfactuals import is_scene
+    from ..visualization import plot_counterfactual, save_figure
+
+    sides = (change.before, change.after)
+    names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
+    images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
+    if is_scene(row):
+        images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
+    save_figure(plot_counterfactual(images, *sides, names), path)

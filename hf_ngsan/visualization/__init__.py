@@ -12,6 +12,7 @@ from ..ground.lazy import lazy_names
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention
     from .contact_sheet import plot_contact_sheet
+    from .counterfactual import plot_counterfactual
     from .figures import plot_caption, plot_regions, plot_words
     from .geometry import geometric_weights, plot_geometric_weights
     from .heads import Match, explain_match, head_overlap, plot_match

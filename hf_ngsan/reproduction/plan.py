@@ -1,0 +1,251 @@
+"""The trainings and evaluations behind a table: their training configs, folders and data, checked before any begins.
+
+plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
+plan.runs[0].commands
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from ..data import DataError
+from ..data.contract import ARRAY_COLUMNS
+from ..loading.models import load_model, quiet_loading
+from ..metrics.comparison import MIN_ITEMS
+from ..tasks import load_recipe, train
+from ..tasks.registry import task_class_of
+from ..training import Recipe
+from ..training.output_folder import check_output_folder
+from ..training.run import load_split, short_checksum
+from ..training.settings import ScheduleSettings
+from .papers import Run, Table, UnknownTableError, select_rows
+
+SCALES = ("paper", "small")
+MEASURED_BATCHES = 8
+ALIKE = ("training.tracker=null",)
+"""Changes to every training config."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A training with a seed, and its evaluation.
+
+    Attributes:
+        run: row of the paper.
+        seed: seed of the training.
+        folder: folder of the training; its other files stand beside it.
+        recipe: its training config.
+        commands: arguments of `hf-ngsan train` and `hf-ngsan evaluate`.
+    """
+
+    run: Run
+    seed: int
+    folder: Path
+    recipe: Recipe
+    commands: tuple[list[str], list[str]]
+
+    def file(self, suffix: str) -> Path:
+        """Returns a file beside the folder: `.log`, `.results`, `.scores.json` or `.record.json`."""
+        return self.folder.with_name(self.folder.name + suffix)
+
+    def is_done(self) -> bool:
+        return self.file(".record.json").is_file()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a table needs.
+
+    Attributes:
+        table: the table.
+        names: names of the rows that are trained.
+        seeds: seeds of each row.
+        runs: trainings, those that others need first, then by seed, so that an unfinished queue compares all rows.
+        spec, split: the data, and the split that is evaluated.
+        rows: rows of that split.
+        facts: numbers and checksums of the rows of both splits, for the record.
+        is_papers: whether there are as many rows as in the paper's data.
+    """
+
+    table: Table
+    names: list[str]
+    seeds: list[int]
+    runs: list[PlannedRun]
+    spec: str
+    split: str
+    rows: Dataset
+    facts: dict[str, Any]
+    is_papers: bool
+
+    @property
+    def num_rows(self) -> int:
+        """The number of different models, whose runs with the first seed come first."""
+        return len({one.run.name for one in self.runs})
+
+
+def make_plan(
+    table: Table,
+    *,
+    output: Path,
+    data: str | None = None,
+    scale: str | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    only: list[str] | None = None,
+    overrides: Sequence[str] = (),
+    threads: int | None = 1,
+) -> Plan:
+    """Plans the runs of a table, and checks data, training configs and folders.
+
+    Args:
+        table: the table.
+        output: folder of the runs.
+        data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, is the spec of
+            the small training config.
+        scale: "paper" for the paper's training configs, "small" for those of other data; by default "paper" for data
+            of the same reader as the paper's.
+        seeds: seeds of the trainings.
+        only: names of the rows; all by default.
+        overrides: changes to every training config.
+        threads: CPU threads of each training; `None` leaves them to the training config.
+
+    Raises:
+        UnknownTableError: no such row, or no small training config for such data.
+        DataError: the data are missing or too few, or have no boxes for a row with geometry.
+        RecipeError, FileExistsError: a folder has a run with other settings.
+    """
+    names = select_rows(table, only)
+    own = load_recipe(table.runs[names[0]].config)
+    reader = own.data.spec.partition(":")[0] if data is None else data.partition(":")[0]
+    if scale is None:
+        scale = "paper" if reader == own.data.spec.partition(":")[0] else "small"
+    if scale == "small" and reader not in table.small:
+        raise UnknownTableError(
+            f"Table {table.number} of {table.paper} has no small training configs for {reader}; they are for "
+            f"{', '.join(table.small)}. --scale paper takes the paper's."
+        )
+    settings = table.small[reader] if scale == "small" else {"split": "test", "settings": table.paper_settings}
+    changes = [*settings["settings"].split(), *ALIKE, *([] if threads is None else [f"training.num_threads={threads}"])]
+    if data is not None and data != reader:
+        changes.append(f"data.spec={data}")
+    evaluation = table.paper_evaluation.split() if scale == "paper" else []
+
+    def planned(run: Run, seed: int) -> PlannedRun:
+        folder = output / "runs" / f"{folder_name(run.name)}-{seed}"
+        config, own_changes = run.config, run.paper_changes
+        if scale == "small":
+            config, own_changes = run.small.get(reader, settings["config"]), run.changes
+        arguments = [*changes_of(config, changes), *own_changes.split(), f"training.seed={seed}"]
+        arguments.append(f"training.output_dir={folder}")
+        if run.needs is not None:
+            of_language = output / "runs" / f"{folder_name(run.needs)}-{seeds[0]}"
+            arguments.append(f"model.pretrained_language_model={of_language}")
+        arguments += changes_of(config, overrides)
+        recipe = load_recipe(config, arguments)
+        check_output_folder(recipe, resume=True, overwrite=False)
+        found = PlannedRun(run, seed, folder, recipe, ([], []))
+        training = ["train", "--config", config, *arguments, "--resume"]
+        files = ["--output", str(found.file(".results")), "--record", str(found.file(".scores.json"))]
+        if run.name not in table.rows:
+            files = files[2:]
+        model = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
+        limit = [] if recipe.data.limit is None else ["--limit", str(recipe.data.limit)]
+        return replace(found, commands=(training, [*model, *limit, *evaluation, *files]))
+
+    needed = dict.fromkeys(table.runs[name].needs for name in names)
+    runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
+    runs += [planned(table.runs[name], seed) for seed in seeds for name in names]
+    recipe = next(one.recipe for one in runs if one.run.name in names)
+    task, spec, split = task_class_of(recipe.model)(recipe), recipe.data.spec, settings["split"]
+    rows = load_split(task.load_rows, split, spec)
+    trained = task.load_rows(recipe.data.train_split)
+    check_rows(rows, trained, [one for one in runs if one.seed == seeds[0]], spec, split)
+    facts = {
+        "spec": spec,
+        "split": split,
+        "rows": len(rows),
+        "checksum": checksum(rows),
+        "training_rows": len(trained),
+        "training_checksum": checksum(trained),
+    }
+    is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
+    return Plan(table, names, list(seeds), runs, spec, split, rows, facts, is_papers)
+
+
+def folder_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def changes_of(config: str, changes: Sequence[str]) -> list[str]:
+    """Returns those of some changes whose keys a training config has: a language model has fewer than a captioner."""
+    sections = load_recipe(config).sections()
+    known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
+    return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
+
+
+def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: str, split: str) -> None:
+    if len(rows) < MIN_ITEMS:
+        raise DataError(
+            f"{spec}, split {split}, has {len(rows)} rows; the bootstrap of a table needs {MIN_ITEMS} or more."
+        )
+    columns = trained.column_names
+    if "visual_features" in columns and "visual_boxes" not in columns:
+        names = [one.run.name for one in runs if needs_boxes(one.recipe)]
+        if names:
+            raise DataError(
+                f"{spec} has no visual_boxes, which {'; '.join(names)} need{'s' if len(names) == 1 else ''}; give "
+                "features with boxes, or name other rows with --only."
+            )
+
+
+def needs_boxes(recipe: Recipe) -> bool:
+    return bool(recipe.model.get("geometric_bias") or recipe.model.get("absolute_geometry"))
+
+
+def checksum(rows: Dataset) -> str:
+    """Returns a checksum of all columns of rows but images, features and boxes."""
+    names = [name for name in rows.column_names if name not in (*ARRAY_COLUMNS, "image")]
+    return short_checksum([rows.with_format(None).select_columns([name])[name][:] for name in sorted(names)])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Parameters of a model, and the estimated seconds of its training."""
+
+    parameters: int
+    seconds: float
+
+
+def measure(plan: Plan) -> Iterator[tuple[PlannedRun, Measured]]:
+    """Measures some steps of each row, and yields the estimate of a whole training without its evaluations."""
+    with tempfile.TemporaryDirectory() as folder, quiet_loading():
+        for one in plan.runs[: plan.num_rows]:
+            needed = None if one.run.needs is None else Path(folder, folder_name(one.run.needs))
+            own = Path(folder, folder_name(one.run.name))
+            yield one, measure_steps(one.recipe, plan.facts["training_rows"], own, needed)
+
+
+def measure_steps(recipe: Recipe, training_rows: int, folder: Path, language_model: Path | None) -> Measured:
+    """Trains two short epochs into a folder; the second one, when everything is warm, counts."""
+    number = min(training_rows, MEASURED_BATCHES * recipe.training.batch_size)
+    brief: Any = {
+        name: replace(getattr(recipe, name), epochs=2)
+        for name, kind in recipe.sections().items()
+        if issubclass(kind, ScheduleSettings)
+    }
+    brief["training"] = replace(brief["training"], output_dir=str(folder))
+    brief["data"] = replace(recipe.data, limit=number, validation_split=None)
+    model = (
+        recipe.model if language_model is None else {**recipe.model, "pretrained_language_model": str(language_model)}
+    )
+    result = train(replace(recipe, model=model, **brief))
+    trained: Any = load_model(result.best_dir)[0]
+    last = {entry.get("stage", "xe"): entry["seconds"] for entry in result.history}
+    sections = {"xe": "training", "joint": "training", "scst": "self_critical"}
+    epochs = {stage: getattr(recipe, sections.get(stage, f"{stage}_stage"), recipe.training).epochs for stage in last}
+    seconds = sum(seconds * epochs[stage] for stage, seconds in last.items()) * training_rows / number
+    return Measured(trained.num_parameters(), seconds)

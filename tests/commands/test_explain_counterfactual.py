@@ -1,0 +1,64 @@
+"""`hf-ngsan explain --counterfactual`: boxes change, features stay, and the caption is followed through both."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hf_ngsan.data import load_data
+from hf_ngsan.tasks.captioning.counterfactuals import mirror_box, move_box, scale_box, swap_boxes
+from tests.tasks.tiny import DATA
+
+from .running import fails, prints
+
+SPEC = DATA["spec"]
+BOXES = np.array([[0.1, 0.2, 0.3, 0.6], [0.5, 0.5, 0.9, 0.7]])
+
+
+def test_changes_of_boxes_by_hand():
+    np.testing.assert_allclose(move_box(BOXES, 0, (0.2, -0.5)), [[0.3, 0.0, 0.5, 0.4], BOXES[1]], atol=1e-12)
+    np.testing.assert_allclose(scale_box(BOXES, 0, 2), [[0.0, 0.0, 0.4, 0.8], BOXES[1]], atol=1e-12)
+    np.testing.assert_allclose(scale_box(BOXES, 1, 2), [BOXES[0], [0.3, 0.4, 1.0, 0.8]])
+    np.testing.assert_allclose(mirror_box(BOXES, 0), [[0.7, 0.2, 0.9, 0.6], BOXES[1]])
+    np.testing.assert_allclose(swap_boxes(BOXES, 0, 1), BOXES[::-1])
+
+
+@pytest.mark.parametrize("kind", ["move", "scale", "mirror", "swap"])
+def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
+    command = ["explain", "--model", run, "--data", SPEC, "--counterfactual", kind, "--row", 1]
+    found = json.loads(prints(capsys, *command, "--figure", tmp_path / "change.png"))
+    row = load_data(SPEC, "test")[1]
+    before, after = found["before"], found["after"]
+    assert found["image_id"] == row["image_id"] and found["change"] == kind
+    np.testing.assert_allclose(before["boxes"], row["visual_boxes"], rtol=1e-6)
+    assert before["boxes"] != after["boxes"] and len(after["boxes"]) == len(before["boxes"])
+    assert before["words"] == after["words"] == before["caption"].split()
+    assert before["log_probability"] != after["log_probability"], "NG-SAN reads geometry"
+    weights = np.array(before["attention"])
+    assert weights.shape == (len(before["words"]), len(row["visual_boxes"]))
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-4)
+    assert (tmp_path / "change.png").stat().st_size > 1000
+
+
+def test_scores_of_scenes(run, tmp_path, capsys):
+    file = tmp_path / "scores.json"
+    assert not prints(capsys, "explain", "--model", run, "--data", SPEC, "--counterfactual", "score", "--output", file)
+    found = json.loads(file.read_text())
+    assert found.keys() == {"symmetric", "directional"}
+    assert all(0 <= group["follow"] <= 1 and group["swaps"] > 0 for group in found.values())
+
+
+def test_mistakes_are_one_sentence(run, capsys):
+    command = ["explain", "--model", run]
+    of_scenes = [*command, "--data", SPEC, "--counterfactual"]
+    assert "--data" in fails(capsys, *command, "--counterfactual", "swap")
+    assert "--counterfactual" in fails(capsys, *command, "photo.jpg")
+    assert "no region 9" in fails(capsys, *of_scenes, "swap", "--region", 9)
+    assert "rows 0 to 5" in fails(capsys, *of_scenes, "move", "--row", 6)
+    assert "--factor" in fails(capsys, *of_scenes, "scale", "--factor", 0)
+
+
+def test_figures_3_and_4_are_drawn_of_a_model_with_a_content_bias(run, tmp_path, capsys):
+    assert "content" in fails(capsys, "reproduce", "ngsan", "--figure", 3, "--model", run)
+    assert "visualness" in fails(capsys, "reproduce", "rstnet", "--figure", 5, "--model", run)
+    assert "--model" in fails(capsys, "reproduce", "ngsan", "--figure", 4)

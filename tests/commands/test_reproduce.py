@@ -1,0 +1,178 @@
+"""`hf-ngsan reproduce`: tables of tiny models, killed and resumed, compared by hand, and one sentence for mistakes."""
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict
+
+from hf_ngsan.data import load_data
+from hf_ngsan.metrics import CiderD
+from hf_ngsan.metrics.comparison import compare, holm
+
+from .running import fails, prints
+
+SPEC = "scenes:size=40,validation=4,test=24,seed=5"
+SMALL = [
+    *("model.hidden_size=16", "model.num_attention_heads=2", "model.intermediate_size=32"),
+    *("model.geometry_hidden_size=4", "training.epochs=2", "training.batch_size=8", "evaluation.every_epochs=2"),
+]
+TABLE_4 = ["reproduce", "ngsan", *SMALL, "--table", 4, "--data", SPEC, "--seeds", 2, "--processes", 2]
+ROWS = ["SAN", "query-dependent"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """The folder of a table of two rows with two seeds, made in another process."""
+    output = tmp_path_factory.mktemp("reproduce")
+    command = [*TABLE_4, "--output", output, "--only", *ROWS]
+    subprocess.run([sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], check=True, capture_output=True)
+    return output
+
+
+def results_of(folder, table=4):
+    return json.loads((folder / f"table-{table}.json").read_text())
+
+
+def test_a_table_has_means_comparisons_and_the_papers_numbers(table):
+    results, references = results_of(table), list(load_data(SPEC, "test")["captions"])
+    scores = {}
+    for row in ROWS:
+        of_seeds = []
+        for seed in range(2):
+            captions = json.loads((table / "runs" / f"{row.lower()}-{seed}.results").read_text())
+            found = CiderD().compute(
+                predictions=[one["caption"] for one in captions], references=references, per_image=True
+            )
+            of_seeds.append(100 * np.array(found["per_image"]["cider_d"]))
+        scores[row] = np.array(of_seeds)
+    by_hand = [compare((scores[row] - scores["SAN"]).mean(0)) for row in ROWS[1:]]
+    for row, of_row in zip(ROWS, results["rows"], strict=True):
+        cider = of_row["scores"]["cider_d"]
+        assert of_row["name"] == row and of_row["seeds"] == [0, 1] and not of_row["failed"]
+        assert cider["mean"] == pytest.approx(scores[row].mean())
+        assert cider["std"] == pytest.approx(scores[row].mean(1).std(ddof=1))
+        assert cider["difference"] == pytest.approx(cider["mean"] - cider["paper"])
+    corrected = holm([one.p_value for one in by_hand])
+    for of_row, expected, p_value in zip(results["rows"][1:], by_hand, corrected, strict=True):
+        found = of_row["comparisons"]["cider_d"]
+        assert found["against"] == "SAN" and found["p_holm"] == pytest.approx(p_value)
+        assert found["interval"] == pytest.approx(expected.interval)
+        assert found["difference"] == pytest.approx(expected.difference)
+    assert results["rows"][1]["comparisons"]["cider_d"]["paper"] == pytest.approx(131.4 - 128.6)
+    assert results["is_papers_data"] is False
+    markdown = (table / "table-4.md").read_text()
+    assert "other data" in markdown and all(f"| {row} | 2 |" in markdown for row in ROWS)
+    lines = list(csv.DictReader((table / "table-4.csv").open()))
+    assert {line["row"] for line in lines} == {*ROWS} and {"symmetric", "cider_d"} <= {one["metric"] for one in lines}
+    assert (table / "table-4.png").stat().st_size > 1000
+
+
+def test_every_run_has_its_record(table):
+    records = [json.loads(file.read_text()) for file in sorted((table / "runs").glob("*.record.json"))]
+    assert len(records) == 4
+    for record in records:
+        assert {"commit", "versions", "device", "training_seconds"} <= record.keys()
+        assert record["data"]["spec"] == SPEC and record["data"]["rows"] == 24
+        assert record["config"]["training"]["seed"] == record["seed"]
+        assert record["evaluation"]["cider_d"].startswith("cider_d|")
+    assert len({json.dumps(record["data"]) for record in records}) == 1
+
+
+@pytest.mark.slow
+def test_finished_runs_are_not_trained_again_and_kills_change_nothing(table, tmp_path):
+    command = [sys.executable, "-m", "hf_ngsan.cli", *map(str, [*TABLE_4, "--output", tmp_path, "--only", *ROWS])]
+    for _ in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        finished = len(list(tmp_path.glob("runs/*/history.jsonl")))
+        while process.poll() is None and len(list(tmp_path.glob("runs/*/history.jsonl"))) <= finished:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True, capture_output=True)
+    assert results_of(tmp_path) == results_of(table)
+    times = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/**/*") if file.is_file()}
+    subprocess.run(command, check=True, capture_output=True)
+    assert {file: file.stat().st_mtime_ns for file in times} == times
+
+
+def test_check_writes_the_table_and_trains_nothing(table, capsys):
+    before = (table / "table-4.json").read_text()
+    printed = prints(capsys, *TABLE_4, "--output", table, "--check", "--only", *ROWS)
+    assert "| SAN | 2 |" in printed and (table / "table-4.json").read_text() == before
+    whole = prints(capsys, *TABLE_4, "--output", table, "--check")
+    assert "| key-dependent | 0 |" in whole
+
+
+def test_runs_of_other_data_or_settings_are_refused(table, capsys):
+    files = sorted(file for file in table.rglob("*") if file.is_file())
+    other = [SPEC.replace("test=24", "test=25") if word == SPEC else word for word in TABLE_4]
+    message = fails(capsys, *other, "--output", table, "--check", "--only", *ROWS)
+    assert "data.spec" in message
+    message = fails(capsys, *TABLE_4, "training.learning_rate=0.1", "model.dropout=0.3", "--output", table)
+    assert "model.dropout" in message
+    assert sorted(file for file in table.rglob("*") if file.is_file()) == files
+
+
+def test_rows_that_were_evaluated_otherwise_do_not_mix(table, tmp_path, capsys):
+    copied = tmp_path / "table"
+    shutil.copytree(table, copied)
+    command = [*TABLE_4, "--output", copied, "--check", "--only", "SAN"]
+    for file in (copied / "runs").iterdir():  # runs name their folder
+        if file.is_dir():
+            config = file / "training_config.yaml"
+            config.write_text(config.read_text().replace(str(table), str(copied)))
+    prints(capsys, *command)
+    record = copied / "runs" / "san-1.record.json"
+    content = json.loads(record.read_text())
+    content["evaluation"]["cider_d"] = "cider_d|beams:5"
+    record.write_text(json.dumps(content))
+    assert "evaluation settings (cider_d)" in fails(capsys, *command)
+    record.write_text("{}")
+    assert "damaged" in fails(capsys, *command)
+
+
+@pytest.mark.slow
+def test_a_failed_row_is_named_and_stops_no_other(tmp_path):
+    command = [*TABLE_4, "--output", tmp_path, "--seeds", 1, "--only", "SAN", "query-dependent"]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "query-dependent-0.scores.json").mkdir()
+    found = subprocess.run([sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "query-dependent, seed 0, failed: " in found.stdout and "SAN, seed 0: done" in found.stdout
+    rows = {row["name"]: row for row in results_of(tmp_path)["rows"]}
+    assert rows["SAN"]["seeds"] == [0] and "0" in rows["query-dependent"]["failed"]
+
+
+def test_the_plan_has_rows_parameters_and_times(tmp_path, capsys):
+    printed = prints(capsys, *TABLE_4, "--output", tmp_path / "new", "--dry-run", "--only", "SAN", "absolute")
+    lines = [line.split("\t") for line in printed.splitlines() if line.count("\t") == 4]
+    assert [line[0] for line in lines[1:]] == ["SAN", "absolute"]
+    assert all(int(line[2].replace(",", "")) > 1000 and float(line[3]) >= 0 for line in lines[1:])
+    assert not (tmp_path / "new").exists()
+
+
+def test_mistakes_are_one_sentence_and_write_nothing(tmp_path, capsys):
+    output = ["--output", tmp_path / "new"]
+    assert "1 (numbers of layers)" in fails(capsys, "reproduce", "ngsan", "--table", 40, *output)
+    assert "ngsan, rstnet" in fails(capsys, "reproduce", "san", "--table", 1, *output)
+    assert "content-independent" in fails(capsys, *TABLE_4, *output, "--only", "content")
+    few = ["reproduce", "ngsan", "--table", 4, "--data", "scenes:size=40,validation=4,test=10", *output]
+    assert "10 rows" in fails(capsys, *few)
+    assert "no finished run" in fails(capsys, *TABLE_4, *output, "--check")
+    row = {"image_id": 0, "visual_features": [[0.5, 0.5]], "captions": ["a dog"]}
+    rows = Dataset.from_list([row | {"image_id": number} for number in range(24)])
+    DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "features")
+    without = ["reproduce", "ngsan", "--table", 4, "--data", f"features:{tmp_path / 'features'}", *output]
+    message = fails(capsys, *without, "--scale", "paper")
+    assert "visual_boxes" in message and "content-independent" in message and "SAN;" not in message
+    assert "no small training configs for vatex" in fails(
+        capsys, "reproduce", "ngsan", "--table", 1, "--data", "vatex:DIR", "--scale", "small", *output
+    )
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,49 @@
+"""Swapped boxes make the other relation true, and a captioner is scored by whether it follows."""
+
+import numpy as np
+import pytest
+
+from hf_ngsan.data.scenes import Statement, load_scenes
+from hf_ngsan.data.scenes.counterfactuals import relation_swaps, score_swaps
+from hf_ngsan.data.scenes.scoring import answers_by_object, true_relation
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(load_scenes("test", size=300, test=200, seed=11))
+
+
+def test_the_other_relation_is_true_after_a_swap(rows):
+    groups = set()
+    for row in rows:
+        for swap in relation_swaps(row):
+            groups.add(swap.prompt.group)
+            statement = Statement.parse(swap.prompt.caption)
+            assert swap.answer in statement.family.relations and swap.answer != statement.relation
+            answers = answers_by_object({"objects": row["objects"], "visual_boxes": swap.boxes})
+            assert true_relation(statement, row["objects"], answers) == swap.answer
+            changed = (swap.boxes != np.asarray(row["visual_boxes"], np.float32)).any(1)
+            assert changed.sum() == 2 and changed[row["objects"].index(statement.subject)]
+    assert groups == {"symmetric", "directional"}
+
+
+def test_both_answers_are_equally_frequent_after_swaps(rows):
+    """So that 0.5 is chance for a captioner without geometry."""
+    firsts = [swap.prompt.answer in ("left of", "above", "near") for row in rows for swap in relation_swaps(row)]
+    assert len(firsts) > 500
+    words = [swap for row in rows for swap in relation_swaps(row) if swap.prompt.family == "horizontal"]
+    share = np.mean([swap.answer == "left of" for swap in words])
+    assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(len(words))
+
+
+def test_scores_of_an_oracle_and_of_one_that_never_changes_its_mind(rows):
+    swaps = [swap for row in rows for swap in relation_swaps(row)]
+    before = [swap.prompt.caption for swap in swaps]
+    after = [f"{swap.prompt.text} {swap.answer} the blue square" for swap in swaps]
+    for found in score_swaps(swaps, before, after).values():
+        assert found["follow"] == found["changed"] == 1
+    for found in score_swaps(swaps, before, before).values():
+        assert found["follow"] == found["changed"] == 0
+    same = score_swaps(swaps, after, after)
+    assert sum(found["swaps"] for found in same.values()) == len(swaps)
+    assert all((found["follow"], found["changed"]) == (1, 0) for found in same.values())

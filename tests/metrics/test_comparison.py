@@ -1,0 +1,49 @@
+"""Paired comparisons agree with SciPy's bootstrap on the same resamples, and their intervals cover the truth."""
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+
+from hf_ngsan.metrics.comparison import NUMBERS_AT_ONCE, compare, holm
+
+
+@pytest.mark.parametrize(("number", "resamples"), [(50, 2000), (5000, 2000)])
+def test_the_interval_is_scipys_on_the_same_resamples(number, resamples):
+    assert (number * resamples > NUMBERS_AT_ONCE) == (number == 5000), "the second case is drawn in parts"
+    differences = np.random.default_rng(1).gamma(2.0, size=number) - 1.9
+    found = compare(differences, resamples=resamples, seed=7)
+    theirs = bootstrap(
+        (differences,), np.mean, n_resamples=resamples, method="percentile", rng=np.random.default_rng(7)
+    )
+    np.testing.assert_allclose(found.interval, tuple(theirs.confidence_interval), rtol=1e-12)
+    below = np.count_nonzero(theirs.bootstrap_distribution <= 0)
+    assert found.p_value == pytest.approx(min(1, 2 * (min(below, resamples - below) + 1) / (resamples + 1)))
+    assert found.difference == pytest.approx(differences.mean())
+
+
+def test_intervals_cover_the_true_difference_in_95_of_100_experiments():
+    """Two systems share the difficulty of an image; scores are skewed, as CIDEr-D is."""
+    random, truth, covered, trials = np.random.default_rng(0), 0.05, 0, 1000
+    for trial in range(trials):
+        difficulty = random.gamma(2.0, 0.3, size=300)
+        ours, theirs = (difficulty * random.gamma(4.0, 0.25, size=300) for _ in range(2))
+        low, high = compare(ours + truth - theirs, resamples=500, seed=trial).interval
+        covered += low <= truth <= high
+    assert 0.93 <= covered / trials <= 0.97
+
+
+def test_equal_systems_do_not_differ():
+    found = compare(np.zeros(40), resamples=200)
+    assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)
+
+
+def test_few_images_are_refused():
+    with pytest.raises(ValueError, match="5 images"):
+        compare(np.ones(5))
+
+
+def test_holm_by_hand():
+    """0.01 * 3, then 0.02 * 2, then 0.03 * 1, which may not be below the one before; no value is above 1."""
+    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []

@@ -1,0 +1,79 @@
+"""The papers' tables as data: every row trains what it says, at the paper's scale and on other data."""
+
+import pytest
+import yaml
+
+from hf_ngsan.auto import MODEL_TYPES
+from hf_ngsan.reproduction.papers import PAPERS, UnknownTableError, find_table, select_rows
+from hf_ngsan.tasks import load_recipe
+
+TABLES = [(paper, number) for paper, file in PAPERS.items() for number in yaml.safe_load(file.read_text())["tables"]]
+
+
+def configuration_of(recipe):
+    """The model's configuration with all its defaults, sizes aside."""
+    kind = MODEL_TYPES[recipe.model["model_type"]].configuration()
+    return kind(**{key: value for key, value in recipe.model.items() if key not in ("model_type", "init_from")})
+
+
+@pytest.mark.parametrize(("paper", "number"), TABLES)
+def test_rows_are_training_configs_that_differ(paper, number):
+    table = find_table(paper, number)
+    assert {*table.baselines.values()} <= {*table.rows} and len(table.rows) >= 2
+    for name, numbers in table.rows.items():
+        assert bool(numbers) != table.runs[name].ours or number == "5", name
+    for reader in [None, *table.small]:
+        recipes = []
+        for name in table.rows:
+            run = table.runs[name]
+            if reader is None:
+                changes = f"{table.paper_settings} {run.paper_changes}"
+                config = run.config
+            else:
+                changes = f"{table.small[reader]['settings']} {run.changes}"
+                config = run.small.get(reader, table.small[reader]["config"])
+            recipe = load_recipe(config, changes.split())
+            sections = recipe.to_dict()
+            del sections["training"]["output_dir"]
+            recipes.append(sections)
+        assert all(one not in recipes[:place] for place, one in enumerate(recipes)), reader
+
+
+@pytest.mark.parametrize("number", ["1", "2", "3", "4", "6"])
+def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
+    """Each row of NG-SAN has the same fields of the architecture in both."""
+    table = find_table("ngsan", number)
+    fields = ("query_norm", "key_norm", "norm_affine", "geometric_bias", "absolute_geometry", "geometry_features")
+    for name in table.rows:
+        run = table.runs[name]
+        paper = load_recipe(run.config, run.paper_changes.split()).model
+        small = load_recipe("ngsan/coco_layout", run.changes.split()).model
+        defaults = {"key_norm": None, "norm_affine": False, "absolute_geometry": False}
+        of_both = [[model.get(field, defaults.get(field)) for field in fields] for model in (paper, small)]
+        assert of_both[0] == of_both[1], name
+        if number == "1":
+            assert paper["num_hidden_layers"] == small["num_hidden_layers"], name
+
+
+def test_numbers_of_the_papers():
+    """Some by hand, from the texts."""
+    assert find_table("ngsan", "1").rows["N-SAN, L = 6"]["cider_d"] == 131.1
+    assert find_table("ngsan", "4").rows["query-dependent"] == {
+        "cider_d": 131.4,
+        "bleu_4": 39.3,
+        "rouge_l": 59.0,
+        "meteor": 29.2,
+        "spice": 23.0,
+    }
+    assert find_table("rstnet", "2").rows["both"]["cider_d"] == 135.6
+    assert find_table("mhsan", "5").rows["no diversity"] == {"image_to_text_r1": 72.3, "text_to_image_r1": 58.4}
+    assert find_table("spatial_captioner", "1").rows["proposed"]["bleu_4"] == 22.6
+
+
+def test_unknown_names_are_told_with_the_known_ones():
+    with pytest.raises(UnknownTableError, match="ngsan, rstnet"):
+        find_table("transformer", "1")
+    with pytest.raises(UnknownTableError, match=r"4 \(variants of geometry"):
+        find_table("ngsan", "12")
+    with pytest.raises(UnknownTableError, match="content-independent; key-dependent"):
+        select_rows(find_table("ngsan", "4"), ["SAN", "content"])
