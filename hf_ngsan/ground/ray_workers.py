@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class RayWorkers:
         places = ray.data.from_items([{"place": place} for place in range(len(items))], override_num_blocks=len(items))
         done = places.map_batches(
             RayWorker,
-            fn_constructor_args=(work, attempts),
+            fn_constructor_args=(work, attempts, os.getcwd()),
             batch_size=1,
             concurrency=(1, number),
             num_cpus=processors,
@@ -126,11 +127,19 @@ class Attempts:
 
 
 class RayWorker:
-    """What a worker runs: a callable of `map_batches` that does one item at a time."""
+    """What a worker runs: a callable of `map_batches` that does one item at a time.
 
-    def __init__(self, work: Any, attempts: Any) -> None:
+    Args:
+        work: reference to the model, the function and the items.
+        attempts: the actor [`Attempts`].
+        folder: working directory of the command, which relative paths begin at.
+    """
+
+    def __init__(self, work: Any, attempts: Any, folder: str) -> None:
         import ray
 
+        if os.path.isdir(folder):  # without it paths are absolute, or the work says what is missing
+            os.chdir(folder)
         self.get, self.attempts = ray.get, attempts
         self.model, self.do, self.items = ray.get(work)
         self.model.to("cuda" if ray.get_gpu_ids() else "cpu")

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -127,10 +129,11 @@ def test_an_index_is_that_of_one_process(photos, tmp_path, capsys):
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.slow
-def test_captions_are_those_of_one_process(photos, tmp_path, capsys):
+def test_captions_are_those_of_one_process(photos, tmp_path, capsys, monkeypatch):
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "model")
-    options = ["caption", "--model", tmp_path / "model", photos, "--json", "--batch-size", 2, "--skip-errors"]
-    on_ray = [*options, "--engine", "ray", "--workers", 2, "--output", tmp_path / "ray.jsonl"]
+    monkeypatch.chdir(tmp_path)
+    options = ["caption", "--model", tmp_path / "model", "photos", "--json", "--batch-size", 2, "--skip-errors"]
+    on_ray = [*options, "--engine", "ray", "--workers", 2, "--output", "ray.jsonl"]
     prints(capsys, *options, "--output", tmp_path / "one.jsonl")
     prints(capsys, *on_ray)
     one, other = (
@@ -146,16 +149,15 @@ def test_captions_are_those_of_one_process(photos, tmp_path, capsys):
     assert "000007.png" in fails(capsys, *without)
 
 
-@pytest.mark.usefixtures("cluster")
 @pytest.mark.slow
-def test_the_pipeline_of_the_page_captions_a_folder(tmp_path, monkeypatch):
+def test_the_pipeline_of_the_page_captions_a_folder(tmp_path):
     (tmp_path / "photos").mkdir()
     for number, one in enumerate(PHOTOS):
         one.save(tmp_path / "photos" / f"{number}.png")
     (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
-    monkeypatch.chdir(tmp_path)
     [code] = blocks(PAGE, "python")
-    exec(compile(code, str(PAGE), "exec"), {})
+    path = os.pathsep.join([str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True)
     rows = Dataset.from_parquet([str(file) for file in (tmp_path / "captions").glob("*.parquet")])
     assert {Path(path).name for path in rows["path"]} == {file.name for file in (tmp_path / "photos").iterdir()}
     assert [Path(row["path"]).name for row in rows if row["error"]] == ["broken.png"]
@@ -164,6 +166,7 @@ def test_the_pipeline_of_the_page_captions_a_folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
+    ray.shutdown()
     machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     other = machines.add_node(num_cpus=1)
     try:
