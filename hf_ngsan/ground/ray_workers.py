@@ -64,7 +64,7 @@ class RayWorkers:
         self.connect(ray)
         number = min(self.available(ray.cluster_resources(), processors), len(items))
         work = ray.put((model.cpu(), do, list(items)))
-        attempts = ray.remote(num_cpus=0)(Attempts).remote()
+        attempts = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Attempts).remote()
         places = ray.data.from_items([{"place": place} for place in range(len(items))], override_num_blocks=len(items))
         done = places.map_batches(
             RayWorker,
@@ -116,7 +116,10 @@ class RayWorkers:
 
 
 class Attempts:
-    """An actor that counts how often each item was begun, which a worker that dies cannot."""
+    """An actor that counts how often each item was begun, which a worker that dies cannot.
+
+    It begins anew elsewhere if its own machine is lost.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()

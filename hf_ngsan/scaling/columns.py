@@ -35,7 +35,8 @@ class OfImages:
         columns = batch.to_pydict() if isinstance(batch, pa.Table) else {name: list(batch[name]) for name in batch}
         if self.column not in columns:
             raise ValueError(f"There is no column {self.column!r} among {', '.join(columns)}; name that of the images.")
-        images, errors = [], []
+        images: list[Any] = []
+        errors: list[str | None] = []
         for source in columns.pop(self.column):
             try:
                 images.append(load_image(source))
@@ -71,7 +72,8 @@ class ImageEncoder(OfImages):
 
     def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
         super().__init__(column)
-        self.model, self.image_processor = load_vision(backbone, **fields)
+        model, self.image_processor = load_vision(backbone, **fields)
+        self.model: Any = model
         self.model.to(self.device)
         self.features = caption_features(self.model.config.feature_size, dtype=dtype, size=True)
 
@@ -112,6 +114,7 @@ class Captioner(OfImages):
 
     def __init__(self, model: str = CAPTIONER, column: str = "bytes", **generate_arguments: Any) -> None:
         super().__init__(column)
+        captioner: Any
         captioner, processor = load_captioners([model])
         self.pipeline = CaptioningPipeline(model=captioner.to(self.device), processor=processor)
         self.generate_arguments = generate_arguments
@@ -135,6 +138,7 @@ class Embedder(OfImages):
 
     def __init__(self, model: str = DUAL_ENCODER, column: str = "bytes") -> None:
         super().__init__(column)
+        dual_encoder: Any
         dual_encoder, processor = load_model(model, "retrieval")
         self.encoder = dual_encoder_of(dual_encoder.to(self.device), processor)
 
