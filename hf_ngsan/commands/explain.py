@@ -10,7 +10,9 @@ from .arguments import DATASETS, add_data_arguments, add_model_argument, check_f
 if TYPE_CHECKING:
     import numpy as np
 
-SUMMARY = "Show the attention heads behind an image-text match, or what a change of boxes does to a caption."
+SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
+
+Of a match it shows the share of each attention head, of a caption what a change of boxes does to it."""
 EPILOG = f"""examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png

@@ -12,7 +12,7 @@ from .arguments import DATASETS
 if TYPE_CHECKING:
     from ..reproduction.plan import Plan
 
-SUMMARY = """Train, evaluate and compare the rows of a paper's table, or draw a figure of it.
+SUMMARY = """Train and compare the rows of a paper's table.
 
 Each row is trained with several seeds, a process each. Runs that are finished are skipped, those that were killed
 resume. The table has means and standard deviations over seeds, the paper's numbers, and paired bootstraps over images

@@ -40,6 +40,17 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     assert (tmp_path / "change.png").stat().st_size > 1000
 
 
+def test_options_change_the_boxes_that_they_name(run, capsys):
+    command = ["explain", "--model", run, "--data", SPEC, "--counterfactual"]
+    for options, expected in (
+        (("swap", "--region", 2, "--other", 0), lambda boxes: swap_boxes(boxes, 2, 0)),
+        (("move", "--offset", -0.1, 0.05), lambda boxes: move_box(boxes, 0, (-0.1, 0.05))),
+    ):
+        found = json.loads(prints(capsys, *command, *options))
+        boxes = expected(np.array(found["before"]["boxes"]))
+        np.testing.assert_allclose(found["after"]["boxes"], boxes, atol=1e-6)
+
+
 def test_scores_of_scenes(run, tmp_path, capsys):
     file = tmp_path / "scores.json"
     assert not prints(capsys, "explain", "--model", run, "--data", SPEC, "--counterfactual", "score", "--output", file)

@@ -15,6 +15,9 @@ from datasets import Dataset, DatasetDict
 from hf_ngsan.data import load_data
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare, holm
+from hf_ngsan.reproduction.papers import find_table
+from hf_ngsan.reproduction.plan import make_plan
+from hf_ngsan.reproduction.runs import execute
 
 from .running import fails, prints
 
@@ -114,6 +117,17 @@ def test_check_writes_the_table_and_trains_nothing(table, capsys):
     assert "| key-dependent | 0 |" in whole
 
 
+def test_other_seeds_and_a_budget(table, tmp_path, capsys):
+    shutil.copytree(table, tmp_path / "table")
+    command = [*TABLE_4, "--output", tmp_path / "table", "--seeds", 1, "--only", *ROWS]
+    prints(capsys, *command, "--first-seed", 1, "--check")
+    assert [row["seeds"] for row in results_of(tmp_path / "table")["rows"]] == [[1], [1]]
+    printed = prints(capsys, *command, "--budget", 1)
+    assert "done" not in printed and "| SAN | 1 |" in printed
+    plan = make_plan(find_table("ngsan", "4"), output=tmp_path / "new", data=SPEC)
+    assert execute(plan, processes=1, minutes=-1, say=print) == {} and not (tmp_path / "new").exists()
+
+
 def test_runs_of_other_data_or_settings_are_refused(table, capsys):
     files = sorted(file for file in table.rglob("*") if file.is_file())
     other = [SPEC.replace("test=24", "test=25") if word == SPEC else word for word in TABLE_4]
@@ -128,10 +142,6 @@ def test_rows_that_were_evaluated_otherwise_do_not_mix(table, tmp_path, capsys):
     copied = tmp_path / "table"
     shutil.copytree(table, copied)
     command = [*TABLE_4, "--output", copied, "--check", "--only", "SAN"]
-    for file in (copied / "runs").iterdir():  # runs name their folder
-        if file.is_dir():
-            config = file / "training_config.yaml"
-            config.write_text(config.read_text().replace(str(table), str(copied)))
     prints(capsys, *command)
     record = copied / "runs" / "san-1.record.json"
     content = json.loads(record.read_text())
