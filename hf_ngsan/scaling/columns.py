@@ -72,8 +72,8 @@ class ImageEncoder(OfImages):
 
     def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
         super().__init__(column)
-        model, self.image_processor = load_vision(backbone, **fields)
-        self.model: Any = model
+        self.model: Any
+        self.model, self.image_processor = load_vision(backbone, **fields)
         self.model.to(self.device)
         self.features = caption_features(self.model.config.feature_size, dtype=dtype, size=True)
 
