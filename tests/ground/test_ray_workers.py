@@ -183,6 +183,29 @@ def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
         machines.shutdown()
 
 
+@pytest.mark.parametrize("command", ["caption", "extract", "index"])
+def test_options_of_the_cluster_reach_it(command, photos, tmp_path, capsys, monkeypatch):
+    used = []
+
+    def share(self, model, do, items, processors=1):
+        used.append(self)
+        for place, item in enumerate(items):
+            do(item)
+            yield place
+
+    monkeypatch.setattr(RayWorkers, "share", share)
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    save_model(tiny_model(vision_config=VISION), dual_encoder_processor(pixels=True), tmp_path / "dual_encoder")
+    arguments = {
+        "caption": ["--model", tmp_path / "captioner", photos, "--skip-errors"],
+        "extract": ["--backbone", tmp_path / "captioner", "--images", photos],
+        "index": ["--model", tmp_path / "dual_encoder", "--images", photos],
+    }
+    options = ["--engine", "ray", "--address", "auto", "--workers", 3, "--gpus-per-worker", 0.5]
+    prints(capsys, command, *arguments[command], *options, "--output", tmp_path / "output")
+    assert used == [RayWorkers("auto", 3, 0.5)] and (tmp_path / "output").exists()
+
+
 def test_options_that_do_not_go_with_ray(photos, tmp_path, capsys):
     command = ["extract", "--images", photos, "--backbone", "efficientnet-lite0", "--output", tmp_path / "features"]
     assert "--engine ray" in fails(capsys, *command, "--workers", 2)

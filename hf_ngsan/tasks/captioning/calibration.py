@@ -164,8 +164,10 @@ def calibrate(
         batch_size: images at once.
 
     Raises:
-        ValueError: the two models see images in other ways, or there are too few captions.
+        ValueError: the two models see images in other ways, or there are too few captions or no training images.
     """
+    if not len(training_rows):
+        raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
     model, its_processor = load_model(dual_encoder, "retrieval")
     check_same_vision(captioner, processor, model, its_processor)
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class CaptionParts:
             "model": model_fingerprint(self.model, self.processor),
             "generation": hashlib.sha256(self.model.generation_config.to_json_string().encode()).hexdigest(),
             "images": hashlib.sha256(json.dumps([self.names, self.stamps()]).encode()).hexdigest(),
-            "line": repr(getattr(self.line, "keywords", self.line.__name__)),
+            "line": repr(self.line.keywords if isinstance(self.line, partial) else self.line.__name__),
             "arguments": {name: repr(value) for name, value in self.arguments.items()},
             "images_per_part": self.images_per_part,
             "batch_size": self.batch_size,

@@ -237,6 +237,9 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     assert "other weights" in fails(capsys, *calibrated, "--dual-encoder", tmp_path / "mhsan")
     few = [*calibrated, "--dual-encoder", made / "mhsan", "--limit", 20]
     assert "20" in fails(capsys, *few)
+    none = Dataset.from_dict({"image_id": []})
+    with pytest.raises(ValueError, match="--train-split"):
+        calibration.calibrate(pixel_captioner(), pixel_processor(), "", none, none, data="images:none", split="train")
     save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), tmp_path / "blind")
     blind = ["calibrate", "--model", tmp_path / "blind", "--data", "scenes", "--dual-encoder", made / "mhsan"]
     assert "vision" in fails(capsys, *blind)
