@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -161,8 +161,7 @@ def extract_features(
             model.to(accelerator.device)
             own = chunks[accelerator.process_index :: accelerator.num_processes]
             writer.num_workers = default_num_workers(accelerator) if num_workers is None else num_workers
-            with progress_display("extracting", sum(chunk.num_images for chunk in own), accelerator) as display:
-                writer.write(own, display)
+            writer.write(own, accelerator)
             wait_for_everyone(accelerator)
         else:
             writer.num_workers = num_workers or 0
@@ -190,6 +189,39 @@ def share_chunks(ray: RayWorkers, writer: "ChunkWriter", chunks: list[Chunk]) ->
             display.update(done)
 
 
+def encoded(
+    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], dtype: str, names: Sequence[str]
+) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
+    """Returns features `(N, D)` and float32 boxes `(N, 4)` of each image.
+
+    Args:
+        model: a [`VisionModel`].
+        inputs: of its image processor.
+        dtype: of the features.
+        names: of the images, for errors.
+
+    Raises:
+        ExtractionError: features that are not finite, or too large for the type they are stored as.
+    """
+    with torch.inference_mode():
+        output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
+    features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
+    masks = output.attention_mask.bool().cpu().numpy()
+    return [
+        (stored(of_image[mask], dtype, name), of_boxes[mask])
+        for of_image, of_boxes, mask, name in zip(features, boxes, masks, names, strict=True)
+    ]
+
+
+def stored(features: numpy.ndarray, dtype: str, name: str) -> numpy.ndarray:
+    if not numpy.isfinite(features).all():
+        raise ExtractionError(f"{name}: the backbone's features are not finite; check its weights.")
+    largest = numpy.finfo(dtype).max
+    if numpy.abs(features).max(initial=0) > largest:
+        raise ExtractionError(f"{name}: features beyond {largest:g} do not fit float16; use --dtype float32.")
+    return features.astype(dtype)
+
+
 class ChunkWriter:
     """Sends chunks of images through the model and writes a shard for each.
 
@@ -215,15 +247,16 @@ class ChunkWriter:
         self.metadata, self.columns = metadata, columns_of(metadata)
         self.image_list = images.checksum(split)
 
-    def write(self, chunks: list[Chunk], display: ProgressDisplay | None = None) -> None:
+    def write(self, chunks: list[Chunk], accelerator: Accelerator | None = None) -> None:
+        """Writes chunks. The processes of an accelerator show their progress; without one there is no display."""
         batches = [batch for chunk in chunks for batch in chunk.batches]
         workers = self.num_workers if batches else 0
         prepared = iter(load_batches(self.images, batches, self.image_processor, workers, self.change))
-        done = 0
-        for chunk in chunks:
-            for number in self.write_chunk(chunk, prepared):
-                done += number
-                if display is not None:
+        with progress_display("extracting", sum(chunk.num_images for chunk in chunks), accelerator) as display:
+            done = 0
+            for chunk in chunks:
+                for number in self.write_chunk(chunk, prepared):
+                    done += number
                     display.update(done)
 
     def write_one(self, chunk: Chunk) -> None:
@@ -259,22 +292,20 @@ class ChunkWriter:
         """
         if not batch.positions:
             return []
+        names = [self.images.images[position].file_name for position in batch.positions]
         try:
-            with torch.inference_mode():
-                output = self.model(**{name: tensor.to(self.model.device) for name, tensor in batch.inputs.items()})
+            found = encoded(self.model, batch.inputs, self.metadata["dtype"], names)
         except torch.OutOfMemoryError as error:
             raise ExtractionError(
                 "The device has too little memory for a batch; use a smaller --batch-size."
             ) from error
-        features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
-        masks = output.attention_mask.bool().cpu().numpy()
         rows = []
-        for index, (position, (width, height)) in enumerate(zip(batch.positions, batch.sizes, strict=True)):
-            image, mask = self.images.images[position], masks[index]
+        for position, (width, height), (features, boxes) in zip(batch.positions, batch.sizes, found, strict=True):
+            image = self.images.images[position]
             row = {
                 "image_id": image.image_id,
-                "visual_features": self.stored(features[index][mask], image.file_name),
-                "visual_boxes": boxes[index][mask],
+                "visual_features": features,
+                "visual_boxes": boxes,
                 "captions": list(image.captions or ()),
                 "width": width,
                 "height": height,
@@ -284,11 +315,3 @@ class ChunkWriter:
             row = {name: row[name] for name in self.columns}
             rows.append(check_row(row, where=image.file_name, feature_size=self.metadata["feature_size"]))
         return rows
-
-    def stored(self, features: numpy.ndarray, file_name: str) -> numpy.ndarray:
-        if not numpy.isfinite(features).all():
-            raise ExtractionError(f"{file_name}: the backbone's features are not finite; check its weights.")
-        largest = numpy.finfo(self.metadata["dtype"]).max
-        if numpy.abs(features).max(initial=0) > largest:
-            raise ExtractionError(f"{file_name}: features beyond {largest:g} do not fit float16; use --dtype float32.")
-        return features.astype(self.metadata["dtype"])

@@ -41,8 +41,10 @@ def default_num_workers(accelerator: Accelerator) -> int:
     return min(max(processors // local_processes, 1), 4)
 
 
-def progress_display(name: str, total: int, accelerator: Accelerator) -> ProgressDisplay:
-    """Returns a display of the share of a process, which the first one shows."""
+def progress_display(name: str, total: int, accelerator: Accelerator | None) -> ProgressDisplay:
+    """Returns a display of the share of a process, which the first one shows; without an accelerator nobody does."""
+    if accelerator is None:
+        return ProgressDisplay(name, total, shown=False)
     process, processes = accelerator.process_index + 1, accelerator.num_processes
     name = name if processes == 1 else f"{name}, process {process} of {processes}"
     return ProgressDisplay(name, total, shown=process == 1)

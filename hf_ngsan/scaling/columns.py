@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from ..data.contract import caption_features
+from ..extraction.extract import encoded
 from ..extraction.vision import load_vision
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
@@ -72,6 +73,7 @@ class ImageEncoder(OfImages):
 
     def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
         super().__init__(column)
+        self.dtype = dtype
         self.model: Any
         self.model, self.image_processor = load_vision(backbone, **fields)
         self.model.to(self.device)
@@ -89,15 +91,12 @@ class ImageEncoder(OfImages):
         return {name: self.features.arrow_schema.field(name).type for name in names}
 
     def of_images(self, images: list) -> dict[str, list]:
-        inputs = self.image_processor(images=images, return_tensors="pt").to(self.device)
-        with torch.inference_mode():
-            output = self.model(**inputs)
-        masks = output.attention_mask.bool().cpu().numpy()
-        features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
-        kind = self.features["visual_features"].feature.feature.dtype
+        inputs = dict(self.image_processor(images=images, return_tensors="pt"))
+        names = [f"image {number} of the batch" for number in range(len(images))]
+        found = encoded(self.model, inputs, self.dtype, names)
         return {
-            "visual_features": [list(one[mask].astype(kind)) for one, mask in zip(features, masks, strict=True)],
-            "visual_boxes": [list(one[mask]) for one, mask in zip(boxes, masks, strict=True)],
+            "visual_features": [list(features) for features, _ in found],
+            "visual_boxes": [list(boxes) for _, boxes in found],
             "width": [image.width for image in images],
             "height": [image.height for image in images],
         }

@@ -65,12 +65,11 @@ class CaptionParts:
         """
         self.begin()
         missing = [number for number in self.numbers() if not self.file(number).is_file()]
-        size = self.images_per_part
-        before = len(self.names) - sum(len(self.names[number * size :][:size]) for number in missing)
+        before = len(self.names) - sum(len(self.places(number)) for number in missing)
         with ProgressDisplay("captioning", len(self.names), before) as display:
             done = before
             for place in ray.share(self.model, self.write, missing):
-                done += len(self.names[missing[place] * size :][:size])
+                done += len(self.places(missing[place]))
                 display.update(done)
         parts = [json.loads(self.file(number).read_text(encoding="utf-8")) for number in self.numbers()]
         return [line for part in parts for line in part["lines"]], [one for part in parts for one in part["errors"]]
@@ -91,14 +90,17 @@ class CaptionParts:
             write_text_atomically(file, json.dumps(settings, indent=2))
 
     def stamps(self) -> list[tuple[int, int]]:
-        """Returns size and time of change of each image that is a file."""
-        files = [] if isinstance(self.images, Dataset) else [Path(one) for one in self.images]
+        """Returns size and time of change of the files that the images are in."""
+        if isinstance(self.images, Dataset):
+            files = [Path(one["filename"]) for one in self.images.cache_files]
+        else:
+            files = [Path(one) for one in self.images]
         found = [file.stat() for file in files if file.is_file()]
         return [(one.st_size, one.st_mtime_ns) for one in found]
 
     def write(self, number: int) -> None:
         """Captions the images of a part."""
-        places = range(len(self.names))[number * self.images_per_part :][: self.images_per_part]
+        places = self.places(number)
         if isinstance(self.images, Dataset):
             images: Any = self.images.select(places)
         else:
@@ -121,6 +123,10 @@ class CaptionParts:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def places(self, number: int) -> range:
+        """Returns the places of the images of a part."""
+        return range(len(self.names))[number * self.images_per_part :][: self.images_per_part]
 
     def numbers(self) -> range:
         return range(-(-len(self.names) // self.images_per_part))

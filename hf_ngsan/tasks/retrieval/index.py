@@ -154,8 +154,7 @@ def index_images(
         if ray is None:
             own = missing[accelerator.process_index :: accelerator.num_processes]
             workers = default_num_workers(accelerator) if num_workers is None else num_workers
-            with progress_display("indexing", number_of_new_images(index, own, earlier), accelerator) as display:
-                write(own, workers, display)
+            write(own, workers, accelerator)
             wait_for_everyone(accelerator)
         else:
             with ProgressDisplay("indexing", len(missing), unit="shards") as display:
@@ -282,16 +281,6 @@ def begin_anew(folder: Path, description: IndexDescription, images: ImageList) -
     return IndexFolder.begin(folder, description)
 
 
-def new_items(index: IndexFolder, number: int, earlier: EarlierEmbeddings | None) -> list[int]:
-    """Returns the images of a shard that have no embedding yet."""
-    known = {} if earlier is None else earlier.places
-    return [item for item in index.shard_items(number) if item not in known]
-
-
-def number_of_new_images(index: IndexFolder, numbers: Sequence[int], earlier: EarlierEmbeddings | None) -> int:
-    return sum(len(new_items(index, number, earlier)) for number in numbers)
-
-
 def write_shards(
     encoder: DualEncoder,
     images: ImageList,
@@ -301,25 +290,29 @@ def write_shards(
     earlier: EarlierEmbeddings | None,
     numbers: Sequence[int],
     num_workers: int,
-    display: ProgressDisplay | None = None,
+    accelerator: Accelerator | None = None,
 ) -> None:
-    """Embeds the images of some shards, in batches that are cut at the same places in every run."""
+    """Embeds the images of some shards, in batches that are cut at the same places in every run.
+
+    The processes of an accelerator show their progress; without one there is no display.
+    """
+    known = {} if earlier is None else earlier.places
     images = images if earlier is None else earlier.images
     batches = {
         number: [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
         for number in numbers
-        for items in [new_items(index, number, earlier)]
+        for items in [[item for item in index.shard_items(number) if item not in known]]
     }
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
     workers = num_workers if in_order else 0
     image_processor: Any = encoder.image_processor
     batches_read = load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE)
     prepared = iter(batches_read)
-    done = 0
-    for number, of_shard in batches.items():
-        for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
-            done += count
-            if display is not None:
+    with progress_display("indexing", sum(map(len, in_order)), accelerator) as display:
+        done = 0
+        for number, of_shard in batches.items():
+            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
+                done += count
                 display.update(done)
 
 
