@@ -146,7 +146,7 @@ STATED = {
     "BSD": "BSD",
     "MIT and alike": "MIT",
     "PSF": "Python Software Foundation",
-    "MIT, in older versions the Unlicense": "MIT|Unlicense",
+    "MIT, in older versions another one": "MIT|Unlicense|HPND",
 }
 
 
