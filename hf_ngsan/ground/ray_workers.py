@@ -14,12 +14,12 @@ MAX_ATTEMPTS = 3
 """Times that an item may be begun, on workers that die with it: Ray itself repeats it for ever."""
 
 
-class MissingRayError(ImportError):
-    """Ray is not installed; the message has the command that installs it."""
-
-
 class RayError(ValueError):
     """A cluster that cannot be reached, or cannot do the work."""
+
+
+class MissingRayError(RayError):
+    """Ray is not installed; the message has the command that installs it."""
 
 
 @dataclass(frozen=True)

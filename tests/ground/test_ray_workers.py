@@ -206,6 +206,14 @@ def test_options_of_the_cluster_reach_it(command, photos, tmp_path, capsys, monk
     assert used == [RayWorkers("auto", 3, 0.5)] and (tmp_path / "output").exists()
 
 
+def test_a_command_says_that_ray_is_not_installed(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    options = ["--engine", "ray", "--output", tmp_path / "output"]
+    assert "hf-ngsan[ray]" in fails(capsys, "caption", photos, *options)
+    assert "hf-ngsan[ray]" in fails(capsys, "index", "--images", photos, *options)
+    assert not (tmp_path / "output").exists()
+
+
 def test_options_that_do_not_go_with_ray(photos, tmp_path, capsys):
     command = ["extract", "--images", photos, "--backbone", "efficientnet-lite0", "--output", tmp_path / "features"]
     assert "--engine ray" in fails(capsys, *command, "--workers", 2)
