@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in common.modules:
             import_user_module(name, "--import")
         options = parse(rest)
+        options.modules = common.modules
         keep_freed_memory()
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
             f"Another reproduction is writing {output}; wait for its end, or choose another --output."
         )
         with FolderLock(output, busy):
-            errors = execute(plan, processes, options.budget, lambda line: print(line, flush=True))
+            errors = execute(plan, processes, options.budget, lambda line: print(line, flush=True), options.modules)
         records = read_records(plan)
     if not records:
         reason = next(iter(errors.values()), "train some first")

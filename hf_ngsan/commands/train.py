@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stage",
-        help="short for training.stage=STAGE, for a task with stages (captioning: xe, scst or auto)",
+        help="short for training.stage=STAGE, for a task with stages (captioning: xe, scst, auto or distill)",
     )
     parser.add_argument("--resume", action="store_true", help="resume the run in the output folder, if it has one")
     parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")

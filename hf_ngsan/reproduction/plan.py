@@ -105,7 +105,7 @@ def make_plan(
         table: the table.
         output: folder of the runs.
         data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, is the spec of
-            the small training config.
+            the small training config, if that is taken.
         scale: "paper" for the paper's training configs, "small" for those of other data; by default "paper" for data
             of the same reader as the paper's.
         seeds: seeds of the trainings.
@@ -121,8 +121,8 @@ def make_plan(
     names = select_rows(table, only)
     own = load_recipe(table.runs[names[0]].config)
     reader = own.data.spec.partition(":")[0] if data is None else data.partition(":")[0]
-    if scale is None:
-        scale = "paper" if reader == own.data.spec.partition(":")[0] else "small"
+    is_own = reader == own.data.spec.partition(":")[0]
+    scale = scale or ("paper" if is_own else "small")
     if scale == "small" and reader not in table.small:
         raise UnknownTableError(
             f"Table {table.number} of {table.paper} has no small training configs for {reader}; they are for "
@@ -130,7 +130,7 @@ def make_plan(
         )
     settings = table.small[reader] if scale == "small" else {"split": "test", "settings": table.paper_settings}
     changes = [*settings["settings"].split(), *ALIKE, *([] if threads is None else [f"training.num_threads={threads}"])]
-    if data is not None and data != reader:
+    if data is not None and (data != reader or (scale == "paper" and not is_own)):
         changes.append(f"data.spec={data}")
     evaluation = table.paper_evaluation.split() if scale == "paper" else []
 

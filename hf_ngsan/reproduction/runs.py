@@ -10,7 +10,7 @@ import queue
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +37,9 @@ def num_devices() -> int:
     return torch.accelerator.device_count() or os.cpu_count() or 1
 
 
-def execute(plan: Plan, processes: int, minutes: float | None, say: Callable[[str], None]) -> dict[str, str]:
+def execute(
+    plan: Plan, processes: int, minutes: float | None, say: Callable[[str], None], modules: Sequence[str] = ()
+) -> dict[str, str]:
     """Trains and evaluates what is not done yet.
 
     Args:
@@ -45,6 +47,7 @@ def execute(plan: Plan, processes: int, minutes: float | None, say: Callable[[st
         processes: runs at a time.
         minutes: no run begins later than this; `None` = all do.
         say: called with a line of progress.
+        modules: Python modules that each run imports first.
 
     Returns:
         The errors of failed runs, by the names of their folders.
@@ -61,7 +64,7 @@ def execute(plan: Plan, processes: int, minutes: float | None, say: Callable[[st
             return
         device = free.get()
         try:
-            error = run_process(one, device, running)
+            error = run_process(one, device, running, modules)
         finally:
             free.put(device)
         if error is None:
@@ -82,8 +85,9 @@ def execute(plan: Plan, processes: int, minutes: float | None, say: Callable[[st
     return errors
 
 
-def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen]) -> str | None:
+def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen], modules: Sequence[str]) -> str | None:
     """Returns the error of a run, or None."""
+    commands = [[*(f"--import={module}" for module in modules), *command] for command in one.commands]
     one.folder.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     if torch.cuda.is_available():
@@ -93,7 +97,7 @@ def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen]) ->
         environment.setdefault("OMP_NUM_THREADS", "1")
     with open(one.file(".log"), "a", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROCESS, json.dumps(one.commands)], stdout=log, stderr=log, env=environment
+            [sys.executable, "-c", PROCESS, json.dumps(commands)], stdout=log, stderr=log, env=environment
         )
         running.add(process)
         code = process.wait()

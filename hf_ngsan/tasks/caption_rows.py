@@ -164,13 +164,14 @@ def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase, provena
     """Returns JSON values that identify training captions, their vocabulary and the features of their images.
 
     Args:
-        rows: rows with `captions`.
+        rows: rows, with `captions` unless they are to be distilled on.
         tokenizer: tokenizer of the model.
         provenance: provenance of the features, if known.
     """
+    texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
     identity = {
         "number of images": len(rows),
-        "text of the captions": short_checksum([caption for texts in rows["captions"] for caption in texts]),
+        "text of the captions": short_checksum(texts),
         "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
     }
     if provenance is not None:

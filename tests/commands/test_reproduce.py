@@ -164,6 +164,26 @@ def test_a_failed_row_is_named_and_stops_no_other(tmp_path):
     assert rows["SAN"]["seeds"] == [0] and "0" in rows["query-dependent"]["failed"]
 
 
+@pytest.mark.slow
+def test_runs_import_the_modules_that_the_command_does(tmp_path):
+    module = """
+from hf_ngsan.data import Reader, load_scenes, register_reader
+
+def load(split):
+    return load_scenes(split, size=24, seed=5)
+
+register_reader(Reader(name="mine", loader=load, summary="scenes of a user's", columns=("captions",)))
+"""
+    (tmp_path / "my_reader.py").write_text(module)
+    command = ["--import", "my_reader", *TABLE_4, "--data", "mine", "--scale", "paper", "--output", "out"]
+    command += ["--seeds", 1, "--only", "SAN"]
+    found = subprocess.run(
+        [sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert found.returncode == 0, found.stderr
+    assert results_of(tmp_path / "out")["data"]["spec"] == "mine"
+
+
 def test_the_plan_has_rows_parameters_and_times(tmp_path, capsys):
     printed = prints(capsys, *TABLE_4, "--output", tmp_path / "new", "--dry-run", "--only", "SAN", "absolute")
     lines = [line.split("\t") for line in printed.splitlines() if line.count("\t") == 4]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ...training.objectives.distillation import DistillationSettings
 from ...training.objectives.self_critical import SelfCriticalSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, TrainingSettings, setting
@@ -17,8 +18,9 @@ class CaptioningTrainingSettings(TrainingSettings):
 
     stage: str = setting(
         "xe",
-        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other",
-        choices=("xe", "scst", "auto"),
+        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other, distill = "
+        "model.init_from learns the words of teachers after those of its own captions, on images without captions too",
+        choices=("xe", "scst", "auto", "distill"),
     )
     label_smoothing: float = setting(
         0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
@@ -59,7 +61,7 @@ class CaptioningRecipe(Recipe):
     Attributes:
         model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
             the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, augmentation, training, self_critical, evaluation: the other sections.
+        data, augmentation, training, self_critical, distillation, evaluation: the other sections.
     """
 
     default_model_type: ClassVar[str] = "ngsan"
@@ -69,6 +71,7 @@ class CaptioningRecipe(Recipe):
     training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
     evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
+    distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
         """Returns the changed keys that a resumed run may not change; a self-critical stage may be added to a run."""

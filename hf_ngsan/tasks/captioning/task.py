@@ -24,6 +24,7 @@ from ...metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ...metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ...metrics.diagnostics import BAD_ENDINGS
 from ...models.vision_part import vision_encoders
+from ...training.objectives.distillation import OnPolicyDistillation
 from ...training.objectives.self_critical import SelfCritical
 from ...training.objectives.self_critical_policy import Policy
 from ...training.objectives.self_critical_rewards import (
@@ -91,7 +92,14 @@ class CaptioningTask(Task):
     """The captioner of transformers that is trained, if it is one."""
 
     def load_rows(self, split: str) -> Dataset:
-        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
+        data = self.recipe.data
+        with_captions = not (self.distils and split == data.train_split)
+        return load_rows(data.spec, split, with_captions, data.limit, for_training=True)
+
+    @property
+    def distils(self) -> bool:
+        """Whether no captions are needed for training."""
+        return self.recipe.training.stage == "distill"
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.select(range(min(2, len(rows))))
@@ -105,17 +113,22 @@ class CaptioningTask(Task):
         return known if extra_scores is None else [*known, *extra_scores.names]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        captions = [caption for texts in rows["captions"] for caption in texts]
+        if self.distils and not (self.recipe.training.teachers and "init_from" in self.recipe.model):
+            raise RecipeError(
+                "The stage distill makes a trained captioner, model.init_from=DIR, learn from others: name these with "
+                "training.teachers=[DIR, DIR]."
+            )
+        captions = [] if self.distils else [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
-        else:
+        elif not self.distils:
             report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         power = self.recipe.training.consensus_power
-        if power:
+        if power and not self.distils:
             weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
             form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
             del form["format_kwargs"]
@@ -137,15 +150,17 @@ class CaptioningTask(Task):
             RewardError: the reward cannot be computed.
         """
         training, stages = self.recipe.training, []
+        if training.teachers and self.guest is not None:
+            raise RecipeError("training.teachers are for captioners of this package; a model of transformers has none.")
+        if self.distils:
+            return [self.distillation(model, processor)]
         if training.stage != "scst":
             unknown = processor.tokenizer.unk_token_id
             if self.guest is None:
-                distillation = self.distillation(processor)
-                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown, distillation)
-            elif training.teachers:
-                raise RecipeError(
-                    "training.teachers are for captioners of this package; a model of transformers has none."
-                )
+                teacher, taught = self.teacher(processor), None
+                if teacher is not None:
+                    taught = Distillation(teacher, training.teacher_weight, training.teacher_temperature)
+                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown, taught)
             else:
                 forcing = GuestTeacherForcing(self.guest, training.label_smoothing)
             stages.append(Stage("xe", forcing, training))
@@ -156,8 +171,14 @@ class CaptioningTask(Task):
             stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
 
-    def distillation(self, processor: Any) -> Distillation | None:
-        """Returns the teachers that the training config names, if any.
+    def distillation(self, model: PreTrainedModel, processor: ProcessorMixin) -> Stage:
+        settings, temperature = self.recipe.distillation, self.recipe.training.teacher_temperature
+        policy = Policy.of(model, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
+        objective = OnPolicyDistillation(self.teacher(processor), policy, settings.samples_per_image, temperature)
+        return Stage("distill", objective, settings, epoch_name="distillation epoch")
+
+    def teacher(self, processor: Any) -> PreTrainedModel | None:
+        """Returns the captioner or ensemble that `training.teachers` names, if any.
 
         Raises:
             RecipeError: they have another vocabulary.
@@ -173,7 +194,7 @@ class CaptioningTask(Task):
                 f"training.teachers has {training.teachers[0]}, whose vocabulary is not that of this captioner; train "
                 "teachers on the same captions."
             )
-        return Distillation(teacher.requires_grad_(False), training.teacher_weight, training.teacher_temperature)
+        return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.recipe.self_critical, processor.tokenizer, list(rows["captions"])

@@ -28,7 +28,7 @@ from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
-from .self_critical_policy import Policy, image_uniforms, labels_of, sample_captions, search
+from .self_critical_policy import Policy, encode_images, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05
@@ -169,8 +169,7 @@ class SelfCritical(Objective):
         """
         frozen = self.settings.freeze_encoder
         with torch.set_grad_enabled(keeps_graph and not frozen):
-            tokens = model.base_model.get_visual_tokens(**visual) if "pixel_values" in visual else visual
-            states, mask = model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
+            states, mask = encode_images(model, visual)
         if keeps_graph or frozen:
             visual = {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "attention_mask": mask}
         states = states.detach()

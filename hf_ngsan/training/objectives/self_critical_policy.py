@@ -104,6 +104,12 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     return words.clamp(max=logits.shape[-1] - 1)  # of logits that are not numbers, as the loss will tell
 
 
+def encode_images(model: Any, visual: dict) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Returns the last hidden states of a captioner's encoder, `(B, N, hidden_size)`, and the mask of its tokens."""
+    tokens = model.base_model.get_visual_tokens(**visual) if "pixel_values" in visual else visual
+    return model.get_encoder()(**tokens).last_hidden_state, tokens.get("attention_mask")
+
+
 def image_uniforms(keys: Sequence[Sequence[int]], num_samples: int, length: int) -> torch.Tensor:
     """Returns uniform numbers `(len(keys) * num_samples, length)`; those of an image depend on its own key only."""
     draws = [numpy.random.default_rng(key).random((num_samples, length), dtype=numpy.float32) for key in keys]

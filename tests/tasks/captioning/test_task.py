@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+from datasets import DatasetDict
 from safetensors.torch import load_file
 
 from hf_ngsan.data import DataError, build_tokenizer
@@ -233,6 +234,48 @@ def test_teachers_of_another_vocabulary_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
         train(staged_recipe(tmp_path / "run", training={"teachers": [str(tmp_path / "gone")]}))
     assert not (tmp_path / "run" / "best").exists()
+
+
+@pytest.fixture
+def without_captions(tmp_path):
+    """Features whose training images have no captions, and the folder of a captioner for them."""
+    train(staged_recipe(tmp_path / "first", "xe"))
+    spec = staged_recipe(tmp_path).data.spec
+    validation = load_rows(spec, "validation")
+    images = load_rows(spec, "train").remove_columns("captions")
+    DatasetDict(train=images, validation=validation).save_to_disk(str(tmp_path / "features"))
+    return f"features:{tmp_path / 'features'}", str(tmp_path / "first" / "best")
+
+
+def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, monkeypatch, straight, without_captions):
+    spec, student = without_captions
+    teachers = [str(straight[0] / "best"), student]
+
+    def recipe(name):
+        settings = {"stage": "distill", "teachers": teachers, "save_every_steps": 1}
+        sections = tiny_sections(tmp_path / name, data={"spec": spec}, training=settings)
+        drawn = {"epochs": 4, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
+        return CaptioningRecipe.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
+
+    result = train(recipe("straight"))
+    first, *_, last = result.history
+    assert {entry["stage"] for entry in result.history} == {"distill"}
+    assert last["loss"] < first["loss"] and 0 < last["teacher_agreement"] <= 1
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        die_at(patch, "update", 3)
+        train(recipe("killed"))
+    train(recipe("killed"), resume=True)
+    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
+
+
+@pytest.mark.parametrize("lacks", ["teachers", "init_from"])
+def test_distillation_needs_teachers_and_a_captioner(tmp_path, straight, lacks):
+    best = str(straight[0] / "best")
+    model = {} if lacks == "init_from" else {"init_from": best}
+    training = {"teachers": [] if lacks == "teachers" else [best]}
+    with pytest.raises(RecipeError, match=lacks):
+        train(staged_recipe(tmp_path / "run", "distill", model=model, training=training))
+    assert not (tmp_path / "run").exists()
 
 
 CAPTIONS = [

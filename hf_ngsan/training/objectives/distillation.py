@@ -1,0 +1,113 @@
+"""Distillation on captions that the captioner draws itself: no captions are needed, so any images serve.
+
+The captioner learns the teachers' distribution of the next word after the words that it says itself, which are those
+that it will see when it generates (on-policy distillation with the forward KL; Agarwal et al. 2024).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...data.collator import IGNORED_LABEL
+from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ..settings import ScheduleSettings, another_default, setting
+from .objective import Objective, Update
+from .self_critical_policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
+
+
+@dataclass(frozen=True)
+class DistillationSettings(ScheduleSettings):
+    """Settings of the stage `distill`; section `training` has the batch and the teachers."""
+
+    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
+    schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
+    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1, maximum=MAX_CAPTIONS)
+    temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
+    max_new_tokens: int = setting(
+        20, "longest sample in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
+    )
+
+
+class OnPolicyDistillation(Objective):
+    """KL(teacher || captioner) of the next word, after each word of captions that the captioner draws.
+
+    Captions are drawn in evaluation mode; the loss has dropout. Words that are never said, such as the unknown word,
+    are left out of both distributions.
+
+    Args:
+        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained; its outputs
+            are logits or log-probabilities.
+        policy: what captions are drawn from.
+        samples_per_image: captions drawn for each image.
+        temperature: softens the probabilities of both; the loss is multiplied by its square.
+
+    A batch holds `row_index (B,)`, the number of each training row, and the model's visual inputs; captions in it are
+    not used.
+    """
+
+    training_mode = False
+    needs_row_index = True
+
+    def __init__(self, teacher: Any, policy: Policy, samples_per_image: int = 5, temperature: float = 1.0) -> None:
+        self.teacher, self.policy = teacher, policy
+        self.samples_per_image, self.temperature = samples_per_image, temperature
+
+    @torch.no_grad()
+    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
+        visual = {
+            name: value for name, value in inputs.items() if name not in ("row_index", "labels", "caption_weights")
+        }
+        keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
+        uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
+        samples = sample_captions(model, self.policy, *encode_images(model, visual), uniforms)
+        labels = labels_of(samples, self.policy.eos_token_id)
+        visual["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
+        teacher = self.teacher.to(labels.device).eval()
+        return {
+            **visual,
+            "labels": labels,
+            "teacher_log_probs": self.log_probabilities(teacher(**visual).logits, labels),
+        }
+
+    def log_probabilities(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Returns those of the words that can be said, at each place with a target; `(words, vocabulary)`."""
+        sayable = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        sayable[list(self.policy.suppressed_tokens)] = False
+        chosen = logits[labels != IGNORED_LABEL][:, sayable].float()
+        return (chosen / self.temperature).log_softmax(-1)
+
+    def weight(self, inputs: dict) -> torch.Tensor:
+        return (inputs["labels"] != IGNORED_LABEL).sum().float()
+
+    def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        inputs = dict(inputs)
+        labels, taught = inputs.pop("labels"), inputs.pop("teacher_log_probs")
+        model.train()
+        logits = model(**inputs, use_cache=False).logits
+        model.eval()
+        own = self.log_probabilities(logits, labels)
+        loss = self.temperature**2 * (taught.exp() * (taught - own)).sum()
+        with torch.no_grad():
+            statistics = {
+                "loss": loss,
+                "words": torch.tensor(float(len(own))),
+                "samples": torch.tensor(float(len(labels))),
+                "agreed": (own.argmax(-1) == taught.argmax(-1)).sum(),
+            }
+        return loss, statistics
+
+    def summary(self, sums: dict[str, float]) -> dict[str, float]:
+        """Returns the mean `loss` of a word in nats, `teacher_agreement` (share of places at which both have the same
+        likeliest word) and `caption_length` in tokens, the end included."""
+        return {
+            "loss": sums["loss"] / sums["words"],
+            "teacher_agreement": sums["agreed"] / sums["words"],
+            "caption_length": sums["words"] / sums["samples"],
+        }
+
+    def describe(self, summary: dict[str, float]) -> str:
+        return (
+            f"loss {summary['loss']:.4f}, the teachers' word at {summary['teacher_agreement']:.1%} of places, "
+            f"{summary['caption_length']:.1f} tokens"
+        )
