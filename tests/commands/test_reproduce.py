@@ -170,12 +170,13 @@ def test_runs_import_the_modules_that_the_command_does(tmp_path):
 from hf_ngsan.data import Reader, load_scenes, register_reader
 
 def load(split):
-    return load_scenes(split, size=24, seed=5)
+    return load_scenes(split, size=40, validation=4, test=24, seed=5)
 
 register_reader(Reader(name="mine", loader=load, summary="scenes of a user's", columns=("captions",)))
 """
     (tmp_path / "my_reader.py").write_text(module)
-    command = ["--import", "my_reader", *TABLE_4, "--data", "mine", "--scale", "paper", "--output", "out"]
+    imports, size = ["--import", "my_reader"], "model.visual_feature_size=10"
+    command = [*imports, *TABLE_4[:2], size, *TABLE_4[2:], "--data", "mine", "--scale", "paper", "--output", "out"]
     command += ["--seeds", 1, "--only", "SAN"]
     found = subprocess.run(
         [sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], capture_output=True, text=True, cwd=tmp_path
