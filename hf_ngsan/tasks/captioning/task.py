@@ -93,13 +93,25 @@ class CaptioningTask(Task):
 
     def load_rows(self, split: str) -> Dataset:
         data = self.recipe.data
-        with_captions = not (self.distils and split == data.train_split)
-        return load_rows(data.spec, split, with_captions, data.limit, for_training=True)
+        if not self.distils:
+            return load_rows(data.spec, split, limit=data.limit, for_training=True)
+        if split == data.train_split:
+            return load_rows(
+                self.of_training.data.spec, split, with_captions=False, limit=data.limit, for_training=True
+            )
+        is_part = self.recipe.distillation.images is None  # a missing validation split is set aside from these rows
+        return load_rows(data.spec, split, limit=data.limit, for_training=is_part)
 
     @property
     def distils(self) -> bool:
         """Whether no captions are needed for training."""
         return self.recipe.training.stage == "distill"
+
+    @property
+    def of_training(self) -> CaptioningRecipe:
+        """The training config with the dataset of the training split as `data.spec`."""
+        spec = self.recipe.distillation.images if self.distils else None
+        return self.recipe if spec is None else replace(self.recipe, data=replace(self.recipe.data, spec=spec))
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.select(range(min(2, len(rows))))
@@ -133,10 +145,11 @@ class CaptioningTask(Task):
             form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
             del form["format_kwargs"]
             rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
-        rows = self.evaluation_rows(model, processor, rows)
-        check_augmentation(self.recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
+        recipe = self.of_training
+        rows = rows_for(model, processor, rows, recipe.data.spec)
+        check_augmentation(recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
         if self.guest is None:
-            remember_features(model, rows, self.recipe.data.spec)
+            remember_features(model, rows, recipe.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -233,7 +246,7 @@ class CaptioningTask(Task):
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
             seed=self.recipe.training.seed,
-            augment=augmentation_of(self.recipe),
+            augment=augmentation_of(self.of_training),
         )
 
     def evaluate(

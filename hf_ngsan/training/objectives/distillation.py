@@ -20,6 +20,9 @@ from .self_critical_policy import Policy, encode_images, image_uniforms, labels_
 class DistillationSettings(ScheduleSettings):
     """Settings of the stage `distill`; section `training` has the batch and the teachers."""
 
+    images: str | None = setting(
+        None, "dataset whose training split is learnt on, with or without captions; null = that of data.spec"
+    )
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
     schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
     samples_per_image: int = setting(5, "captions drawn for each image", minimum=1, maximum=MAX_CAPTIONS)

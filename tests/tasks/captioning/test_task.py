@@ -236,36 +236,33 @@ def test_teachers_of_another_vocabulary_are_refused(tmp_path):
     assert not (tmp_path / "run" / "best").exists()
 
 
-@pytest.fixture
-def without_captions(tmp_path):
-    """Features whose training images have no captions, and the folder of a captioner for them."""
+def distilling(folder, student, teachers, **drawn) -> CaptioningRecipe:
+    settings = {"stage": "distill", "teachers": teachers, "save_every_steps": 1}
+    drawn = {"epochs": 4, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10, **drawn}
+    sections = tiny_sections(folder, training=settings)
+    return CaptioningRecipe.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
+
+
+def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, monkeypatch, straight):
     train(staged_recipe(tmp_path / "first", "xe"))
-    spec = staged_recipe(tmp_path).data.spec
-    validation = load_rows(spec, "validation")
-    images = load_rows(spec, "train").remove_columns("captions")
-    DatasetDict(train=images, validation=validation).save_to_disk(str(tmp_path / "features"))
-    return f"features:{tmp_path / 'features'}", str(tmp_path / "first" / "best")
-
-
-def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, monkeypatch, straight, without_captions):
-    spec, student = without_captions
+    student = str(tmp_path / "first" / "best")
     teachers = [str(straight[0] / "best"), student]
+    images = load_rows("scenes:size=24,seed=8", "train").remove_columns("captions")
+    DatasetDict(train=images).save_to_disk(str(tmp_path / "images"))
+    spec = f"features:{tmp_path / 'images'}"
 
-    def recipe(name):
-        settings = {"stage": "distill", "teachers": teachers, "save_every_steps": 1}
-        sections = tiny_sections(tmp_path / name, data={"spec": spec}, training=settings)
-        drawn = {"epochs": 4, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
-        return CaptioningRecipe.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
-
-    result = train(recipe("straight"))
+    result = train(distilling(tmp_path / "straight", student, teachers, images=spec))
     first, *_, last = result.history
-    assert {entry["stage"] for entry in result.history} == {"distill"}
+    assert {entry["stage"] for entry in result.history} == {"distill"} and first["step"] == 3
     assert last["loss"] < first["loss"] and 0 < last["teacher_agreement"] <= 1
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         die_at(patch, "update", 3)
-        train(recipe("killed"))
-    train(recipe("killed"), resume=True)
+        train(distilling(tmp_path / "killed", student, teachers, images=spec))
+    train(distilling(tmp_path / "killed", student, teachers, images=spec), resume=True)
     assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
+
+    own = train(distilling(tmp_path / "own", student, teachers, epochs=1))
+    assert own.history[0]["loss"] != first["loss"], "without distillation.images the training split is learnt on"
 
 
 @pytest.mark.parametrize("lacks", ["teachers", "init_from"])
