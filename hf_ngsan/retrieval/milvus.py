@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -271,12 +272,14 @@ class MilvusSearch:
         pages.close()
         return np.unique(np.array(found, KEY))
 
-    def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns scores and places for each query; see [`SearchBackend`]."""
+    @cached_property
+    def searched(self) -> tuple[np.ndarray, np.ndarray, int, dict[str, int]]:
+        """The keys of the index's rows, sorted, and their places; rows of the collection; parameters of a search.
+
+        Reading it raises an IndexFolderError unless all rows of the index are in the collection.
+        """
         keys, places, _ = listing(self.index)
         known = len(np.unique(keys))
-        if not known:
-            return [(np.empty(0, np.float32), places)] * len(queries)
         with self.asking():
             if not self.has(self.alias):
                 raise IndexFolderError(
@@ -292,19 +295,21 @@ class MilvusSearch:
                 )
             [name] = self.client.list_indexes(self.alias)
             kind = self.client.describe_index(self.alias, name, timeout=SECONDS_TO_ANSWER)["index_type"]
+        return keys, places, held, {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
+
+    def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns scores and places for each query; see [`SearchBackend`]."""
+        keys, places, held, params = self.searched
         most, wanted = min(held, MAX_ROWS_OF_AN_ANSWER), min(top_k, len(keys))
         limit = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), most)
-        while True:
+        while limit:
             with self.asking("correct the filter" if filter else None):
                 answers = self.client.search(
                     self.alias,
                     data=list(queries),
                     filter=filter,
                     limit=limit,
-                    search_params={
-                        "metric_type": SCORE,
-                        "params": {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {},
-                    },
+                    search_params={"metric_type": SCORE, "params": params},
                     consistency_level="Strong",
                     timeout=SECONDS_TO_ANSWER,
                 )
@@ -317,7 +322,8 @@ class MilvusSearch:
                     f"Milvus answers {most} rows at most, and those are not {top_k} of {self.index.folder}; ask for "
                     "fewer, or run the same hf-ngsan index again, which deletes the rows of images that are gone."
                 )
-            limit = min(2 * limit, most)
+            limit = min(2 * limit, most)  # rows of another state of the index were among the answers
+        return [(np.empty(0, np.float32), places)] * len(queries)
 
 
 def is_server(uri: str) -> bool:
