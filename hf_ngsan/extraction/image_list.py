@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ROWS_AT_ONCE = 1000
-SCALARS = r"(bool|u?int\d+|float\d+|(large_)?string)$"
+SCALARS = r"(bool|int\d+|uint(8|16|32)|float\d+|(large_)?string)$"
 """Types of columns by which a search can filter."""
 MAX_TEXT = 1000
 """Characters of such a column."""

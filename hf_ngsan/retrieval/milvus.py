@@ -121,14 +121,15 @@ class MilvusSearch:
         of_shards = [self.keys(number) for number in range(self.index.num_shards)]
         keys = np.concatenate(of_shards)
         known = np.unique(keys)
+        states = [self.index] if earlier is None or earlier.missing_shards() else [self.index, earlier]
         with self.asking():
-            states = [self.index] if earlier is None or earlier.missing_shards() else [self.index, earlier]
             state = next((one for one in states if self.has(alias_of(one))), None)
             collection = self.new_collection() if state is None else self.collection_of(state)
             self.set_kind(collection, states)
             self.client.load_collection(collection, timeout=SECONDS_TO_ANSWER)
-            write_folder_atomically(self.index.folder / FOLDER, lambda folder: self.write_listing(folder, keys))
-            present = known[:0] if state is None else known if state is self.index else keys_of(state)
+        write_folder_atomically(self.index.folder / FOLDER, lambda folder: self.write_listing(folder, keys))
+        present = known[:0] if state is None else known if state is self.index else keys_of(state)
+        with self.asking():
             if self.count(collection) != len(present):  # an earlier command was killed
                 present = self.present_keys(collection)
             with ProgressDisplay("sending to Milvus", self.index.description.num_items) as display:
