@@ -50,7 +50,7 @@ INDEX_TYPES: dict[str, tuple[str, ...]] = {
     "IVF_SQ8": ("nlist",),
 }
 """Kinds of Milvus's index and their parameters."""
-SERVER_INDEX_TYPES = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
+SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
 """Kinds that Milvus Lite does not have."""
 CELLS_TO_SEARCH = 32
 """Cells of an IVF index that a search reads (nprobe)."""
@@ -124,7 +124,7 @@ class MilvusSearch:
         states = [self.index] if earlier is None or earlier.missing_shards() else [self.index, earlier]
         with self.asking():
             state = next((one for one in states if self.has(alias_of(one))), None)
-            collection = self.new_collection() if state is None else self.collection_of(state)
+            collection = self.new_collection() if state is None else self.collection_of(alias_of(state))
             self.set_kind(collection, states)
             self.client.load_collection(collection, timeout=SECONDS_TO_ANSWER)
         write_folder_atomically(self.index.folder / FOLDER, lambda folder: self.write_listing(folder, keys))
@@ -151,7 +151,7 @@ class MilvusSearch:
     def drop_earlier(self) -> None:
         """Deletes the rows of earlier states of the index, once it has taken their place."""
         with self.asking():
-            collection = self.collection_of(self.index)
+            collection = self.collection_of(self.alias)
             for alias in self.aliases(collection):
                 if alias != self.alias:
                     self.client.drop_alias(alias, timeout=SECONDS_TO_ANSWER)
@@ -168,8 +168,8 @@ class MilvusSearch:
     def aliases(self, collection: str) -> list[str]:
         return self.client.list_aliases(collection, timeout=SECONDS_TO_ANSWER)["aliases"]
 
-    def collection_of(self, index: IndexFolder) -> str:
-        return self.client.describe_alias(alias_of(index), timeout=SECONDS_TO_ANSWER)["collection_name"]
+    def collection_of(self, alias: str) -> str:
+        return self.client.describe_alias(alias, timeout=SECONDS_TO_ANSWER)["collection_name"]
 
     def new_collection(self) -> str:
         """Returns a collection that is empty, or that a killed command has begun to fill with this index."""
