@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--filter",
         default="",
         metavar="EXPRESSION",
-        help="only images that fulfil an expression of Milvus over name, captions, width, height and the columns of "
-        "the dataset that was indexed; for indexes in Milvus",
+        help="only images that fulfil an expression of Milvus over name, captions, width and height; for indexes in "
+        "Milvus",
     )
     parser.add_argument(
         "--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved"
@@ -59,10 +59,10 @@ def run(options: argparse.Namespace) -> None:
     from ..retrieval.index_folder import is_index
     from ..tasks.retrieval.search import draw_hits, search_images
 
-    text: str | None
-    *folders, text = [*options.index, *([] if options.text is None else [options.text])]
-    if not folders or is_index(Path(text)) or (options.image is not None and os.path.exists(text)):
-        folders, text = [*folders, text], None
+    words: list[str] = options.index + ([] if options.text is None else [options.text])
+    last = words[-1]
+    is_folder = len(words) == 1 or is_index(Path(last)) or (options.image is not None and os.path.exists(last))
+    folders, text = (words, None) if is_folder else (words[:-1], last)
     if (text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
     if options.figure:

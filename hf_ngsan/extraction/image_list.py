@@ -6,16 +6,14 @@ image, stamp = images.read(0)
 
 import hashlib
 import json
-import math
 import os
-import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..data import load_data
 from ..data.images.decoding import decode_image
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from PIL.Image import Image
 
-ROWS_AT_ONCE = 1000
-SCALARS = r"(bool|int\d+|uint(8|16|32)|float\d+|(large_)?string)$"
-"""Types of columns by which a search can filter."""
-MAX_TEXT = 1000
-"""Characters of such a column."""
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
@@ -93,19 +86,10 @@ class ImageList:
         """Returns whether an image has a file, readable or not."""
         return self.path_of(index).is_file()
 
-    def columns(self, items: Sequence[int]) -> list[dict[str, Any]]:
-        """Returns the scalar columns of some images, those of a dataset's rows."""
-        return [{} for _ in items]
-
-    def checksum(self, split: str | None, with_columns: bool = False) -> str:
+    def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, which is independent of the folder's place."""
         content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
-        digest = hashlib.sha256(json.dumps(content).encode())
-        for start in range(0, len(self) if with_columns else 0, ROWS_AT_ONCE):
-            columns = self.columns(range(start, min(start + ROWS_AT_ONCE, len(self))))
-            if any(columns):
-                digest.update(json.dumps(columns).encode())
-        return digest.hexdigest()
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -113,7 +97,7 @@ class DatasetImages(ImageList):
     """The images of a dataset's split, in the order of its rows.
 
     Attributes:
-        rows: rows with a column `image`, and scalar columns.
+        rows: rows with a column `image`.
     """
 
     rows: "Dataset" = field(kw_only=True)
@@ -149,15 +133,6 @@ class DatasetImages(ImageList):
         """Returns the stored bytes of an image, None for a file, and its path."""
         image = self.undecoded[index]["image"]
         return image["bytes"], Path(image["path"] or "")
-
-    def columns(self, items: Sequence[int]) -> list[dict[str, Any]]:
-        rows = self.rows.select_columns([name for name in self.rows.column_names if name not in ("image_id", "image")])
-        found = rows.with_format(None).select([item for item in items if item < len(rows)]).to_list()
-        named = {name: feature for name, feature in rows.features.items() if hasattr(feature, "int2str")}
-        for row in found:
-            row.update({name: feature.int2str(row[name]) for name, feature in named.items() if row[name] is not None})
-        of_rows = iter(found)
-        return [usable(next(of_rows)) if item < len(rows) else {} for item in items]
 
     @cached_property
     def undecoded(self) -> "Dataset":
@@ -241,27 +216,8 @@ def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
         )
         for row in known
     )
-    rows = rows.select_columns(["image_id", "image", *scalar_columns(rows)])
+    rows = rows.select_columns(["image_id", "image"])
     return DatasetImages(spec, Path(), images, has_captions="captions" in known.column_names, rows=rows)
-
-
-def scalar_columns(rows: "Dataset") -> list[str]:
-    """Returns the names of the columns with one number, text or label each, beside those that are the image's own."""
-    own = ("image_id", "file_name", "captions")
-    return [
-        name
-        for name, feature in rows.features.items()
-        if name not in own and name.isidentifier() and re.match(SCALARS, str(getattr(feature, "dtype", "")))
-    ]
-
-
-def usable(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a row that have a value, texts cut."""
-    return {
-        name: value[:MAX_TEXT] if isinstance(value, str) else value
-        for name, value in row.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
 
 
 def images_of_folder(folder: Path) -> ImageList:

@@ -5,7 +5,7 @@ index = index_images(model, processor, list_images("photos"), "photos.index", na
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -128,7 +128,7 @@ def index_images(
             model=name,
             fingerprint=fingerprint,
             source=source,
-            source_checksum=listed.checksum(split, with_columns=True),
+            source_checksum=listed.checksum(split),
             dimension=encoder.dimension,
             num_items=len(listed),
             items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
@@ -179,7 +179,7 @@ def index_images(
 
 
 class Row(NamedTuple):
-    """An item of an index: embedding, thumbnail, stamp of its file, and scalar columns."""
+    """An item of an index: embedding, thumbnail, stamp of its file, and width and height, if known."""
 
     embedding: np.ndarray
     thumbnail: bytes | None
@@ -374,11 +374,5 @@ def write_shard(
         [row.thumbnail for row in of_items.values() if row.thumbnail is not None],
         {item: row.stamp for item, row in of_items.items() if row.stamp is not None},
         [image.captions or () for image in listed] if images.has_captions else None,
-        [all_columns(row, own) for row, own in zip(of_items.values(), images.columns([*of_items]), strict=True)],
+        [row.columns for row in of_items.values()],
     )
-
-
-def all_columns(row: Row, of_dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of an item; those of a dataset as it is now, if the item is still there."""
-    known = {name: value for name, value in row.columns.items() if name in ("width", "height") or not of_dataset}
-    return {**known, **of_dataset}
