@@ -2,15 +2,17 @@
 
     python benchmarks/search.py --threads 2                                # exact, 100,000 x 1024; evaluation
     python benchmarks/search.py --threads 2 --vectors 1000000 --dimension 256 --backends exact usearch --pairs 0
+    python benchmarks/search.py --vectors 10000 100000 1000000 --dimension 256 --backends exact usearch milvus --pairs 0
 
 Search: one query at a time in an index of memory-mapped float16 embeddings, each backend in a process of its own; the
-hits of each are compared with the exact ones. Evaluation: similarities of 5,000 images and 25,000 captions, and the
-ranks of all right answers. Embeddings are clusters of unit vectors with noise, as of a model; with `--like INDEX` they
-are those of a model, repeated with noise and, if need be, projected at random to the dimension. Queries are further
-ones of their kind.
+hits of each are compared with the exact ones. `milvus` is Milvus Lite in a temporary file. Evaluation: similarities of
+5,000 images and 25,000 captions, and the ranks of all right answers. Embeddings are clusters of unit vectors with
+noise, as of a model; with `--like INDEX` they are those of a model, repeated with noise and, if need be, projected at
+random to the dimension. Queries are further ones of their kind.
 """
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
@@ -39,7 +41,7 @@ NOISE = 0.5
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vectors", type=int, default=100_000, metavar="N", help="(%(default)s)")
+    parser.add_argument("--vectors", type=int, nargs="+", default=[100_000], metavar="N", help="(100000)")
     parser.add_argument("--dimension", type=int, default=1024, metavar="D", help="(%(default)s)")
     parser.add_argument("--like", type=Path, metavar="INDEX", help="folder of an index whose embeddings are repeated")
     parser.add_argument("--noise", type=float, default=NOISE, metavar="X", help="its length (%(default)s)")
@@ -70,9 +72,9 @@ def around(centres: np.ndarray, number: int, noise: float, random: np.random.Gen
 
 
 def write_index(
-    folder: Path, options: argparse.Namespace, around_what: np.ndarray, random: np.random.Generator
+    folder: Path, vectors: int, options: argparse.Namespace, around_what: np.ndarray, random: np.random.Generator
 ) -> None:
-    description = IndexDescription("no/model", "", "made", "", options.dimension, options.vectors, MAX_IMAGES_PER_SHARD)
+    description = IndexDescription("no/model", "", "made", "", options.dimension, vectors, MAX_IMAGES_PER_SHARD)
     index = IndexFolder.begin(folder, description)
     for number in range(index.num_shards):
         items = index.shard_items(number)
@@ -103,6 +105,7 @@ def measure(folder: Path, spec: str, queries: np.ndarray, threads: int) -> dict:
         "hits": hits,
         "own": (memory.rss - memory.shared) / 2**20,
         "mapped": memory.shared / 2**20,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
     }
 
 
@@ -116,27 +119,29 @@ def milliseconds(seconds: list[float]) -> str:
     return f"{statistics.median(found):9.2f} ms a query  ({found.min():.2f} to {found.max():.2f})"
 
 
-def search(options: argparse.Namespace) -> None:
+def search(vectors: int, options: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     around_what = centres(options, random)
-    print(f"{options.vectors} x {options.dimension}, {options.threads} threads, {options.queries} queries")
+    print(f"{vectors} x {options.dimension}, {options.threads} threads, {options.queries} queries")
     with tempfile.TemporaryDirectory() as folder:
-        write_index(Path(folder, "index"), options, around_what, random)
+        write_index(Path(folder, "index"), vectors, options, around_what, random)
         queries = around(around_what, options.queries, options.noise, random)
         exact = None
         for spec in options.backends:
-            found = in_a_process(measure, Path(folder, "index"), spec, queries, options.threads)
+            place = f"milvus:{folder}/milvus.db" if spec == "milvus" else spec
+            found = in_a_process(measure, Path(folder, "index"), place, queries, options.threads)
             exact = exact or found
             print(f"{spec:<12}{milliseconds(found['seconds'])}", end="")
             wanted = f"   required for 100000 x 1024: at most {1000 * MOST_SECONDS_A_QUERY:.0f}"
             print(wanted if exact is found else "")
             print(
-                f"{'':<12}{found['own']:9.0f} MiB of its own, {found['mapped']:.0f} MiB of mapped files and libraries"
+                f"{'':<12}{found['own']:9.0f} MiB of its own, {found['mapped']:.0f} MiB of mapped files and libraries; "
+                f"{found['peak']:.0f} MiB at most"
             )
             if exact is not found:
                 hits = [len(own & of_exact) for own, of_exact in zip(found["hits"], exact["hits"], strict=True)]
                 speed = statistics.median(exact["seconds"]) / statistics.median(found["seconds"])
-                print(f"{'':<12}{found['build']:9.0f} s to build")
+                print(f"{'':<12}{found['build']:9.0f} s to build, {vectors / found['build']:.0f} vectors a second")
                 print(
                     f"{'':<12}{sum(hits) / TOP_K / len(hits):9.3f} recall@{TOP_K} of {options.backends[0]}   "
                     f"required: at least {LEAST_RECALL}"
@@ -165,7 +170,8 @@ def evaluation(options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = parse_arguments()
-    search(options)
+    for vectors in options.vectors:
+        search(vectors, options)
     if options.pairs:
         evaluation(options)
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import user_path
+from ..ground.argument_types import positive_int, user_path
 from ..ground.files import check_place
 from ..ground.packaged_models import DUAL_ENCODER, packaged_models
 from .arguments import (
@@ -19,6 +19,7 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from ..extraction import ImageList
+    from ..retrieval import IndexKind
 
 SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
@@ -27,6 +28,7 @@ EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
+  hf-ngsan index --images photos --output photos.index --to milvus:photos.db --index-type HNSW --index-params M=32
 
 The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
 again; images that are gone stay, unless --prune is given. Images that cannot be read are skipped and listed."""
@@ -44,6 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BACKEND",
         help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
         "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
+    )
+    milvus = parser.add_argument_group("--to milvus:URI", "Kind of Milvus's index; a new one gets Milvus's choice.")
+    milvus.add_argument("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
+    milvus.add_argument(
+        "--index-params",
+        nargs="+",
+        type=parameter,
+        default=[],
+        metavar="NAME=N",
+        help="such as M=32 efConstruction=200",
     )
     parser.add_argument(
         "--prune", action="store_true", help="remove images from an existing index that are no longer there"
@@ -85,6 +97,7 @@ def run(options: argparse.Namespace) -> None:
         images_per_shard=options.images_per_shard,
         strict=options.strict,
         backend=options.to,
+        kind=kind_of(options),
         prune=options.prune,
         accelerator=accelerator,
         ray=ray,
@@ -96,14 +109,31 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
+def parameter(text: str) -> tuple[str, int]:
+    """Returns name and value of a parameter `NAME=N`."""
+    name, _, value = text.partition("=")
+    try:
+        return name, positive_int(value)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not NAME=N, such as M=32") from None
+
+
+def kind_of(options: argparse.Namespace) -> "IndexKind | None":
+    from ..retrieval import IndexKind
+
+    if options.index_type is None and options.index_params:
+        raise ValueError("--index-params goes with --index-type.")
+    return None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params))
+
+
 def find_images(options: argparse.Namespace) -> "ImageList":
     from pathlib import Path
 
     from ..extraction.image_list import list_images
     from ..retrieval import check_backend, check_new_index
 
-    if options.to is not None:
-        check_backend(options.to)
+    if options.to is not None or kind_of(options) is not None:
+        check_backend(options.to or "", kind_of(options))
     check_new_index(Path(options.output))
     check_place(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

@@ -1,6 +1,7 @@
 """The command `hf-ngsan search`: the images of an index that are most similar to a text or an image."""
 
 import argparse
+import os
 
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
@@ -8,17 +9,22 @@ from .arguments import check_figure_file
 
 SUMMARY = """Find images of an index by words or by another image.
 
-Each line of the output has the similarity, the name of an image and its captions, separated by tabs."""
+Each line of the output has the similarity, the name of an image and its captions, separated by tabs; with several
+indexes, that of the image stands before its name."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
   hf-ngsan search photos.index --image photo.jpg --top-k 20
+  hf-ngsan search photos-1.index photos-2.index "a dog jumps over a log"
+  hf-ngsan search photos.index "a dog jumps over a log" --filter "width > 500"
 
 The captions come from the COCO file or dataset, such as images:photos, that was indexed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", type=user_path, metavar="INDEX", help="folder written by hf-ngsan index")
+    parser.add_argument(
+        "index", nargs="+", type=user_path, metavar="INDEX", help="folders written by hf-ngsan index with one model"
+    )
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to search for")
     parser.add_argument(
         "--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text"
@@ -33,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exact", action="store_true", help="compare with every image, whatever the backend of the index"
     )
     parser.add_argument(
+        "--filter",
+        default="",
+        metavar="EXPRESSION",
+        help="only images that fulfil an expression of Milvus over name, captions, width and height; for indexes in "
+        "Milvus",
+    )
+    parser.add_argument(
         "--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved"
     )
 
@@ -43,25 +56,32 @@ def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..retrieval import IndexFolder
+    from ..retrieval.index_folder import is_index
     from ..tasks.retrieval.search import draw_hits, search_images
 
-    if (options.text is None) == (options.image is None):
+    words: list[str] = options.index + ([] if options.text is None else [options.text])
+    last = words[-1]
+    is_folder = len(words) == 1 or is_index(Path(last)) or (options.image is not None and os.path.exists(last))
+    folders, text = (words, None) if is_folder else (words[:-1], last)
+    if (text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
     if options.figure:
         check_figure_file(options.figure)
-    index = IndexFolder.open(Path(options.index))
-    model, processor = load_model(options.model or index.description.model, "retrieval")
+    indexes = [IndexFolder.open(Path(folder)) for folder in folders]
+    model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(
         model.to(make_accelerator().device),
         processor,
-        index,
-        text=options.text,
+        indexes,
+        text=text,
         image=options.image,
         top_k=options.top_k,
         backend="exact" if options.exact else None,
+        filter=options.filter,
     )
     for hit in hits:
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
-        print("\t".join([f"{hit.score:.4f}", printable(hit.name), *filter(None, [captions])]))
+        folder = [folders[hit.index_number]] if len(indexes) > 1 else []
+        print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
     if options.figure:
-        draw_hits(index, hits, options.text or f"images like {options.image}", options.figure)
+        draw_hits(indexes, hits, text or f"images like {options.image}", options.figure)

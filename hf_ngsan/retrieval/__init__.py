@@ -13,5 +13,6 @@ if TYPE_CHECKING:
     from .backends import Hit, SearchBackend, check_backend, open_backend, search
     from .exact import nearest
     from .index_folder import IndexDescription, IndexFolder, IndexFolderError, check_new_index
+    from .milvus import IndexKind
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

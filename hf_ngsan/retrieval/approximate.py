@@ -60,12 +60,15 @@ class GraphSearch:
         """Returns JSON that identifies the embeddings and settings of this graph."""
         return {"checksum": self.index.checksum(), "precision": self.precision}
 
-    def add(self) -> None:
+    def add(self, earlier: IndexFolder | None = None) -> None:
         """Makes the graph, unless it exists and is complete."""
         try:
             self.open(verify=True)
         except IndexFolderError:
             write_folder_atomically(self.folder, self.write)
+
+    def drop_earlier(self) -> None:
+        """Does nothing, since an earlier graph goes with its folder."""
 
     def write(self, folder: Path) -> None:
         dimension, total = self.index.description.dimension, self.index.description.num_items
@@ -121,7 +124,5 @@ class GraphSearch:
         found = []
         for query in queries:
             places = graph.search(query, number).keys.astype(np.int64) if len(graph) else np.empty(0, np.int64)
-            scores = self.index.embeddings_at(places) @ query
-            order = np.lexsort((places, -scores))[:top_k]
-            found.append((scores[order], places[order]))
+            found.append(self.index.best(places, query, top_k))
         return found

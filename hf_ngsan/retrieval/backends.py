@@ -1,5 +1,6 @@
 """Search backends: exact comparison with all embeddings, a graph of embeddings, or a collection of Milvus."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from .approximate import GraphSearch
 from .exact import ExactSearch
 from .index_folder import EXACT, IndexFolder, IndexFolderError
-from .milvus import MilvusSearch
+from .milvus import IndexKind, MilvusSearch
 
 FORMS = "exact, usearch, usearch:f16 or milvus:URI"
 
@@ -15,8 +16,15 @@ FORMS = "exact, usearch, usearch:f16 or milvus:URI"
 class SearchBackend(Protocol):
     """Finds the embeddings of an index with the largest inner products with a query."""
 
-    def add(self) -> None:
-        """Adds the missing embeddings to the backend."""
+    def add(self, earlier: IndexFolder | None = None) -> None:
+        """Adds the missing embeddings to the backend.
+
+        Args:
+            earlier: an index whose place this one will take.
+        """
+
+    def drop_earlier(self) -> None:
+        """Removes from the backend what only earlier indexes had; called once this index has taken their place."""
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the embeddings that are nearest to each query.
@@ -32,62 +40,112 @@ class SearchBackend(Protocol):
 
 
 class Hit(NamedTuple):
-    """A found item: name, inner product with the query, place in the index, and captions, if known."""
+    """A found item.
+
+    Attributes:
+        score: inner product with the query.
+        name: name of the item.
+        place: place in its index.
+        captions: its captions, if known.
+        index_number: number of its index among those that were searched.
+    """
 
     score: float
     name: str
     place: int
     captions: tuple[str, ...] = ()
+    index_number: int = 0
 
 
-def open_backend(index: IndexFolder, spec: str) -> SearchBackend:
+def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> SearchBackend:
     """Returns a backend for an index.
 
     Args:
         index: a complete index.
         spec: `exact`; `usearch`, or `usearch:f16`, a graph; `milvus:URI`, a server's URL or a file ending in `.db`.
+        kind: kind of Milvus's index, which `add` makes.
 
     Raises:
         IndexFolderError: the backend is unknown, its package is not installed, or its server does not answer.
     """
-    check_backend(spec)
+    check_backend(spec, kind)
     name, _, rest = spec.partition(":")
     if name == EXACT:
         return ExactSearch(index)
-    return GraphSearch(index, rest) if name == "usearch" else MilvusSearch(index, rest)
+    return GraphSearch(index, rest) if name == "usearch" else MilvusSearch(index, rest, kind)
 
 
-def check_backend(spec: str) -> None:
-    """Raises an IndexFolderError unless a spec names a backend."""
+def check_backend(spec: str, kind: IndexKind | None = None) -> None:
+    """Raises an IndexFolderError unless a spec names a backend, which has this kind of index."""
     name, colon, rest = spec.partition(":")
     if spec != EXACT and not (name == "usearch" and bool(colon) == bool(rest)) and not (name == "milvus" and rest):
         raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: {FORMS}.")
+    if kind is not None:
+        if name != "milvus":
+            raise IndexFolderError("The kind of an index (--index-type) goes with Milvus (--to milvus:URI).")
+        kind.check(rest)
 
 
-def search(index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None = None) -> list[list[Hit]]:
+def search(
+    index: IndexFolder | Sequence[IndexFolder],
+    queries: np.ndarray,
+    top_k: int,
+    spec: str | None = None,
+    filter: str = "",
+) -> list[list[Hit]]:
     """Returns the nearest items to each query, the nearest first.
 
     Args:
-        index: a complete index.
+        index: a complete index, or several of the same model, which are searched as one; equal scores are ordered by
+            index and place.
         queries: float32 `(queries, dimension)`.
-        top_k: items per query; fewer if the index has fewer.
-        spec: see [`open_backend`]; the index's own by default.
+        top_k: items per query; fewer if there are fewer.
+        spec: see [`open_backend`]; that of each index by default.
+        filter: an expression of Milvus, such as `width > 500`, that items must fulfil; "" for none.
 
     Raises:
-        IndexFolderError: the index is damaged, of another dimension than the queries, or see [`open_backend`].
+        IndexFolderError: an index is damaged, of another dimension than the queries or of another model than the first
+            one, or given twice; the filter cannot be used; or see [`open_backend`].
     """
+    indexes = [index] if isinstance(index, IndexFolder) else list(index)
+    found: list[list[Hit]] = [[] for _ in queries]
+    for number, one in enumerate(indexes):
+        check_together(one, indexes[:number], queries)
+        nearest = nearest_in(one, queries, top_k, spec, filter)
+        for hits, query, (scores, places) in zip(found, queries, nearest, strict=True):
+            if len(indexes) > 1:  # backends round in different ways
+                scores, places = one.best(places, query, top_k)
+            names, captions = one.names_at(places), one.captions_at(places)
+            hits += map(Hit, scores.tolist(), names, places.tolist(), captions, [number] * len(names))
+    return [sorted(hits, key=lambda hit: (-hit.score, hit.index_number, hit.place))[:top_k] for hits in found]
+
+
+def check_together(index: IndexFolder, others: Sequence[IndexFolder], queries: np.ndarray) -> None:
+    """Raises an IndexFolderError unless an index can be searched with these queries, together with some others."""
     if queries.ndim != 2 or queries.shape[1] != index.description.dimension:
         raise IndexFolderError(
             f"The queries have the shape {queries.shape}, but {index.folder} holds embeddings of dimension "
             f"{index.description.dimension}; search it with the model that made it, {index.description.model}."
         )
-    found = open_backend(index, index.backend if spec is None else spec).nearest(queries, top_k)
-    return [
-        [
-            Hit(float(score), name, int(place), captions)
-            for score, place, name, captions in zip(
-                scores, places, index.names_at(places), index.captions_at(places), strict=True
+    for other in others:
+        if other.folder.resolve() == index.folder.resolve():
+            raise IndexFolderError(f"{index.folder} is given twice; give each index once.")
+        if other.description.fingerprint != index.description.fingerprint:
+            raise IndexFolderError(
+                f"{other.folder} and {index.folder} are indexes of different models, {other.description.model} and "
+                f"{index.description.model}; search each with its own."
             )
-        ]
-        for scores, places in found
-    ]
+
+
+def nearest_in(
+    index: IndexFolder, queries: np.ndarray, top_k: int, spec: str | None, filter: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    spec = index.backend if spec is None else spec
+    backend = open_backend(index, spec)
+    if not filter:
+        return backend.nearest(queries, top_k)
+    if not isinstance(backend, MilvusSearch):
+        raise IndexFolderError(
+            f"{index.folder} is searched by {spec}, which has no filters; index it with --to milvus:URI for a filter."
+        )
+    return backend.nearest(queries, top_k, filter)

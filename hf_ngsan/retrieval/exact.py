@@ -51,8 +51,11 @@ class ExactSearch:
     def __init__(self, index: IndexFolder) -> None:
         self.index = index
 
-    def add(self) -> None:
+    def add(self, earlier: IndexFolder | None = None) -> None:
         """Does nothing, since the search reads the embeddings of the index."""
+
+    def drop_earlier(self) -> None:
+        """Does nothing."""
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns scores and places for each query; see [`SearchBackend`]."""

@@ -2,9 +2,10 @@
 
     index.json                      the description ([`IndexDescription`])
     shard-NNNNNN/embeddings.npy     float16, memory-mapped
-    shard-NNNNNN/items.json         their names, captions and stamps, and skipped items
+    shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
     shard-NNNNNN/thumbnails.zip     small images, for figures
-    backend.json, usearch/          the search backend, and its graph ([`GraphSearch`]), if any
+    backend.json                    the search backend
+    usearch/, milvus/               its graph ([`GraphSearch`]), or list of rows ([`MilvusSearch`])
 
 Opening an index compares names and sizes of its files. A search compares the files that it reads completely with their
 checksums; [`Shard.verify`] does so for all files.
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +90,7 @@ class ShardItems:
     """The content of `items.json` of a shard; earlier versions did not write the fields with defaults.
 
     Attributes:
-        names, captions: of the items with embeddings; captions if known.
+        names, captions, columns: of the items with embeddings; captions and scalar columns if known.
         skipped: name and reason of each other item.
         stamps: stamps of the items' files, by item number.
         shard, index: number of the shard, and checksum of the index.
@@ -100,6 +102,7 @@ class ShardItems:
     shard: int | None = None
     index: str | None = None
     captions: list[list[str]] | None = None
+    columns: list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -109,8 +112,9 @@ class ShardItems:
             list(map(int, self.stamps))
         except ValueError:
             raise FieldError("a name, reason, caption or number") from None
-        if self.captions is not None and len(self.captions) != len(self.names):
-            raise FieldError("captions")
+        for field in ("captions", "columns"):
+            if getattr(self, field) is not None and len(getattr(self, field)) != len(self.names):
+                raise FieldError(field)
 
     @property
     def numbers(self) -> dict[int, FileStamp]:
@@ -320,6 +324,7 @@ class IndexFolder:
         thumbnails: Sequence[bytes] = (),
         stamps: Mapping[int, FileStamp] | None = None,
         captions: Sequence[Sequence[str]] | None = None,
+        columns: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Adds a shard, whole or not at all.
 
@@ -331,6 +336,7 @@ class IndexFolder:
             thumbnails: JPEG images of the items; empty if they are no images.
             stamps: stamps of the items' files, by item number.
             captions: captions of the items, if known.
+            columns: scalar columns of the items, such as their width, by which Milvus can filter.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -345,6 +351,7 @@ class IndexFolder:
                 "skipped": [list(entry) for entry in skipped],
                 "stamps": stamps or {},
                 **({} if captions is None else {"captions": [list(of_item) for of_item in captions]}),
+                **({} if columns is None else {"columns": [dict(of_item) for of_item in columns]}),
             }
             (folder / ITEMS).write_text(json.dumps(content), encoding="utf-8")
             with zipfile.ZipFile(folder / THUMBNAILS, "w") as archive:
@@ -384,6 +391,12 @@ class IndexFolder:
                 raise damaged(shard.folder / EMBEDDINGS, "numbers are not finite")
         return found
 
+    def best(self, places: np.ndarray, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the largest exact inner products among some places, the largest first, and their places."""
+        scores = (self.embeddings_at(places).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+        order = np.lexsort((places, -scores))[:top_k]
+        return scores[order], places[order]
+
     def names_at(self, places: np.ndarray) -> list[str]:
         """Returns the names of the items at some places."""
         return [shard.items.names[row] for shard, row in self.at(places)]
@@ -391,6 +404,10 @@ class IndexFolder:
     def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
         """Returns the captions of the items at some places; empty if unknown."""
         return [tuple(shard.items.captions[row]) if shard.items.captions else () for shard, row in self.at(places)]
+
+    def columns_at(self, places: np.ndarray) -> list[dict[str, Any]]:
+        """Returns the scalar columns of the items at some places; empty if unknown."""
+        return [shard.items.columns[row] if shard.items.columns else {} for shard, row in self.at(places)]
 
     def thumbnail_at(self, place: int) -> bytes | None:
         """Returns the thumbnail of the item at a place as JPEG; None without one.
@@ -461,10 +478,13 @@ def written_at(folder: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
+def is_index(folder: Path) -> bool:
+    return (folder / DESCRIPTION).is_file()
+
+
 def check_new_index(folder: Path) -> None:
     """Raises an IndexFolderError unless a folder is new or already an index."""
-    is_index = (folder / DESCRIPTION).is_file()
-    if not is_index and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
+    if not is_index(folder) and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
         raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 

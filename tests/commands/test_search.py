@@ -129,6 +129,74 @@ def test_a_match_is_explained_by_head(model, photos, tmp_path, capsys):
     assert "missing.png" in fails(capsys, "explain", "--model", model, photos / "missing.png", "a ball")
 
 
+def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
+    whole, parts = tmp_path / "whole", [tmp_path / name for name in ("first.index", "second.index")]
+    for index, images in zip([whole, *parts], [photos, photos / "more", photos], strict=True):
+        if index == parts[1]:
+            shutil.rmtree(photos / "more")
+        prints(capsys, "index", "--model", model, "--images", images, "--output", index, *HERE)
+    of_whole = [line.split("\t") for line in prints(capsys, "search", whole, "a red ball").splitlines()]
+    found = prints(capsys, "search", *parts, "a red ball", "--figure", tmp_path / "hits.png")
+    of_parts = [line.split("\t") for line in found.splitlines()]
+    assert [(score, Path(name).name) for score, name in of_whole] == [(score, name) for score, _, name in of_parts]
+    assert {(folder, name) for _, folder, name in of_parts} == {
+        (str(parts[number < 3]), f"photo{number}.png") for number in range(5)
+    }
+    assert (tmp_path / "hits.png").stat().st_size
+    by_image = prints(capsys, "search", *parts, "--image", photos / "photo0.png", "--top-k", 1)
+    assert by_image.split("\t")[1:] == [str(parts[1]), "photo0.png\n"]
+    assert "not both" in fails(capsys, "search", *parts)
+    assert "given twice" in fails(capsys, "search", parts[0], parts[0], "a red ball")
+    other = tmp_path / "other"
+    save_model(tiny_model(seed=5, vision_config=VISION), tiny_processor(pixels=True), other)
+    prints(capsys, "index", "--model", other, "--images", photos, "--output", tmp_path / "other.index", *HERE)
+    assert "other.index was made with another model" in fails(
+        capsys, "search", parts[0], tmp_path / "other.index", "a red ball"
+    )
+
+
+def test_options_of_milvus_need_milvus(model, photos, tmp_path, capsys):
+    index = tmp_path / "index"
+    command = ["index", "--model", model, "--images", photos, "--output", index, *HERE]
+    to_milvus = ["--to", f"milvus:{tmp_path / 'milvus.db'}"]
+    for options, fact in (
+        (["--index-type", "HNSW"], "milvus:URI"),
+        ([*to_milvus, "--index-type", "HNWS"], "IVF_FLAT"),
+        ([*to_milvus, "--index-params", "M=3"], "--index-type"),
+        ([*to_milvus, "--index-type", "FLAT", "--index-params", "M=3"], "FLAT has none"),
+    ):
+        assert fact in fails(capsys, *command, *options) and not index.exists()
+    with pytest.raises(SystemExit) as exit_:
+        main([*map(str, command), *to_milvus, "--index-type", "HNSW", "--index-params", "M=many"])
+    assert exit_.value.code == 2 and "M=32" in capsys.readouterr().err
+    prints(capsys, *command)
+    assert "filter" in fails(capsys, "search", index, "a red ball", "--filter", "width > 500")
+
+
+@pytest.mark.slow
+def test_images_are_found_with_a_filter(model, tmp_path, capsys):
+    pytest.importorskip("milvus_lite")
+    index, images = tmp_path / "index", tmp_path / "photos"
+    captions = {1: ["a dog", "a black dog"], 2: ["a cat"], 3: ["a dog"]}
+    images.mkdir()
+    for number in captions:
+        PHOTOS[0].resize((30 + 10 * number, 40)).save(images / f"{number}.png")
+    file = write_coco_file(tmp_path / "list.json", {number: f"{number}.png" for number in captions}, captions)
+    command = ["index", "--model", model, "--images", file, "--image-folder", images, "--output", index, *HERE]
+    milvus = ["--to", f"milvus:{tmp_path / 'milvus.db'}", "--index-type", "HNSW", "--index-params", "M=8"]
+    prints(capsys, *command, *milvus)
+    for expression, numbers in (
+        ("width > 45 and height == 40", [2, 3]),
+        ('captions like "%dog%"', [1, 3]),
+        ('name == "2.png"', [2]),
+    ):
+        found = prints(capsys, "search", index, "a red ball", "--filter", expression)
+        assert sorted(names_of(found)) == [f"{number}.png" for number in numbers]
+    said = fails(capsys, "search", index, "a red ball", "--filter", "weight > 2")
+    assert "weight" in said and "height, width" in said
+    assert "correct the filter" in fails(capsys, "search", index, "a red ball", "--filter", "width >")
+
+
 def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
     pytest.importorskip("usearch")
     index = tmp_path / "index"

@@ -9,7 +9,16 @@ import sys
 import numpy as np
 import pytest
 
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, milvus, open_backend, search
+from hf_ngsan.retrieval import (
+    IndexDescription,
+    IndexFolder,
+    IndexFolderError,
+    IndexKind,
+    check_backend,
+    milvus,
+    open_backend,
+    search,
+)
 from hf_ngsan.retrieval.approximate import GRAPH
 from tests.retrieval.test_index_folder import with_new_manifest
 
@@ -31,6 +40,18 @@ def written(folder, description=DESCRIPTION) -> IndexFolder:
         skipped = [("25.jpg", "broken")] if UNREADABLE in index.shard_items(number) else []
         index.write_shard(number, [f"{item}.jpg" for item in items], VECTORS[items], skipped)
     return IndexFolder.open(folder)
+
+
+def index_of(folder, names, vectors, **about) -> IndexFolder:
+    """An index of one shard."""
+    changed = {"num_items": len(names), "items_per_shard": len(names), "source_checksum": folder.name}
+    index = IndexFolder.begin(folder, dataclasses.replace(DESCRIPTION, **changed))
+    index.write_shard(0, names, vectors, **about)
+    return IndexFolder.open(folder)
+
+
+def names_of(hits) -> list[list[str]]:
+    return [[hit.name for hit in of_query] for of_query in hits]
 
 
 @pytest.fixture(
@@ -81,20 +102,21 @@ def test_nothing_is_taken_up_twice_and_the_rest_is_continued(spec, tmp_path, mon
         upsert = backend.client.upsert
 
         def interrupted(collection, rows, **options):
-            calls.append([row["place"] for row in rows])
-            if len(calls) == 6 and not was_interrupted:
+            if len(calls) > 30 and not was_interrupted:
                 was_interrupted.append(True)
                 raise KeyboardInterrupt
+            calls.extend(row["name"] for row in rows)
             return upsert(collection, rows, **options)
 
         backend.client.upsert = interrupted
         with pytest.raises(KeyboardInterrupt):
             backend.add()
-        calls.clear()
+        with pytest.raises(IndexFolderError, match="has not all embeddings"):
+            search(index, QUERIES, 1, spec)
         backend.add()
-        assert calls[0][0] == 20, "the first shard is there already"
+        assert sorted(calls) == sorted(index.items()[0]), "each is sent once"
         assert not [record for record in caplog.records if record.name.startswith("grpc")]
-        assert backend.count(0, 100) == NUM_ITEMS - 1
+        assert backend.count(backend.alias) == NUM_ITEMS - 1
     else:
         write = backend.write
         backend.write = lambda folder: (calls.append(folder), write(folder))
@@ -239,7 +261,8 @@ def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
     index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
     backend = open_backend(index, spec)
     backend.add()
-    backend.client.delete(backend.collection, ids=[3])
+    [of_three] = backend.client.query(backend.alias, filter='name == "3.jpg"', output_fields=["key"])
+    backend.client.delete(backend.alias, ids=[of_three["key"]])
     with pytest.raises(IndexFolderError, match="48 of the 49"):
         search(index, QUERIES, 1, spec)
     open_backend(index, spec).add()
@@ -255,3 +278,185 @@ def test_an_index_remembers_what_it_was_made_for(tmp_path):
         (tmp_path / "index" / "backend.json").write_text(content)
         with pytest.raises(IndexFolderError, match=r"backend\.json"):
             search(index, QUERIES, 1)
+
+
+STATES = {
+    "before": ([f"{item}.jpg" for item in range(20)], VECTORS[:20]),
+    "after": (["new.jpg", *(f"{item}.jpg" for item in range(2, 20))], VECTORS[[40, 2, 41, *range(4, 20)]]),
+}
+"""An index, and the one that it becomes: 0 and 1 are gone, 3 has changed, one is new and stands first."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
+def test_a_collection_grows_with_its_index(tmp_path, monkeypatch, killed):
+    """Until the new index takes its place, the old one is searched as before, whatever the collection has."""
+    pytest.importorskip("milvus_lite")
+    spec, sent = f"milvus:{tmp_path / 'milvus.db'}", []
+    before, after = (index_of(tmp_path / name, *state) for name, state in STATES.items())
+    monkeypatch.setattr(milvus, "ROWS_AT_ONCE", 1)
+    open_backend(before, spec).add()
+    if killed:
+        another = open_backend(index_of(tmp_path / "another", ["x.jpg", "y.jpg"], VECTORS[[42, 43]]), spec)
+        monkeypatch.setattr(another, "wait_for_index", lambda collection: 1 / 0)
+        with pytest.raises(IndexFolderError):
+            another.add(before)
+    backend = open_backend(after, spec)
+    upsert = backend.client.upsert
+    backend.client.upsert = lambda name, rows, **options: sent.extend(rows) or upsert(name, rows, **options)
+    with pytest.raises(IndexFolderError, match="milvus"):
+        search(after, QUERIES, 3, spec)
+    assert names_of(search(before, QUERIES, 3, spec)) == names_of(search(before, QUERIES, 3, "exact"))
+    backend.add(before)
+    assert sorted(row["name"] for row in sent) == ["3.jpg", "new.jpg"]
+    for top_k in (3, 100):
+        for index in (before, after):
+            assert names_of(search(index, QUERIES, top_k, spec)) == names_of(search(index, QUERIES, top_k, "exact"))
+    backend.drop_earlier()
+    assert backend.count(backend.alias) == 19 and len(backend.client.list_collections()) == 1
+    assert names_of(search(after, QUERIES, 3, spec)) == names_of(search(after, QUERIES, 3, "exact"))
+    with pytest.raises(IndexFolderError, match=r"has not all embeddings of .*before"):
+        search(before, QUERIES, 3, spec)
+    open_backend(before, spec).add()  # a copy of the folder, which has not grown
+    for index in (before, after):
+        assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
+
+
+@pytest.mark.slow
+def test_rows_of_earlier_images_hide_none_of_the_index(tmp_path, monkeypatch):
+    """A search asks for more rows until it has enough of its own."""
+    pytest.importorskip("milvus_lite")
+    spec = f"milvus:{tmp_path / 'milvus.db'}"
+    monkeypatch.setattr(milvus, "CANDIDATES", 1)
+    monkeypatch.setattr(milvus, "CANDIDATES_A_HIT", 1)
+    before = index_of(tmp_path / "before", [f"{item}.jpg" for item in range(20)], VECTORS[:20])
+    after = index_of(tmp_path / "after", ["far.jpg"], -VECTORS[[3]])
+    open_backend(before, spec).add()
+    open_backend(after, spec).add(before)
+    assert names_of(search(after, VECTORS[[3]], 1, spec)) == [["far.jpg"]]
+    monkeypatch.setattr(milvus, "MAX_ROWS_OF_AN_ANSWER", 10)
+    with pytest.raises(IndexFolderError, match="10 rows"):
+        search(after, VECTORS[[3]], 1, spec)
+
+
+@pytest.mark.slow
+def test_filters_go_by_names_captions_and_columns(tmp_path):
+    pytest.importorskip("milvus_lite")
+    names, spec = ["a/1.jpg", "a/2.jpg", "b/3.jpg", "b/3.jpg"], f"milvus:{tmp_path / 'milvus.db'}"
+    columns = [{"width": 300, "place": "sea"}, {"width": 600}, *[{"width": 700, "key": 5, "place": "hill"}] * 2]
+    captions = [["a dog", "a black dog"], ["a cat"], ["a dog"], ["a dog"]]
+    index = index_of(tmp_path / "index", names, VECTORS[[0, 1, 2, 2]], captions=captions, columns=columns)
+    open_backend(index, spec).add()
+    for filter, places in (
+        ("", {0, 1, 2, 3}),
+        ("width > 500", {1, 2, 3}),  # two equal rows
+        ('captions like "%dog%" and width < 500', {0}),
+        ('name like "a/%"', {0, 1}),
+        ('place == "hill"', {2, 3}),
+        ("depth > 1", set()),
+    ):
+        [hits] = search(index, VECTORS[:1], 9, spec, filter)
+        assert {hit.place for hit in hits} == places, filter
+    with pytest.raises(IndexFolderError, match="correct the filter"):
+        search(index, VECTORS[:1], 9, spec, "width >")
+    for other in ("exact", "usearch"):
+        pytest.importorskip("usearch")
+        with pytest.raises(IndexFolderError, match="filter"):
+            search(index, VECTORS[:1], 9, other, "width > 500")
+
+
+@pytest.mark.slow
+def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
+    pytest.importorskip("milvus_lite")
+    spec = f"milvus:{tmp_path / 'milvus.db'}"
+    before, after = (index_of(tmp_path / name, *state) for name, state in STATES.items())
+
+    def kind_after(index, kind, earlier=None) -> tuple[str, list[int]]:
+        backend = open_backend(index, spec, kind)
+        backend.add(earlier)
+        backend.client.release_collection(backend.alias)
+        backend.client.load_collection(backend.alias)  # writes the file of the index
+        assert names_of(search(index, QUERIES, 3, spec)) == names_of(search(index, QUERIES, 3, "exact"))
+        sizes = [file.stat().st_size for file in (tmp_path / "milvus.db").rglob("*.idx")]
+        return backend.client.describe_index(backend.alias, "embedding")["index_type"], sizes
+
+    small = kind_after(before, IndexKind("HNSW", {"M": 4, "efConstruction": 50}))
+    large = kind_after(before, IndexKind("HNSW", {"M": 64}))
+    assert small[0] == large[0] == "HNSW" and max(large[1]) > 2 * max(small[1])
+    assert kind_after(before, None) == large
+    assert kind_after(after, None, before)[0] == "HNSW"
+    assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "facts"),
+    [
+        ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
+        ("milvus:x.db", IndexKind("DISKANN"), ["DISKANN", "FLAT"]),
+        ("milvus:http://localhost:1", IndexKind("DISKANN", {"M": 3}), ["'M'", "none"]),
+        ("milvus:x.db", IndexKind("HNSW", {"nlist": 3}), ["nlist", "M and efConstruction"]),
+        ("usearch", IndexKind("HNSW"), ["--index-type", "milvus:URI"]),
+        ("exact", IndexKind("FLAT"), ["--index-type", "milvus:URI"]),
+    ],
+)
+def test_kinds_of_index_that_are_not_there(spec, kind, facts):
+    with pytest.raises(IndexFolderError) as error:
+        check_backend(spec, kind)
+    assert all(fact in str(error.value) for fact in facts)
+
+
+@pytest.mark.slow
+def test_all_rows_are_in_milvus_index_before_it_is_searched(tmp_path, monkeypatch):
+    pytest.importorskip("milvus_lite")
+    monkeypatch.setattr(milvus, "SECONDS_BETWEEN_LOOKS", 0)
+    index = written(tmp_path / "index")
+    backend, pending = open_backend(index, f"milvus:{tmp_path / 'milvus.db'}"), [9, 9, 5, 0]
+    monkeypatch.setattr(backend.client, "describe_index", lambda *_, **__: {"pending_index_rows": pending.pop(0)})
+    backend.add()
+    assert not pending
+    pending += [7, 7, 7]
+    monkeypatch.setattr(milvus, "SECONDS_TO_ANSWER", 0)
+    with pytest.raises(IndexFolderError, match="does not index 7"):
+        backend.wait_for_index(backend.alias)
+
+
+def shards_of(folder, spec: str) -> list[IndexFolder]:
+    """The embeddings of `written`, in three indexes of their own."""
+    rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]
+    parts = [rows[:5], rows[5:29], rows[29:]]
+    found = [
+        index_of(folder / f"part-{number}", [f"{item}.jpg" for item in part], VECTORS[part])
+        for number, part in enumerate(parts)
+    ]
+    for index in found:
+        open_backend(index, spec).add()
+        index.backend = spec
+    return found
+
+
+@pytest.mark.parametrize("spec", ["exact", "usearch"])
+def test_several_indexes_are_searched_as_one(tmp_path, spec):
+    pytest.importorskip("usearch")
+    whole, parts = written(tmp_path / "whole"), shards_of(tmp_path, spec)
+    for top_k in (1, 4, 100):
+        found, expected = search(parts, QUERIES, top_k), search(whole, QUERIES, top_k)
+        assert names_of(found) == names_of(expected)
+        for hits, others in zip(found, expected, strict=True):
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-6)
+            assert [parts[hit.index_number].names_at(np.array([hit.place])) for hit in hits] == [
+                [hit.name] for hit in hits
+            ]
+    [hits] = search(parts[::-1], QUERIES[1:2], 2)
+    assert [(hit.name, hit.index_number) for hit in hits] == [("30.jpg", 0), ("7.jpg", 1)], "equal scores, by index"
+    assert hits[0].score == hits[1].score
+
+
+def test_indexes_that_do_not_go_together(tmp_path):
+    one, two = shards_of(tmp_path, "exact")[:2]
+    with pytest.raises(IndexFolderError, match="part-0 is given twice"):
+        search([one, two, IndexFolder.open(tmp_path / "part-0")], QUERIES, 1)
+    other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
+    with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
+        search([one, other], QUERIES, 1)
+    with pytest.raises(IndexFolderError, match="dimension 8"):
+        search([one, two], QUERIES[:, :4], 1)

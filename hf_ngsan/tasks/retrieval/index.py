@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from accelerate import Accelerator
@@ -33,8 +33,16 @@ from ...ground.progress_display import ProgressDisplay
 from ...ground.ray_workers import RayWorkers
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import model_fingerprint
-from ...retrieval import IndexDescription, IndexFolder, IndexFolderError, check_backend, check_new_index, open_backend
-from ...retrieval.index_folder import DESCRIPTION, read_description
+from ...retrieval import (
+    IndexDescription,
+    IndexFolder,
+    IndexFolderError,
+    IndexKind,
+    check_backend,
+    check_new_index,
+    open_backend,
+)
+from ...retrieval.index_folder import DESCRIPTION, EXACT, read_description
 from ...store.folders import remove, restore, write_folder_atomically
 from .encoders import embed_pixels
 
@@ -57,6 +65,7 @@ def index_images(
     images_per_shard: int | None = None,
     strict: bool = False,
     backend: str | None = None,
+    kind: IndexKind | None = None,
     prune: bool = False,
     accelerator: Accelerator | None = None,
     ray: RayWorkers | None = None,
@@ -84,6 +93,7 @@ def index_images(
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
+        kind: kind of the index that Milvus makes; by default what it was, and Milvus's choice for a new one.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
         accelerator: to share the work among its processes; made if `None`.
         ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
@@ -103,8 +113,8 @@ def index_images(
     def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
         if encoder.image_processor is None:
             raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
-        if backend is not None:
-            check_backend(backend)
+        if backend is not None or kind is not None:
+            check_backend(backend or EXACT, kind)
         check_new_index(lock.folder)
         if not lock.folder.exists():
             restore(lock.folder)  # before the lock makes a folder of this name
@@ -132,14 +142,15 @@ def index_images(
 
     def publish() -> IndexFolder:
         chosen = backend or (index if earlier is None else earlier.index).backend
-        open_backend(index, chosen).add()
+        search_backend = open_backend(index, chosen, kind)
+        search_backend.add(None if earlier is None else earlier.index)
         if chosen != index.backend:
             index.backend = chosen
-        if earlier is None:
-            return index
-        write_folder_atomically(lock.folder, take_over, manifest=False)
-        remove(growing)
-        return IndexFolder.open(lock.folder)
+        if earlier is not None:
+            write_folder_atomically(lock.folder, take_over, manifest=False)
+            remove(growing)
+        search_backend.drop_earlier()
+        return index if earlier is None else IndexFolder.open(lock.folder)
 
     def take_over(new: Path) -> None:
         for path in growing.iterdir():
@@ -167,6 +178,15 @@ def index_images(
     return index
 
 
+class Row(NamedTuple):
+    """An item of an index: embedding, thumbnail, stamp of its file, and width and height, if known."""
+
+    embedding: np.ndarray
+    thumbnail: bytes | None
+    stamp: FileStamp | None
+    columns: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class EarlierEmbeddings:
     """What an index, complete or begun, has of images that are listed again.
@@ -189,14 +209,14 @@ class EarlierEmbeddings:
         """Returns whether the index is of these very images, so that only missing shards are to be written."""
         return not self.is_changed and self.index.description.source_checksum == new.source_checksum
 
-    def of(self, items: Iterable[int]) -> dict[int, tuple[np.ndarray, bytes | None, FileStamp | None]]:
-        """Returns embedding, thumbnail and stamp of those items that the index has, by their numbers."""
+    def of(self, items: Iterable[int]) -> dict[int, Row]:
+        """Returns those items that the index has, by their numbers."""
         known = [item for item in items if item in self.places]
         places = np.array([self.places[item] for item in known], dtype=np.int64)
-        embeddings, thumbnails = self.index.embeddings_at(places), self.index.thumbnails_at(places)
+        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), self.index.columns_at(places)
         return {
-            item: (embedding, thumbnail, self.stamps.get(item))
-            for item, embedding, thumbnail in zip(known, embeddings, thumbnails, strict=True)
+            item: Row(embedding, thumbnail, self.stamps.get(item), columns)
+            for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)
         }
 
 
@@ -328,9 +348,7 @@ def write_shard(
 ) -> Iterator[int]:
     """Writes one shard, and yields the number of images of each batch."""
     skipped: list[tuple[str, str]] = []
-    rows: dict[int, tuple[np.ndarray, bytes | None, FileStamp | None]] = {}
-    if earlier is not None:
-        rows = earlier.of(index.shard_items(number))
+    rows: dict[int, Row] = {} if earlier is None else earlier.of(index.shard_items(number))
     for _ in range(num_batches):
         batch = next_batch(prepared)
         if strict and batch.unreadable:
@@ -341,16 +359,20 @@ def write_shard(
             if not np.isfinite(embeddings).all():
                 name = images.images[batch.positions[-1]].file_name
                 raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
-            for place, embedding, thumbnail in zip(batch.positions, embeddings, batch.thumbnails, strict=True):
-                rows[place] = embedding, thumbnail, batch.stamps.get(place)
+            of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+            for place, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                sides = {"width": width, "height": height}
+                rows[place] = Row(embedding, thumbnail, batch.stamps.get(place), sides)
         yield len(batch.positions) + len(batch.unreadable)
-    of_items = {item: images.images[item] for item in sorted(rows)}
+    of_items = {item: rows[item] for item in sorted(rows)}
+    listed = [images.images[item] for item in of_items]
     index.write_shard(
         number,
-        [image.file_name for image in of_items.values()],
-        np.stack([rows[item][0] for item in of_items]) if rows else np.zeros((0, index.description.dimension)),
+        [image.file_name for image in listed],
+        np.stack([row.embedding for row in of_items.values()]) if rows else np.zeros((0, index.description.dimension)),
         skipped,
-        [found for item in of_items if (found := rows[item][1]) is not None],
-        {item: stamp for item in of_items if (stamp := rows[item][2]) is not None},
-        [image.captions or () for image in of_items.values()] if images.has_captions else None,
+        [row.thumbnail for row in of_items.values() if row.thumbnail is not None],
+        {item: row.stamp for item, row in of_items.items() if row.stamp is not None},
+        [image.captions or () for image in listed] if images.has_captions else None,
+        [row.columns for row in of_items.values()],
     )

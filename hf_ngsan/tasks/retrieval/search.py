@@ -22,34 +22,40 @@ from .encoders import embed_images, embed_pixels, embed_texts
 def search_images(
     model: Any,
     processor: Any,
-    index: IndexFolder,
+    index: IndexFolder | Sequence[IndexFolder],
     *,
     text: str | None = None,
     image: Any = None,
     top_k: int = 9,
     backend: str | None = None,
+    filter: str = "",
 ) -> list[Hit]:
-    """Returns the images of an index that are nearest to a text or to an image.
+    """Returns the images of one or several indexes that are nearest to a text or to an image.
 
     Args:
         model, processor: the dual encoder that made the index.
-        index: see [`~hf_ngsan.retrieval.IndexFolder`].
+        index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
         text: the query; or
         image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
+        filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, empty or damaged; or the backend cannot be used.
+        IndexFolderError: the index is of another model, empty or damaged; the backend or the filter cannot be used, or
+            no image fulfils it.
     """
+    indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
         raise ValueError("Give a text or an image to look for, and not both.")
-    if model_fingerprint(model, processor) != index.description.fingerprint:
-        raise IndexFolderError(
-            f"{index.folder} was made with another model, {index.description.model}; search it with that one, or index "
-            "the images again."
-        )
+    fingerprint = model_fingerprint(model, processor)
+    for one in indexes:
+        if fingerprint != one.description.fingerprint:
+            raise IndexFolderError(
+                f"{one.folder} was made with another model, {one.description.model}; search it with that one, or index "
+                "the images again."
+            )
     if text is None:
         encoder = dual_encoder_of(model, processor)
         query = embed_pixels(encoder, encoder.image_inputs([image]))
@@ -57,15 +63,22 @@ def search_images(
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
     try:
-        hits = search(index, query, top_k, backend)[0]
+        hits = search(indexes, query, top_k, backend, filter)[0]
     except (IndexFolderError, OSError):
-        if index.is_current:
+        if all(one.is_current for one in indexes):
             raise
         hits = []
-    if not index.is_current:  # it has grown meanwhile: shards of both may have been read
-        return search_images(model, processor, index.current(), text=text, image=image, top_k=top_k, backend=backend)
+    if not all(one.is_current for one in indexes):  # one has grown meanwhile: shards of both may have been read
+        current = [one.current() for one in indexes]
+        return search_images(
+            model, processor, current, text=text, image=image, top_k=top_k, backend=backend, filter=filter
+        )
+    if not hits and filter:
+        known = sorted({name for one in indexes for of_item in one.shard(0).items.columns or [] for name in of_item})
+        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(known)}.")
     if not hits:
-        raise IndexFolderError(f"{index.folder} has no images: none of those that were indexed could be read.")
+        folders = " and ".join(str(one.folder) for one in indexes)
+        raise IndexFolderError(f"{folders} has no images: none of those that were indexed could be read.")
     return hits
 
 
@@ -77,11 +90,11 @@ def check_query(processor: Any, text: str) -> None:
         raise ValueError(f"The model knows no word of {text!r:.80}; use other words.")
 
 
-def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | Path) -> None:
+def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
     """Draws the thumbnails of images that were found, with their scores and names.
 
     Args:
-        index: where they were found.
+        index: where they were found, as for [`search_images`].
         hits: in the order in which they are drawn.
         title: the query.
         path: file of the figure.
@@ -90,9 +103,11 @@ def draw_hits(index: IndexFolder, hits: Sequence[Hit], title: str, path: str | P
         MissingPlotsError: matplotlib is not installed.
         IndexFolderError: a thumbnail is damaged, or another index has taken the place of this one.
     """
-    if not index.is_current:
-        raise IndexFolderError(f"{index.folder} has been replaced since it was searched; search it again.")
-    stored = [index.thumbnail_at(hit.place) for hit in hits]
+    indexes = [index] if isinstance(index, IndexFolder) else index
+    for one in indexes:
+        if not one.is_current:
+            raise IndexFolderError(f"{one.folder} has been replaced since it was searched; search it again.")
+    stored = [indexes[hit.index_number].thumbnail_at(hit.place) for hit in hits]
     images = [None if thumbnail is None else Image.open(io.BytesIO(thumbnail)) for thumbnail in stored]
     labels = [f"{hit.score:.3f}  {Path(hit.name).name}" for hit in hits]
     save_figure(plot_contact_sheet(images, labels, title), path)
