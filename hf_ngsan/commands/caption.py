@@ -156,7 +156,6 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import is_guest, reads_images
@@ -209,8 +208,12 @@ def run(options: argparse.Namespace) -> None:
             batch_size=options.batch_size,
             arguments=arguments,
         )
-        lines, errors = parts.caption(ray)
-        write_output(options.output, "".join(f"{one}\n" for one in lines))
+        errors = []
+        with written_lines(options.output) as write:
+            for lines, skipped in parts.caption(ray):
+                errors += skipped
+                for one in lines:
+                    write(one)
         parts.remove()
         report_skipped(errors, len(parts.names))
         return
