@@ -196,6 +196,7 @@ def run(options: argparse.Namespace) -> None:
         names = list(names)
         images = embedded.seeing(images, names)
     arguments = {**text, **generation, **returned_scores(options, model)}
+    errors: list[str] = []
     if ray is not None:
         parts = CaptionParts(
             model,
@@ -208,7 +209,6 @@ def run(options: argparse.Namespace) -> None:
             batch_size=options.batch_size,
             arguments=arguments,
         )
-        errors = []
         with written_lines(options.output) as write:
             for lines, skipped in parts.caption(ray):
                 errors += skipped
@@ -228,7 +228,7 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         **arguments,
     )
-    number, errors = 0, []
+    number = 0
     with written_lines(options.output) as write:
         for found in results:
             if found.error is not None:
