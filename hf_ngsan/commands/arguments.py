@@ -305,7 +305,7 @@ def json_of(record: dict) -> str:
 
 
 @contextmanager
-def written_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+def written_lines(path: str | None) -> Iterator[Callable[[str], object]]:
     """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
     from ..ground.files import write_file_atomically
 
