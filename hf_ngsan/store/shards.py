@@ -127,7 +127,7 @@ class ShardFolder:
         """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete.
 
         Args:
-            with_images: whether `images` is filled, which takes some 400 bytes of memory for each.
+            with_images: whether `images` is filled, which takes some 320 bytes of memory for each.
         """
         records = read_records(self.path, with_images)
         return [one for one in records if not one.num_rows or self.size(one) == one.num_bytes]
