@@ -4,8 +4,11 @@ import argparse
 import json
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,8 @@ ENGINES = ("torch", "onnx", "openvino", "auto")
 RAY = "ray"
 """The choice of --engine that shares the work of a command."""
 MAX_GPUS = 64
+MAX_KEPT = 2**26
+"""Bytes of lines that are kept in memory until their file is written; further ones are in a temporary file."""
 MAX_PORT = 65_535
 LISTED_AT_MOST = 20
 """Records and images whose reasons for being skipped are printed."""
@@ -300,13 +305,14 @@ def json_of(record: dict) -> str:
 
 
 @contextmanager
-def written_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+def written_lines(path: str | None) -> Iterator[Callable[[str], object]]:
     """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
-    from ..ground.files import write_output
+    from ..ground.files import write_file_atomically
 
     if path is None:
         yield lambda line: print(line, flush=True)
         return
-    lines: list[str] = []
-    yield lines.append
-    write_output(path, "".join(f"{line}\n" for line in lines))
+    with tempfile.SpooledTemporaryFile(MAX_KEPT) as kept:
+        yield lambda line: kept.write(f"{line}\n".encode())
+        kept.seek(0)
+        write_file_atomically(path, partial(shutil.copyfileobj, kept))

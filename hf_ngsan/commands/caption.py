@@ -156,7 +156,6 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import is_guest, reads_images
@@ -197,6 +196,7 @@ def run(options: argparse.Namespace) -> None:
         names = list(names)
         images = embedded.seeing(images, names)
     arguments = {**text, **generation, **returned_scores(options, model)}
+    errors: list[str] = []
     if ray is not None:
         parts = CaptionParts(
             model,
@@ -209,8 +209,11 @@ def run(options: argparse.Namespace) -> None:
             batch_size=options.batch_size,
             arguments=arguments,
         )
-        lines, errors = parts.caption(ray)
-        write_output(options.output, "".join(f"{one}\n" for one in lines))
+        with written_lines(options.output) as write:
+            for lines, skipped in parts.caption(ray):
+                errors += skipped
+                for one in lines:
+                    write(one)
         parts.remove()
         report_skipped(errors, len(parts.names))
         return
@@ -225,7 +228,7 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         **arguments,
     )
-    number, errors = 0, []
+    number = 0
     with written_lines(options.output) as write:
         for found in results:
             if found.error is not None:

@@ -145,7 +145,7 @@ def extract_features(
         check_output_folder(folder.path)
         lock.acquire()
         metadata = folder.begin(described)
-        records = folder.records()
+        records = folder.records(with_images=True)
         rows = folder.rows_by_image_id(records)
         chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
         refuse_changed_images(images, stamps_of_images(images, records, rows))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ListedImage:
     """The id of an image, the name of its file within the folder, and its captions, if known."""
 
@@ -88,8 +88,13 @@ class ImageList:
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, which is independent of the folder's place."""
-        content = [split, [[image.image_id, image.file_name, image.captions] for image in self.images]]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        # the checksum of the JSON list [split, [[id, name, captions], ...]], which would take much memory
+        digest = hashlib.sha256(f"[{json.dumps(split)}, [".encode())
+        for number, image in enumerate(self.images):
+            content = json.dumps([image.image_id, image.file_name, image.captions])
+            digest.update(f"{', ' if number else ''}{content}".encode())
+        digest.update(b"]]")
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,19 @@
 import importlib.util
 import logging
 import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
+CLIENT_PORT = 10_001
+"""Of a cluster whose address `ray://HOST` names none."""
+MAX_SECONDS = 10
+"""How long a cluster may take to answer."""
 MAX_ATTEMPTS = 3
 """Times that an item may be begun, on workers that die with it: Ray itself repeats it for ever."""
 
@@ -88,6 +94,7 @@ class RayWorkers:
     def connect(self, ray: Any) -> None:
         if not ray.is_initialized():
             try:
+                look_for(self.address or os.environ.get("RAY_ADDRESS", ""))
                 ray.init(address=self.address, logging_level=logging.ERROR, log_to_driver=False)
             except (OSError, RuntimeError, ValueError) as error:
                 raise RayError(
@@ -162,6 +169,13 @@ class RayWorker:
         except (ValueError, OSError) as error:
             return error
         return None
+
+
+def look_for(address: str) -> None:
+    """Raises an OSError or ValueError for a cluster that does not answer; Ray itself would try for ten minutes."""
+    url = urlsplit(address if "://" in address else f"//{address}")
+    if address not in ("", "auto", "local") and url.scheme in ("", "ray"):
+        socket.create_connection((url.hostname, url.port or CLIENT_PORT), MAX_SECONDS).close()
 
 
 def import_ray() -> Any:

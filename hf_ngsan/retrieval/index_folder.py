@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,10 @@ class Shard:
 
     @cached_property
     def items(self) -> ShardItems:
+        """The items without their stamps, which take more memory than all else and which no search needs."""
+        return replace(self.read_items(), stamps={})
+
+    def read_items(self) -> ShardItems:
         self.check(read=[ITEMS])
         try:
             items = read_fields(ShardItems, read_json(self.folder / ITEMS), complete=False)
@@ -375,7 +379,7 @@ class IndexFolder:
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of the items of written shards, by item number."""
-        written = [self.shard(number).items.numbers for number in self.written_shards()]
+        written = [self.shard(number).read_items().numbers for number in self.written_shards()]
         return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:

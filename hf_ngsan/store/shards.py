@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import datasets
@@ -123,9 +123,14 @@ class ShardFolder:
         for file in (self.path / RECORDS).glob(f"{TEMPORARY_PREFIX}*"):
             file.unlink()
 
-    def records(self) -> list[Record]:
-        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
-        return [one for one in read_records(self.path) if not one.num_rows or self.size(one) == one.num_bytes]
+    def records(self, with_images: bool = False) -> list[Record]:
+        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete.
+
+        Args:
+            with_images: whether `images` is filled, which takes some 320 bytes of memory for each.
+        """
+        records = read_records(self.path, with_images)
+        return [one for one in records if not one.num_rows or self.size(one) == one.num_bytes]
 
     def size(self, record: Record) -> int | None:
         file = self.path / record.file
@@ -188,12 +193,13 @@ class ShardFolder:
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
-def read_records(folder: Path) -> list[Record]:
-    """Returns the records of a folder in the order of the rows, without damaged ones."""
+def read_records(folder: Path, with_images: bool = False) -> list[Record]:
+    """Returns the records of a folder in the order of the rows, without damaged ones; see [`ShardFolder.records`]."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(FieldError):
-            records.append(read_fields(Record, read_json(file), complete=False))
+            record = read_fields(Record, read_json(file), complete=False)
+            records.append(record if with_images else replace(record, images={}))
     return sorted(records, key=lambda record: (record.generation, record.chunk))
 
 

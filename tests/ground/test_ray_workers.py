@@ -1,5 +1,6 @@
 """Workers of Ray write what one process writes, whatever dies; needs the extra `ray`."""
 
+import errno
 import json
 import os
 import signal
@@ -13,14 +14,18 @@ import pytest
 from datasets import Dataset
 from torch import nn
 
+from hf_ngsan.extraction.extract import ChunkWriter
+from hf_ngsan.extraction.plan import Chunk
 from hf_ngsan.ground.ray_workers import RayError, RayWorkers
 from hf_ngsan.loading.models import save_model
+from hf_ngsan.store import shards
 from tests.commands.running import fails, prints
-from tests.extraction.tiny import extract, files_of, write_photos
+from tests.extraction.tiny import extract, files_of, tiny_processor, tiny_vision, write_photos
 from tests.models.mhsan.tiny import VISION, tiny_model
 from tests.models.mhsan.tiny import tiny_processor as dual_encoder_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.test_documents import blocks
+from tests.test_journeys import start, succeed
 
 ray = pytest.importorskip("ray", reason='Ray is not installed; pip install "hf-ngsan[ray]"')
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
@@ -89,12 +94,16 @@ def test_an_item_that_kills_every_worker_is_given_up():
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.slow
-def test_what_a_cluster_cannot_do_is_refused():
+def test_what_a_cluster_cannot_do_is_refused(photos, tmp_path, capsys):
     with pytest.raises(RayError):
         list(RayWorkers(gpus_per_worker=1).share(nn.Linear(1, 1), refuse, range(3)))
     with pytest.raises(RayError):
         list(TWO.share(nn.Linear(1, 1), refuse, range(3), processors=64))
     assert list(TWO.share(nn.Linear(1, 1), refuse, [])) == []
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "model")
+    words = ["caption", photos, "--model", tmp_path / "model", "--output", tmp_path / "captions", "--engine", "ray"]
+    assert "GPU" in fails(capsys, *words, "--gpus-per-worker", 1)
+    assert not (tmp_path / "captions").exists()
 
 
 @pytest.mark.usefixtures("cluster")
@@ -149,6 +158,38 @@ def test_captions_are_those_of_one_process(photos, tmp_path, capsys, monkeypatch
     assert "000007.png" in fails(capsys, *without)
 
 
+def write_until(number: int, writer: ChunkWriter, chunk: Chunk) -> None:
+    """Writes a shard on a worker whose disk fails from the second shard on, once the rows are written."""
+
+    def fail(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    if chunk.number >= 1:
+        shards.flush_to_disk = fail
+    writer.write([chunk])
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fails_on_a_worker_is_one_sentence_and_the_work_resumes(
+    number, photos, tmp_path, capsys, monkeypatch
+):
+    tiny_vision().save_pretrained(tmp_path / "vision")
+    tiny_processor().save_pretrained(tmp_path / "vision")
+    command = ["extract", "--images", photos, "--split", "test", "--backbone", tmp_path / "vision"]
+    command += ["--batch-size", 2, "--images-per-shard", 4, "--num-workers", 0]
+    on_ray = [*command, "--output", tmp_path / "ray", "--engine", "ray", "--workers", 2]
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkWriter, "write_one", property(lambda writer: partial(write_until, number, writer)))
+        assert os.strerror(number) in fails(capsys, *on_ray)
+    assert {file.stem for file in (tmp_path / "ray" / "records").iterdir()} <= {"shard-000-000000"}
+    assert not (tmp_path / "ray" / "state.json").exists()
+    prints(capsys, *on_ray)
+    prints(capsys, *command, "--output", tmp_path / "one")
+    assert files_of(tmp_path / "ray") == files_of(tmp_path / "one")
+
+
 @pytest.mark.slow
 def test_the_pipeline_of_the_page_captions_a_folder(tmp_path):
     (tmp_path / "photos").mkdir()
@@ -181,6 +222,49 @@ def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
     finally:
         ray.shutdown()
         machines.shutdown()
+
+
+@pytest.mark.slow
+def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_path):
+    write_photos(tmp_path / "photos", 150)
+    tiny_vision().save_pretrained(tmp_path / "vision")
+    tiny_processor().save_pretrained(tmp_path / "vision")
+    command = ["-m", "hf_ngsan.cli", "extract", "--images", "photos", "--split", "test", "--backbone", "vision"]
+    command += ["--batch-size", 1, "--images-per-shard", 1, "--num-workers", 0]
+    on_ray = [*command, "--output", "ray", "--engine", "ray", "--workers", 2, "--address"]
+    records = tmp_path / "ray" / "records"
+
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    process = start(*on_ray, machines.address, cwd=tmp_path)
+    try:
+        while len(list(records.glob("shard-*.json"))) < 10:
+            assert process.poll() is None
+            time.sleep(0.02)
+        machines.remove_node(machines.head_node, allow_graceful=False)
+        assert process.wait(timeout=300) != 0
+    finally:
+        process.kill()
+        machines.shutdown()
+    done = {file.name: file.stat().st_mtime_ns for file in records.glob("shard-*.json")}
+    assert 10 <= len(done) < 150
+
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        succeed(*on_ray, machines.address, cwd=tmp_path)
+    finally:
+        machines.shutdown()
+    assert all((records / name).stat().st_mtime_ns == written for name, written in done.items())
+    succeed(*command, "--output", "one", cwd=tmp_path)
+    assert files_of(tmp_path / "ray") == files_of(tmp_path / "one")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://no.such.host.invalid", "127.0.0.1:x"])
+def test_a_cluster_that_is_not_there_is_one_sentence(address, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "model")
+    words = ["caption", photos, "--model", tmp_path / "model", "--output", tmp_path / "captions", "--engine", "ray"]
+    assert address in fails(capsys, *words, "--address", address)
+    assert not (tmp_path / "captions").exists()
 
 
 @pytest.mark.parametrize("command", ["caption", "extract", "index"])

@@ -1,13 +1,14 @@
 """Captions of a long list of images in parts, each a file of its own, so that a run that was killed resumes.
 
 parts = CaptionParts(model, processor, paths, paths, Path("captions.parts"), line=str)
-lines, errors = parts.caption(RayWorkers())
+for lines, errors in parts.caption(RayWorkers()):
+    print(*lines, sep="\n")
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -56,8 +57,8 @@ class CaptionParts:
     def __post_init__(self) -> None:
         self.images_per_part = max(self.images_per_part // self.batch_size, 1) * self.batch_size
 
-    def caption(self, ray: RayWorkers) -> tuple[list[str], list[str]]:
-        """Returns the lines of all captions in the order of the images, and the reasons of skipped images.
+    def caption(self, ray: RayWorkers) -> Iterator[tuple[list[str], list[str]]]:
+        """Captions all images, then yields, part by part, the lines of captions and the reasons of skipped images.
 
         Raises:
             ValueError: an image cannot be read and is not to be skipped.
@@ -71,8 +72,9 @@ class CaptionParts:
             for place in ray.share(self.model, self.write, missing):
                 done += len(self.places(missing[place]))
                 display.update(done)
-        parts = [json.loads(self.file(number).read_text(encoding="utf-8")) for number in self.numbers()]
-        return [line for part in parts for line in part["lines"]], [one for part in parts for one in part["errors"]]
+        for number in self.numbers():
+            part = json.loads(self.file(number).read_text(encoding="utf-8"))
+            yield part["lines"], part["errors"]
 
     def begin(self) -> None:
         settings = {

@@ -1,0 +1,117 @@
+"""Peak memory of extraction, captioning and indexing of many images, and what each further image adds.
+
+Commands with tiny models and random weights take folders of so many images of 8 x 8 pixels, so that what is measured is
+the lists: names, checksums, records, captions. Each command runs alone; with Ray its own peak and that of its largest
+worker are stated. The last line of a command is the slope between its smallest and largest folder.
+
+    python benchmarks/rows_in_memory.py --rows 2000 20000
+    python benchmarks/rows_in_memory.py --rows 10000 100000 1000000 --engine ray --commands extract
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from hf_ngsan import (
+    CaptioningImageProcessor,
+    MHSANConfig,
+    MHSANModel,
+    MHSANProcessor,
+    NGSANConfig,
+    NGSANForConditionalGeneration,
+    NGSANProcessor,
+)
+
+IMAGES_PER_FOLDER = 1000
+SECONDS_BETWEEN_LOOKS = 0.1
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "dog", "runs", "on", "grass"]
+VISION = {"backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, "grid_size": [2, 2]}
+SIZES = {"vocab_size": len(WORDS), "hidden_size": 8, "num_hidden_layers": 1}
+
+
+def save_models(folder: Path) -> None:
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    image_processor = CaptioningImageProcessor(size={"height": 8, "width": 8})
+    captioner = NGSANConfig(vision_config=VISION, num_attention_heads=2, intermediate_size=8, **SIZES)
+    dual_encoder = MHSANConfig(vision_config=VISION, text_config={**SIZES, "word_embedding_size": 8}, projection_dim=8)
+    for name, model, processor in (
+        ("captioner", NGSANForConditionalGeneration(captioner), NGSANProcessor(image_processor, tokenizer)),
+        ("dual_encoder", MHSANModel(dual_encoder), MHSANProcessor(image_processor, tokenizer)),
+    ):
+        model.save_pretrained(folder / name)
+        processor.save_pretrained(folder / name)
+
+
+def write_images(folder: Path, number: int) -> None:
+    for index in range(number):
+        place = folder / f"{index // IMAGES_PER_FOLDER:06d}"
+        if index % IMAGES_PER_FOLDER == 0:
+            place.mkdir(parents=True)
+        pixels = np.full((8, 8, 3), [index % 256, index // 256 % 256, index // 65536], np.uint8)
+        Image.fromarray(pixels).save(place / f"photograph_{index:09d}.png")
+
+
+def peaks_of(command: list[str]) -> tuple[int, int]:
+    """Returns the peak memory in bytes of a command, and that of the largest worker of Ray that it has started."""
+    process = psutil.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    largest = [0, 0]
+    while process.poll() is None:
+        for place, one in enumerate((process, *process.children(recursive=True))):
+            try:
+                if place == 0 or one.name().startswith("ray::"):
+                    largest[place > 0] = max(largest[place > 0], one.memory_info().rss)
+            except psutil.Error:
+                continue
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return largest[0], largest[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[2000, 20000], metavar="N", help="(2000 20000)")
+    parser.add_argument("--commands", nargs="+", choices=["extract", "caption", "index"], help="(all)")
+    parser.add_argument("--engine", choices=["torch", "ray"], default="torch")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        save_models(folder)
+        for number in options.rows:
+            write_images(folder / str(number), number)
+        for name in options.commands or ["extract", "caption", "index"]:
+            found = {}
+            for number in options.rows:
+                images, output = str(folder / str(number)), str(folder / f"{name}-{number}")
+                given = {
+                    "extract": ["--backbone", str(folder / "captioner"), "--images", images],
+                    "caption": ["--model", str(folder / "captioner"), images, "--json"],
+                    "index": ["--model", str(folder / "dual_encoder"), "--images", images],
+                }[name]
+                given += ["--engine", "ray", "--workers", "1"] if options.engine == "ray" else []
+                given += [] if name == "caption" else ["--num-workers", "0"]
+                command = [sys.executable, "-m", "hf_ngsan.cli", name, *given, "--output", output, "--batch-size", "64"]
+                found[number] = peaks_of(command)
+                own, worker = (peak / 2**20 for peak in found[number])
+                print(f"{name:8}{number:9,} rows {own:8,.0f} MiB,   largest worker {worker:8,.0f} MiB", flush=True)
+            first, last = min(found), max(found)
+            if last > first:
+                own, worker = ((b - a) / (last - first) for a, b in zip(found[first], found[last], strict=True))
+                print(f"{name:8}{'a row':>14} {own:8,.0f} bytes, largest worker {worker:8,.0f} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
