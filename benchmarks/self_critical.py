@@ -22,8 +22,8 @@ from hf_ngsan.data import build_tokenizer
 from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives import CaptionRewards, Policy, SelfCritical, Update
+from hf_ngsan.training.objectives.policy import image_uniforms, labels_of, sample_captions
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
-from hf_ngsan.training.objectives.self_critical_policy import image_uniforms, labels_of, sample_captions
 
 REWARD_LIMIT, TIME_LIMIT = 0.05, 1.3
 TRAINING_IMAGES, REFERENCES, WORDS = 2000, 5, 10

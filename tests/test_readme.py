@@ -145,8 +145,8 @@ PROMISES = {
     "train --config ngsan/scenes 'training.teachers=[runs/scenes, runs/san]' training.output_dir=runs/taught": run_in(
         "runs/taught"
     ),
-    "train --config ngsan/scenes --stage distill model.init_from=runs/san 'training.teachers=[runs/scenes, runs/san]' "
-    "training.output_dir=runs/distilled": run_in("runs/distilled"),
+    "train --config ngsan/scenes --stage distill model.init_from=runs/scenes "
+    "'training.teachers=[runs/scenes, runs/san]' training.output_dir=runs/distilled": run_in("runs/distilled"),
     "train --config ngsan/scenes --stage auto training.output_dir=runs/both": Promise(
         files=run_in("runs/both").files,
         check=lambda printed: stages_of(Path("runs/both/history.jsonl")) == {"xe", "scst"},

@@ -74,7 +74,8 @@ def test_every_key_is_commented(file):
         line
         for line in lines
         if not re.fullmatch(
-            r"(\w+_stage|augmentation|contrastive|data|evaluation|lora|model|self_critical|training):", line
+            r"(\w+_stage|augmentation|contrastive|data|distillation|evaluation|lora|model|self_critical|training):",
+            line,
         )
     ]
     assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)

@@ -15,8 +15,8 @@ from ...guests.captioners import Guest
 from ...guests.image_memory import ImageMemory
 from ...metrics.diagnostics import BAD_ENDINGS
 from ...training.objectives.objective import Objective, Update
+from ...training.objectives.policy import Policy, drawing
 from ...training.objectives.self_critical import SelfCritical
-from ...training.objectives.self_critical_policy import Policy, drawing
 from ...training.objectives.self_critical_rewards import CaptionRewards
 from ...training.objectives.teacher_forcing import TeacherForcing
 

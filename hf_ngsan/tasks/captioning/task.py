@@ -25,8 +25,8 @@ from ...metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ...metrics.diagnostics import BAD_ENDINGS
 from ...models.vision_part import vision_encoders
 from ...training.objectives.distillation import OnPolicyDistillation
+from ...training.objectives.policy import Policy
 from ...training.objectives.self_critical import SelfCritical
-from ...training.objectives.self_critical_policy import Policy
 from ...training.objectives.self_critical_rewards import (
     CaptionRewards,
     ClipReward,

@@ -6,9 +6,10 @@ from ...ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .contrastive import Contrastive
+    from .distillation import DistillationSettings, OnPolicyDistillation
     from .objective import Objective, Update
+    from .policy import Policy
     from .self_critical import SelfCritical, SelfCriticalSettings
-    from .self_critical_policy import Policy
     from .self_critical_rewards import CaptionRewards, RewardError
     from .teacher_forcing import TeacherForcing
 

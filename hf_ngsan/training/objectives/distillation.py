@@ -13,7 +13,7 @@ from ...data.collator import IGNORED_LABEL
 from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
-from .self_critical_policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
+from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
-from .self_critical_policy import Policy, encode_images, image_uniforms, labels_of, sample_captions, search
+from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05

@@ -8,7 +8,7 @@ import torch
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.distillation import OnPolicyDistillation
 from hf_ngsan.training.objectives.objective import Update
-from hf_ngsan.training.objectives.self_critical_policy import Policy
+from hf_ngsan.training.objectives.policy import Policy
 
 UNKNOWN, NUM_WORDS, LONGEST, SAMPLES = 3, 12, 6, 3
 

@@ -6,7 +6,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
-from hf_ngsan.training.objectives.self_critical_policy import Policy
+from hf_ngsan.training.objectives.policy import Policy
 
 PAD, START, END = 0, 1, 2
 WORDS = (3, 4, 5)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
-from hf_ngsan.training.objectives.self_critical_policy import (
+from hf_ngsan.training.objectives.policy import (
     Policy,
     draw_words,
     image_uniforms,
