@@ -5,29 +5,19 @@ import math
 import pytest
 import torch
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
+from hf_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.distillation import OnPolicyDistillation
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.policy import Policy
+
+from .toy_policy import toy_captioner
 
 UNKNOWN, NUM_WORDS, LONGEST, SAMPLES = 3, 12, 6, 3
 
 
 def captioner(seed: int) -> NGSANForConditionalGeneration:
     torch.manual_seed(seed)
-    config = NGSANConfig(
-        vocab_size=NUM_WORDS,
-        visual_feature_size=5,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        geometry_hidden_size=4,
-        initializer_range=0.3,
-        dropout=0.0,
-        attention_dropout=0.0,
-    )
-    model = NGSANForConditionalGeneration(config).eval()
+    model = toy_captioner(seed, NUM_WORDS, dropout=0.0, attention_dropout=0.0)
     model.generation_config.suppress_tokens = [UNKNOWN]
     return model
 
@@ -37,7 +27,7 @@ def batch():
     torch.manual_seed(9)
     corners = torch.rand(4, 5, 2, 2).sort(dim=2).values.flatten(2)
     visual = {
-        "visual_features": torch.rand(4, 5, 5),
+        "visual_features": torch.rand(4, 5, 3),
         "visual_boxes": corners,
         "attention_mask": torch.ones(4, 5).long(),
     }

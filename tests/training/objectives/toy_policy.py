@@ -13,7 +13,7 @@ WORDS = (3, 4, 5)
 LONGEST = 3
 
 
-def toy_captioner(seed: int = 5, vocab_size: int = 6) -> NGSANForConditionalGeneration:
+def toy_captioner(seed: int = 5, vocab_size: int = 6, **fields) -> NGSANForConditionalGeneration:
     config = NGSANConfig(
         vocab_size=vocab_size,
         visual_feature_size=3,
@@ -22,6 +22,7 @@ def toy_captioner(seed: int = 5, vocab_size: int = 6) -> NGSANForConditionalGene
         num_attention_heads=2,
         intermediate_size=8,
         geometry_hidden_size=4,
+        **fields,
     )
     generator = torch.Generator().manual_seed(seed)
     model = NGSANForConditionalGeneration(config).eval()
